@@ -1,0 +1,41 @@
+# Everything a developer runs, by name.  `make` alone lists the targets.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.made-by-make-setup
+export PYTHON
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench servers-up servers-down clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
+
+setup: $(STAMP) ## make .venv with the project, its extras and the development tools
+$(STAMP): pyproject.toml constraints.txt dev/make-venv dev/ensure-java
+	@dev/make-venv
+	@touch $@
+
+demo: setup ## run the demonstration
+	@dev/demo
+
+test: setup ## start the real servers, run every test, stop the servers (ARGS="…" goes to pytest)
+	@dev/with-servers $(BIN)/pytest $(ARGS)
+
+check: setup ## format, lint, types and the fast tests; no servers; under a minute
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/pytest -m "not slow and not servers" $(ARGS)
+
+bench: setup ## run the benchmarks against the real servers (ARGS="…" goes to the bench)
+	@dev/with-servers $(BIN)/python -m bench $(ARGS)
+
+servers-up: setup ## start real lakeFS and Conductor (`dev/servers env` prints their environment)
+	@dev/servers up
+
+servers-down: ## stop them and remove their state
+	@dev/servers down
+
+clean: servers-down ## remove everything that make and the tools left in the checkout
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* build dist src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,162 @@
+"""dev/servers: parse, act, print."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from realservers import state as states
+from realservers.artifacts import conductor_jar, lakefs_folder
+from realservers.fleet import WANTED, address, process, reported_version, start
+from realservers.state import State
+from realservers.tools import DevError, java_command, locked, say
+
+NAMES = tuple(WANTED)
+
+
+def up() -> int:
+    """Get what is needed, start what does not answer, wait until both answer."""
+    with locked(f"state-{states.checkout_mark()}"):
+        state = states.load()
+        down_now = list(NAMES) if state is None else [name for name in NAMES if not _answers(name, state)]
+        if not down_now:
+            say("both servers are up")
+            return 0
+        _get_everything()
+        if state is None:
+            state = states.create()
+        for name in down_now:
+            process(name).stop()
+            start(name, state)
+        _wait(down_now, state)
+    return status()
+
+
+def down() -> int:
+    """Stop both and remove their state, whatever condition they are in."""
+    with locked(f"state-{states.checkout_mark()}"):
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda name: process(name).stop(), NAMES))
+        states.remove()
+    say("no server, no state")
+    return 0
+
+
+def restart(name: str) -> int:
+    """Stop one server, if it runs, and start it on the same port and state."""
+    with locked(f"state-{states.checkout_mark()}"):
+        state = _known()
+        process(name).stop()
+        start(name, state)
+        _wait([name], state)
+    return status()
+
+
+def status() -> int:
+    """One line per server; 0 when both are up."""
+    state = states.load()
+    all_up = True
+    lines = []
+    for name in NAMES:
+        version = reported_version(name, state) if state else None
+        pid = process(name).pid() if state else None
+        all_up = all_up and version is not None and pid is not None
+        where = address(name, state) if state else "-"
+        condition = "up" if version else "not answering" if pid else "down"
+        lines.append(f"{name:<10} {version or '-':<8} {where:<24} pid {pid or '-':<8} {condition}")
+    print("\n".join(lines))
+    return 0 if all_up else 1
+
+
+def env() -> int:
+    """The environment to use, as lines for a shell to evaluate."""
+    state = _known()
+    dead = [name for name in NAMES if process(name).pid() is None]
+    if dead:
+        raise DevError(f"{' and '.join(dead)} not running: run `dev/servers up`")
+    values = {
+        "CONDUCTOR_SERVER_URL": f"{state.conductor_url}/api",
+        "LAKECTL_SERVER_ENDPOINT_URL": state.lakefs_url,
+        "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": state.access_key_id,
+        "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": state.secret_access_key,
+        "PERAGO_DEV_SERVERS": str(states.state_folder()),
+        "PERAGO_DEV_LAKECTL": str(lakefs_folder() / "lakectl"),
+    }
+    for key, value in values.items():
+        print(f"export {key}={shlex.quote(value)}")
+    return 0
+
+
+def _known() -> State:
+    state = states.load()
+    if state is None:
+        raise DevError("the servers are not up: run `dev/servers up`")
+    return state
+
+
+def _answers(name: str, state: State) -> bool:
+    return process(name).pid() is not None and reported_version(name, state) == WANTED[name]
+
+
+def _get_everything() -> None:
+    """Fetch and build what is not there yet, all at once; name every tool that is missing, not just the first."""
+    with ThreadPoolExecutor() as pool:
+        jobs = [pool.submit(get) for get in (java_command, lakefs_folder, conductor_jar)]
+    problems = [problem for job in jobs if (problem := job.exception()) is not None]
+    for problem in problems:
+        if not isinstance(problem, DevError):
+            raise problem
+    if problems:
+        raise DevError("\n".join(str(problem) for problem in problems))
+
+
+def _wait(names: list[str], state: State) -> None:
+    """Return when all of them answer; otherwise stop them and show the end of the log."""
+    limit = float(os.environ.get("PERAGO_DEV_START_TIMEOUT", "300"))
+    say(f"starting {' and '.join(names)}")
+    began = time.monotonic()
+    waiting = list(names)
+    while waiting:
+        time.sleep(0.2)
+        waiting = [name for name in waiting if not _answers(name, state)]
+        waited = time.monotonic() - began
+        for name in waiting:
+            # A moment of grace: the pid file is written by the new process itself.
+            ended = waited > 5 and process(name).pid() is None
+            if ended or waited > limit:
+                _give_up(name, names, "ended" if ended else f"is not healthy after {limit:.0f} s")
+
+
+def _give_up(name: str, started: list[str], what: str) -> None:
+    tail = process(name).log_tail()
+    for one in started:
+        process(one).stop()
+    raise DevError(f"{name} {what}; the end of {process(name).log}:\n{tail}")
+
+
+def main() -> int:
+    """Run one sub-command; an expected failure is one message and exit code 1."""
+    parser = argparse.ArgumentParser(prog="dev/servers", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    plain = {"up": up, "down": down, "status": status, "env": env}
+    for command, act in plain.items():
+        commands.add_parser(command, help=act.__doc__)
+    commands.add_parser("restart", help=restart.__doc__).add_argument("name", choices=NAMES)
+    arguments = parser.parse_args()
+    try:
+        if arguments.command == "restart":
+            return restart(arguments.name)
+        return plain[arguments.command]()
+    except DevError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""The throw-away state folder of one checkout: addresses, keys, pids, logs and the servers' own data.
+
+The rule: the folder belongs to us alone (mode 0700, our user), and `servers.json` in it is the whole truth about
+ports and keys; it is written before the first server starts and goes with the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import secrets
+import shutil
+import socket
+import stat
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from realservers.tools import DevError
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one `up` chose: two ports and the keys of the throw-away lakeFS."""
+
+    lakefs_port: int
+    conductor_port: int
+    access_key_id: str
+    secret_access_key: str
+
+    @property
+    def lakefs_url(self) -> str:
+        return f"http://127.0.0.1:{self.lakefs_port}"
+
+    @property
+    def conductor_url(self) -> str:
+        return f"http://127.0.0.1:{self.conductor_port}"
+
+
+def checkout_mark() -> str:
+    """A short name for this checkout, so that two checkouts do not share servers."""
+    return hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:10]
+
+
+def state_folder() -> Path:
+    """Where this checkout's servers keep everything they write."""
+    # The mark of the checkout is in the name: `down` must find what `up` made without being told.
+    return Path(tempfile.gettempdir()).resolve() / f"perago-dev-{os.getuid()}-{checkout_mark()}"
+
+
+def load() -> State | None:
+    """The state of an earlier `up`, or nothing."""
+    try:
+        text = (_owned(state_folder()) / "servers.json").read_text()
+    except FileNotFoundError:
+        return None
+    return State(**json.loads(text))
+
+
+def create() -> State:
+    """A fresh folder with fresh ports and keys."""
+    remove()
+    folder = state_folder()
+    folder.mkdir(mode=0o700)
+    lakefs_port, conductor_port = _free_ports(2)
+    state = State(
+        lakefs_port=lakefs_port,
+        conductor_port=conductor_port,
+        access_key_id="AKIA" + secrets.token_hex(8).upper(),
+        secret_access_key=secrets.token_urlsafe(30),
+    )
+    part = folder / "servers.json.part"
+    part.touch(mode=0o600)
+    part.write_text(json.dumps(asdict(state), indent=2) + "\n")
+    part.rename(folder / "servers.json")
+    return state
+
+
+def remove() -> None:
+    """Leave nothing of the folder."""
+    try:
+        shutil.rmtree(_owned(state_folder()))
+    except FileNotFoundError:
+        return
+
+
+def _owned(folder: Path) -> Path:
+    # The temporary folder is open to all: a link or a stranger's folder under our name is not ours to use.
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        raise DevError(f"{folder} is not a folder of this user: remove it, or set TMPDIR to another place")
+    return folder
+
+
+def _free_ports(count: int) -> list[int]:
+    # Below the range from which systems give ports to clients: a server that is restarted finds its port free.
+    candidates = random.SystemRandom().sample(range(20000, 32000), 200)
+    free = [port for port in candidates if port_is_free(port)][:count]
+    if len(free) < count:
+        raise DevError("no free port found between 20000 and 32000 on 127.0.0.1")
+    return free
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,238 @@
+"""The import arrows of the house, held by reading every import of every module below src/perago.
+
+    cli → runtime → {declare, protocol, port bases}      adapters → {protocol, errors}      protocol → stdlib, errors
+
+`ARROWS` has a row per part: what it may import of perago, besides itself.  `OUTSIDE` narrows what some parts may
+import from elsewhere, and `SDKS` gives each SDK its one folder.  Imports inside functions, under TYPE_CHECKING and by
+`import_module("…")` count too.  A new part needs a row here, and a good reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src"
+
+PORTS = {"lake.__init__", "lake.base", "orchestrator.__init__", "orchestrator.base"}
+BELOW_CLI = {"runtime", "spark", "declare", "protocol", "settings", "errors", "connect", *PORTS}
+
+ARROWS: dict[str, set[str]] = {
+    "__init__": {"declare", "protocol", "spark", "errors"},
+    "__main__": {"cli"},
+    "errors": set(),
+    "settings": {"errors"},
+    "protocol": {"errors"},
+    "declare": {"protocol", "errors"},
+    # Who imports a port must not get an adapter, and its SDK, by accident.
+    "lake.__init__": {"lake.base", "protocol", "errors"},
+    "lake.base": {"protocol", "errors"},
+    "lake": {"lake.__init__", "lake.base", "protocol", "errors"},
+    "orchestrator.__init__": {"orchestrator.base", "protocol", "errors"},
+    "orchestrator.base": {"protocol", "errors"},
+    "orchestrator": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},
+    "runtime": {"declare", "protocol", "settings", "errors", *PORTS},
+    "spark": {"runtime", "declare", "protocol", "settings", "errors", "connect", *PORTS},
+    "connect": {
+        "lake",
+        "orchestrator",
+        "runtime",
+        "spark",
+        "declare",
+        "protocol",
+        "settings",
+        "errors",
+        *PORTS,
+    },
+    "testing": {"__init__", "lake", "orchestrator", *BELOW_CLI},
+    "cli": {"__init__", *BELOW_CLI},
+}
+
+OUTSIDE: dict[str, set[str]] = {
+    "errors": set(),
+    "protocol": set(),
+    "declare": {"pydantic", "pydantic_core", "typing_extensions"},
+}
+
+SDKS = {
+    "lakefs_sdk": "lake",
+    "obstore": "lake",
+    "conductor": "orchestrator",
+    "pyspark": "spark",
+    "py4j": "spark",
+}
+
+
+def part_of(module: str) -> str | None:
+    """The row of ARROWS that a module below perago belongs to: the longest that fits."""
+    name = module.removeprefix("perago.")
+    rows = [row for row in ARROWS if name == row or name.startswith(f"{row}.")]
+    return max(rows, key=len, default=None)
+
+
+def module_files(src: Path) -> dict[str, Path]:
+    """Every module's dotted name and file; a package's own file ends in `.__init__`."""
+    return {".".join(path.relative_to(src).with_suffix("").parts): path for path in sorted(src.rglob("*.py"))}
+
+
+def imported_names(module: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The line and absolute dotted name of everything a module imports, wherever in the file it does so."""
+    package = module.rpartition(".")[0]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in {"import_module", "__import__"} and isinstance(node.args[0].value, str):
+                yield node.lineno, node.args[0].value
+
+
+def module_of(name: str, files: dict[str, Path]) -> str:
+    """The module that an imported name lives in: `perago.lake.base.Lake` is in `perago.lake.base`."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        candidate = ".".join(parts[:length])
+        if candidate in files:
+            return candidate
+        if f"{candidate}.__init__" in files:
+            return f"{candidate}.__init__"
+    return name
+
+
+def complaint(module: str, name: str, files: dict[str, Path]) -> str | None:
+    """Why this module may not import this name, or nothing."""
+    part = part_of(module)
+    if part is None:
+        return "its part has no row in ARROWS (tests/test_arrows.py)"
+    top = name.split(".")[0]
+    if top == "perago":
+        target = part_of(module_of(name, files))
+        if target == part or target in ARROWS[part]:
+            return None
+        return f"{part} may import of perago: {', '.join(sorted(ARROWS[part])) or 'nothing'}"
+    folder = part.split(".")[0]
+    if top in SDKS:
+        return None if SDKS[top] == folder else f"{top} belongs below {SDKS[top]}/"
+    if part in OUTSIDE and top not in OUTSIDE[part] and top not in sys.stdlib_module_names:
+        return f"{part} may import from outside: {', '.join(['stdlib', *sorted(OUTSIDE[part])])}"
+    return None
+
+
+def broken_arrows(src: Path) -> list[str]:
+    """One line per forbidden import: file, line, what it imports, and the rule."""
+    files = module_files(src)
+    broken = []
+    for module, path in files.items():
+        tree = ast.parse(path.read_text(), str(path))
+        for line, name in imported_names(module, tree):
+            why = complaint(module, name, files)
+            if why:
+                broken.append(f"{path.relative_to(src)}:{line} imports {name}: {why}")
+    return broken
+
+
+def test_every_import_follows_the_arrows() -> None:
+    broken = broken_arrows(SRC)
+
+    assert not broken, "forbidden imports:\n  " + "\n  ".join(broken)
+
+
+def test_every_module_belongs_to_a_part() -> None:
+    homeless = [module for module in module_files(SRC) if part_of(module) is None]
+
+    assert not homeless, f"give these a row in ARROWS: {homeless}"
+
+
+def test_importing_perago_loads_no_sdk() -> None:
+    script = f"import sys, perago; print(sorted(set({sorted(SDKS)}) & sys.modules.keys()))"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+PLANTED = [
+    ("perago/protocol/names.py", "import pydantic", "from outside: stdlib"),
+    ("perago/protocol/names.py", "from perago.lake.base import Lake", "may import of perago: errors"),
+    ("perago/declare/task.py", "import requests", "from outside: stdlib, pydantic"),
+    ("perago/declare/task.py", "from ..runtime import transaction", "may import of perago"),
+    ("perago/runtime/broker.py", "from perago.lake.lakefs import LakefsLake", "may import of perago"),
+    ("perago/runtime/broker.py", "def late():\n    from perago.lake import lakefs", "may import of perago"),
+    ("perago/runtime/broker.py", "import perago.connect", "may import of perago"),
+    ("perago/runtime/broker.py", "from perago.cli import main", "may import of perago"),
+    (
+        "perago/runtime/broker.py",
+        "import importlib\nimportlib.import_module('perago.connect')",
+        "may import of perago",
+    ),
+    ("perago/runtime/broker.py", "import lakefs_sdk", "belongs below lake/"),
+    ("perago/orchestrator/local.py", "import obstore", "belongs below lake/"),
+    ("perago/orchestrator/local.py", "from perago.lake.base import Lake", "may import of perago"),
+    ("perago/lake/local.py", "from perago.settings import Settings", "may import of perago"),
+    ("perago/lake/__init__.py", "from perago.lake.lakefs import LakefsLake", "may import of perago"),
+    ("perago/lake/fence.py", "from conductor.client import x", "belongs below orchestrator/"),
+    ("perago/settings.py", "import perago.declare", "may import of perago: errors"),
+    ("perago/cli/start.py", "from perago.lake.lakefs import LakefsLake", "may import of perago"),
+    ("perago/cli/start.py", "def f():\n    import pyspark.sql", "belongs below spark/"),
+    ("perago/attic.py", "import os", "no row in ARROWS"),
+]
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "rule"), PLANTED, ids=[f"{file}: {text}" for file, text, _ in PLANTED]
+)
+def test_a_planted_violation_is_found_and_named(file: str, source: str, rule: str, tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        {"perago/lake/base.py": "", "perago/lake/lakefs.py": "", "perago/runtime/transaction.py": ""},
+    )
+    plant(tmp_path, {"perago/connect.py": "", "perago/cli/__init__.py": "", file: source})
+
+    [found] = broken_arrows(tmp_path)
+
+    assert found.startswith(file)
+    assert rule in found
+
+
+def test_what_the_design_allows_is_not_complained_about(tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        {
+            "perago/__init__.py": "from perago.declare.task import task",
+            "perago/protocol/names.py": "import re\nfrom perago.errors import PeragoError\nfrom . import attempt",
+            "perago/protocol/attempt.py": "",
+            "perago/declare/task.py": "import pydantic\nfrom perago.protocol import names",
+            "perago/lake/__init__.py": "from .base import Lake",
+            "perago/lake/base.py": "from ..errors import LakeError",
+            "perago/lake/lakefs.py": "import lakefs_sdk\nimport obstore\nfrom perago.lake import base, transfer",
+            "perago/lake/transfer.py": "",
+            "perago/orchestrator/base.py": "",
+            "perago/runtime/broker.py": "from perago.orchestrator.base import Orchestrator\nfrom perago.lake import Lake",
+            "perago/connect.py": "from perago.lake.lakefs import LakefsLake\nfrom perago.settings import Settings",
+            "perago/settings.py": "from perago.errors import RuntimeConfigError",
+            "perago/errors.py": "",
+            "perago/cli/start.py": "import typer\nfrom perago.connect import connect\nfrom perago.runtime import broker",
+            "perago/testing/__init__.py": "from perago.connect import connect\nfrom perago.lake.lakefs import LakefsLake",
+        },
+    )
+
+    assert broken_arrows(tmp_path) == []
+
+
+def plant(root: Path, files: dict[str, str]) -> None:
+    """Write a small source tree."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
