@@ -1,0 +1,114 @@
+"""The one place that turns settings into adapters.
+
+The command line, the executors' entry point and `perago.testing` call it; nothing else imports an adapter.
+SDKs are imported here only when they are needed, so that `perago check` stays quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perago.errors import RuntimeConfigError
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+from perago.settings import LAKEFS_NAMES, Settings
+
+ROOM_FOR_THE_WORKSPACE = 4096
+"""Bytes of an output that are not the body's result."""
+
+if TYPE_CHECKING:
+    from perago.lake.fence import Fence
+    from perago.lake.local import LocalLake
+    from perago.orchestrator.local import LocalOrchestrator
+
+
+def open_lake(settings: Settings) -> Lake:
+    """The real lakeFS where it is configured, else the embedded lake below the root."""
+    if settings.lakefs is not None:
+        return open_lakefs(settings)
+    return open_local_lake(settings)
+
+
+def open_lakefs(settings: Settings) -> Lake:
+    """The real lakeFS; says what is missing where it is not configured."""
+    if settings.lakefs is None:
+        raise RuntimeConfigError(f"lakeFS is not configured: set {', '.join(LAKEFS_NAMES)}")
+    from perago.lake.lakefs import LakeFSLake
+
+    return LakeFSLake(
+        settings.lakefs.endpoint,
+        access_key_id=settings.lakefs.access_key_id,
+        secret_access_key=settings.lakefs.secret_access_key,
+        cache_dir=settings.cache_dir,
+        cache_bytes=settings.cache_bytes,
+    )
+
+
+@contextmanager
+def open_fence(settings: Settings) -> Iterator[Fence]:
+    """The fence of the real lakeFS's branches; the embedded lake compares heads by itself and needs none."""
+    from perago.lake.fence import Fence
+
+    lake = open_lakefs(settings)
+    try:
+        yield Fence(lake)
+    finally:
+        lake.close()
+
+
+def open_local_lake(settings: Settings) -> LocalLake:
+    """The embedded lake below the root."""
+    from perago.lake.local import LocalLake
+
+    return LocalLake(settings.root / "lake")
+
+
+def open_orchestrator(settings: Settings) -> Orchestrator:
+    """The real Conductor where it is configured, else the embedded orchestrator below the root."""
+    if settings.conductor is not None:
+        return open_conductor(settings)
+    return open_local_orchestrator(settings)
+
+
+def open_conductor(settings: Settings, *, completion_seconds: float | None = None) -> Orchestrator:
+    """The real Conductor; says what is missing where it is not configured."""
+    if settings.conductor is None:
+        raise RuntimeConfigError("Conductor is not configured: set CONDUCTOR_SERVER_URL")
+    from perago.orchestrator.conductor import ConductorOrchestrator, Timeouts
+
+    return ConductorOrchestrator(
+        settings.conductor.url,
+        auth_key=settings.conductor.auth_key,
+        auth_secret=settings.conductor.auth_secret,
+        timeouts=None if completion_seconds is None else Timeouts(completion=completion_seconds),
+    )
+
+
+def open_local_orchestrator(settings: Settings, path: Path | None = None) -> LocalOrchestrator:
+    """The embedded orchestrator below the root, or the one of a run, which has a file of its own."""
+    from perago.orchestrator.local import LocalOrchestrator
+
+    return LocalOrchestrator(path or settings.root / "orchestrator.db")
+
+
+def open_ports(
+    settings: Settings,
+    *,
+    local: bool,
+    orchestrator_file: Path | None = None,
+    completion_seconds: float | None = None,
+) -> tuple[Lake, Orchestrator]:
+    """Both ports of a worker; each of its processes opens its own."""
+    if local:
+        return open_local_lake(settings), open_local_orchestrator(settings, orchestrator_file)
+    return open_lakefs(settings), open_conductor(settings, completion_seconds=completion_seconds)
+
+
+def max_result_bytes() -> int:
+    """The largest result that Conductor takes; the embedded orchestrator keeps to it too, so both end the same."""
+    from perago.orchestrator.conductor import MAX_OUTPUT_BYTES
+
+    return MAX_OUTPUT_BYTES - ROOM_FOR_THE_WORKSPACE

@@ -1,0 +1,143 @@
+"""Every error Perago raises, in families by who must act.
+
+    PeragoError
+    ├── TaskDefinitionError        the task's author: a declaration is wrong
+    ├── RuntimeConfigError         the operator: settings, servers, folders
+    ├── TaskInputError             who started the workflow: the input does not fit the contract
+    ├── GuardrailViolation         the data: a check did not hold
+    │   ├── PreGuardrailViolation      before the body: terminal
+    │   └── PostGuardrailViolation     after the body: an ordinary failure
+    ├── TaskExecutionError         raised by authors, on purpose, from a body
+    │   ├── TaskFailed                 FAILED, may be retried
+    │   └── TaskTerminalError          FAILED_WITH_TERMINAL_ERROR
+    ├── StaleAttemptError          nobody: Conductor has moved on from this attempt
+    ├── PublishFenceError          nobody, or start again from the new head: the branch may not be moved
+    ├── PublishUnknownError        the runtime: a publish call's outcome is not known yet
+    ├── LakeError                  the lake's operator
+    │   ├── LakeNotFound               no such repository, branch, ref or object
+    │   ├── LakeConflict               the name is taken
+    │   ├── LakeForbidden              not allowed, e.g. a protected branch
+    │   ├── LakeRefused                the server decided against the call and nothing changed
+    │   │   ├── HeadMoved                  the branch is not at the expected head
+    │   │   ├── BranchDirty                the branch has uncommitted objects
+    │   │   └── NothingToCommit            the branch has none
+    │   └── LakeUnavailable            no answer, or one that says nothing: the call may have happened
+    └── OrchestratorError          the orchestrator's operator
+        ├── OrchestratorNotFound       no such task, workflow or definition
+        ├── OrchestratorRefused        the server decided against the call
+        └── OrchestratorUnavailable    no answer, or one that says nothing
+
+Texts name the step, the path and what to do. They never hold a secret.
+"""
+
+from __future__ import annotations
+
+
+class PeragoError(Exception):
+    """Root of everything Perago raises on purpose."""
+
+
+class TaskDefinitionError(PeragoError, ValueError):
+    """A task is declared wrongly; names the task, the field, the value and the rule."""
+
+
+class RuntimeConfigError(PeragoError, ValueError):
+    """Settings, servers or folders are not what the command needs; names the remedy."""
+
+
+class TaskInputError(PeragoError, ValueError):
+    """The attempt's input, or the body's result, does not fit the declared contract."""
+
+
+class GuardrailViolation(PeragoError):
+    """A workspace check did not hold."""
+
+
+class PreGuardrailViolation(GuardrailViolation):
+    """A check before the body did not hold: trying again on the same input is no use."""
+
+
+class PostGuardrailViolation(GuardrailViolation):
+    """A check after the body did not hold: nothing is published."""
+
+
+class TaskExecutionError(PeragoError):
+    """Base of what task authors raise; `reason` is what Conductor shows."""
+
+    def __init__(self, reason: str) -> None:
+        if not isinstance(reason, str):
+            raise TypeError(f"reason must be a str, not {type(reason).__name__}")
+        super().__init__(reason)
+        self.reason = reason
+
+
+class TaskFailed(TaskExecutionError):
+    """The attempt failed and may be tried again."""
+
+
+class TaskTerminalError(TaskExecutionError):
+    """The attempt failed and trying again is no use."""
+
+
+class StaleAttemptError(PeragoError):
+    """Conductor's current attempt is not this one any more."""
+
+
+class PublishFenceError(PeragoError):
+    """The target branch may not be moved by this attempt."""
+
+
+class PublishUnknownError(PeragoError):
+    """A publish call ended without an answer; the branch must be read to settle it."""
+
+
+class LakeError(PeragoError):
+    """The lake could not do what it was asked."""
+
+
+class LakeNotFound(LakeError):
+    """No such repository, branch, ref or object."""
+
+
+class LakeConflict(LakeError):
+    """The name is taken."""
+
+
+class LakeForbidden(LakeError):
+    """The lake does not allow it: credentials, or a protected branch."""
+
+
+class LakeRefused(LakeError):
+    """The server decided against the call, and nothing changed."""
+
+
+class HeadMoved(LakeRefused):
+    """The branch is not at the head the caller expected."""
+
+
+class BranchDirty(LakeRefused):
+    """The branch has uncommitted objects."""
+
+
+class NothingToCommit(LakeRefused):
+    """The branch has no uncommitted objects."""
+
+
+class LakeUnavailable(LakeError):
+    """No answer, or one that says nothing about the outcome: the call may have happened."""
+
+
+class OrchestratorError(PeragoError):
+    """The orchestrator could not do what it was asked."""
+
+
+class OrchestratorNotFound(OrchestratorError):
+    """No such task, workflow or definition."""
+
+
+class OrchestratorRefused(OrchestratorError):
+    """The server decided against the call."""
+
+
+class OrchestratorUnavailable(OrchestratorError):
+    """No answer, or one that says nothing about the outcome."""

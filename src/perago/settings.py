@@ -1,0 +1,165 @@
+"""Settings: the environment, read once into one frozen object.
+
+The names for servers are those that lakectl, the lakeFS SDK and the Conductor client use; the rest is
+`PERAGO_*`.  A wrong value is a `RuntimeConfigError` that names the variable and what it takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from perago.errors import RuntimeConfigError
+
+FenceMode = Literal["auto", "hard", "soft"]
+LogFormat = Literal["text", "json"]
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+LAKEFS_NAMES = (
+    "LAKECTL_SERVER_ENDPOINT_URL",
+    "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
+    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFSSettings:
+    """Where lakeFS is, and the keys to it."""
+
+    endpoint: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ConductorSettings:
+    """Where Conductor's API is, and the keys where it wants some."""
+
+    url: str
+    auth_key: str | None = None
+    auth_secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything the environment says; `root` holds the embedded servers and, by default, all local state."""
+
+    root: Path
+    workspace_root: Path
+    cache_dir: Path
+    cache_bytes: int
+    conductor: ConductorSettings | None
+    lakefs: LakeFSSettings | None
+    fence: FenceMode
+    failure_reason_max_length: int
+    log_format: LogFormat
+    log_root: Path | None
+    workspace_gc_interval: float
+    workspace_gc_ttl: float
+    executor_max_tasks: int
+    shutdown_force_kill_after: float | None
+    spark_master: str
+    spark_conf: str
+
+
+def load_settings(environ: Mapping[str, str], *, root: Path | None = None) -> Settings:
+    """Read settings from `environ`; `root` is what the command line says and wins over PERAGO_ROOT."""
+    read = _Reader(environ)
+    base = (root or read.path("PERAGO_ROOT", Path(".perago"))).absolute()
+    workspace_root = read.path("PERAGO_WORKSPACE_ROOT", base / "workspaces").absolute()
+    log_root = read.text("PERAGO_LOG_ROOT")
+    kill_after = read.text("PERAGO_SHUTDOWN_FORCE_KILL_AFTER")
+    return Settings(
+        root=base,
+        workspace_root=workspace_root,
+        cache_dir=read.path("PERAGO_CACHE_DIR", base / "cache").absolute(),
+        cache_bytes=read.size("PERAGO_CACHE_BYTES", "10GB"),
+        conductor=_conductor(read),
+        lakefs=_lakefs(read),
+        fence=cast(FenceMode, read.one_of("PERAGO_FENCE", ("auto", "hard", "soft"))),
+        failure_reason_max_length=read.count("PERAGO_FAILURE_REASON_MAX_LENGTH", 500, least=40),
+        log_format=cast(LogFormat, read.one_of("PERAGO_LOG_FORMAT", ("text", "json"))),
+        log_root=Path(log_root).absolute() if log_root else None,
+        workspace_gc_interval=read.duration("PERAGO_WORKSPACE_GC_INTERVAL", "1h"),
+        workspace_gc_ttl=read.duration("PERAGO_WORKSPACE_GC_TTL", "24h"),
+        executor_max_tasks=read.count("PERAGO_EXECUTOR_MAX_TASKS", 0, least=0),
+        shutdown_force_kill_after=(
+            read.duration("PERAGO_SHUTDOWN_FORCE_KILL_AFTER", "1h") if kill_after else None
+        ),
+        spark_master=read.text("PERAGO_SPARK_MASTER") or "local[*]",
+        spark_conf=read.text("PERAGO_SPARK_CONF") or "",
+    )
+
+
+def _conductor(read: _Reader) -> ConductorSettings | None:
+    url = read.text("CONDUCTOR_SERVER_URL")
+    if url is None:
+        return None
+    return ConductorSettings(
+        url.rstrip("/"), read.text("CONDUCTOR_AUTH_KEY"), read.text("CONDUCTOR_AUTH_SECRET")
+    )
+
+
+def _lakefs(read: _Reader) -> LakeFSSettings | None:
+    values = {name: read.text(name) for name in LAKEFS_NAMES}
+    missing = [name for name, value in values.items() if value is None]
+    if len(missing) == len(values):
+        return None
+    if missing:
+        raise RuntimeConfigError(
+            f"lakeFS settings are incomplete: set {', '.join(missing)} (or unset all of {', '.join(LAKEFS_NAMES)})"
+        )
+    endpoint, key, secret = (cast(str, values[name]) for name in LAKEFS_NAMES)
+    return LakeFSSettings(endpoint.rstrip("/").removesuffix("/api/v1"), key, secret)
+
+
+class _Reader:
+    """Typed look-ups in the environment; blank counts as unset."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def text(self, name: str) -> str | None:
+        return self._environ.get(name, "").strip() or None
+
+    def path(self, name: str, default: Path) -> Path:
+        value = self.text(name)
+        return Path(value).expanduser() if value else default
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        value = (self.text(name) or choices[0]).lower()
+        if value not in choices:
+            raise RuntimeConfigError(f"{name}={value!r} is not one of {', '.join(choices)}")
+        return value
+
+    def count(self, name: str, default: int, *, least: int) -> int:
+        rule = f"a whole number of at least {least}"
+        value: int = self._parse(name, str(default), int, rule)
+        if value < least:
+            raise RuntimeConfigError(f"{name}={value!r} is not {rule}")
+        return value
+
+    def duration(self, name: str, default: str) -> float:
+        def parse(text: str) -> float:
+            amount, unit = cast(Any, re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.lower())).groups()
+            return float(amount) * _SECONDS[unit or "s"]
+
+        return cast(float, self._parse(name, default, parse, "a duration such as 30s, 5m, 1h or 2d"))
+
+    def size(self, name: str, default: str) -> int:
+        def parse(text: str) -> int:
+            amount, unit = cast(Any, re.fullmatch(r"(\d+(?:\.\d+)?)\s*((?:[KMGT]B)?)", text.upper())).groups()
+            return int(float(amount) * _BYTES[unit])
+
+        return cast(int, self._parse(name, default, parse, "a size such as 500MB or 10GB"))
+
+    def _parse(self, name: str, default: str, parse: Callable[[str], Any], rule: str) -> Any:
+        text = self.text(name) or default
+        try:
+            return parse(text)
+        except (ValueError, AttributeError):
+            raise RuntimeConfigError(f"{name}={text!r} is not {rule}") from None
