@@ -1,0 +1,72 @@
+"""Perago: typed tasks for Conductor workflows, over workspaces that live in lakeFS.
+
+This is what task authors import; a test pins it.  Everything else is imported from its own module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perago.declare.checks import check_guardrails, forbid_glob, require_dir, require_file, require_glob
+from perago.declare.controls import ExecutionLimits, PublishBudget, RetryPolicy, TaskControls, TimeoutPolicy
+from perago.declare.discovery import load_module_task, load_tasks
+from perago.declare.task import TaskDefinition, metrics_are_gone, task
+from perago.declare.taskdef import build_taskdef, write_taskdef
+from perago.declare.workspace import WorkspaceSpec
+from perago.errors import (
+    GuardrailViolation,
+    PeragoError,
+    PostGuardrailViolation,
+    PreGuardrailViolation,
+    PublishFenceError,
+    RuntimeConfigError,
+    StaleAttemptError,
+    TaskDefinitionError,
+    TaskExecutionError,
+    TaskFailed,
+    TaskInputError,
+    TaskTerminalError,
+)
+from perago.spark.workspace import SparkWorkspace
+
+__version__ = "1.0.0.dev0"
+
+__all__ = [
+    "ExecutionLimits",
+    "GuardrailViolation",
+    "PeragoError",
+    "PostGuardrailViolation",
+    "PreGuardrailViolation",
+    "PublishBudget",
+    "PublishFenceError",
+    "RetryPolicy",
+    "RuntimeConfigError",
+    "SparkWorkspace",
+    "StaleAttemptError",
+    "TaskControls",
+    "TaskDefinition",
+    "TaskDefinitionError",
+    "TaskExecutionError",
+    "TaskFailed",
+    "TaskInputError",
+    "TaskTerminalError",
+    "TimeoutPolicy",
+    "WorkspaceSpec",
+    "__version__",
+    "build_taskdef",
+    "check_guardrails",
+    "forbid_glob",
+    "load_module_task",
+    "load_tasks",
+    "require_dir",
+    "require_file",
+    "require_glob",
+    "task",
+    "write_taskdef",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in {"MetricRecorder", "MetricSpec"}:
+        return metrics_are_gone(name)
+    raise AttributeError(f"module 'perago' has no attribute {name!r}")

@@ -1,0 +1,238 @@
+"""Checks on a workspace: before the body (`pre`) and after it (`post`).
+
+A check is a value with a `label()` and a `problem(tree)`, or any callable `(workdir, params) -> None` that
+raises to say no.  The rule of the phases: what fails before the body is a `PreGuardrailViolation` (terminal),
+what fails after it a `PostGuardrailViolation`; an author's own `TaskFailed` passes through either.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PureWindowsPath
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from perago.declare.faults import Problem, calling_place, report
+from perago.declare.tree import FolderTree as FolderTree
+from perago.declare.tree import ListingTree as ListingTree
+from perago.declare.tree import Tree as Tree
+from perago.declare.tree import literal_folder
+from perago.errors import (
+    GuardrailViolation,
+    PeragoError,
+    PostGuardrailViolation,
+    PreGuardrailViolation,
+    TaskFailed,
+)
+
+Phase = Literal["pre", "post"]
+CheckKind = Literal["require_file", "require_dir", "require_glob", "forbid_glob"]
+
+_NEARBY = 5
+_DRIVE = re.compile(r"^[A-Za-z]:")
+
+
+@runtime_checkable
+class TreeCheck(Protocol):
+    """A check that needs no more than the tree's names."""
+
+    def label(self) -> str:
+        """The check as it was written."""
+
+    def problem(self, tree: Tree) -> str | None:
+        """What is wrong and what was there instead, or None."""
+
+
+Check = TreeCheck | Callable[[Path, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PathCheck:
+    """What must, or must not, be at a path or pattern."""
+
+    kind: CheckKind
+    pattern: str
+    min_count: int | None = None
+    max_count: int | None = None
+
+    def label(self) -> str:
+        """The check as it was written."""
+        bounds = {"min_count": self.min_count, "max_count": self.max_count}
+        shown = "".join(f", {name}={count}" for name, count in bounds.items() if count is not None)
+        return f"{self.kind}({self.pattern!r}{shown})"
+
+    def problem(self, tree: Tree) -> str | None:
+        """What is wrong and what was there instead, or None."""
+        match self.kind:
+            case "require_file":
+                wrong = None if tree.is_file(self.pattern) else self._not_a("file", tree)
+            case "require_dir":
+                wrong = None if tree.is_dir(self.pattern) else self._not_a("folder", tree)
+            case "require_glob" | "forbid_glob":
+                wrong = self._miscounted(tree)
+        return wrong
+
+    def _not_a(self, wanted: str, tree: Tree) -> str:
+        other = "folder" if wanted == "file" else "file"
+        there = tree.is_dir(self.pattern) if wanted == "file" else tree.is_file(self.pattern)
+        if there:
+            return f"it is a {other}, not a {wanted}"
+        return f"there is no such {wanted}; {_nearby(tree, self.pattern)}"
+
+    def _miscounted(self, tree: Tree) -> str | None:
+        most = self.max_count if self.kind == "require_glob" else self.max_count or 0
+        matches = list(tree.glob(self.pattern))
+        if len(matches) < (self.min_count or 0):
+            found = f"it matched {_count(matches)}, {self.min_count} or more are required"
+            return f"{found}; {_nearby(tree, self.pattern)}"
+        if most is not None and len(matches) > most:
+            allowed = "none is allowed" if most == 0 else f"at most {most} are allowed"
+            return f"it matched {_count(matches)}, {allowed}"
+        return None
+
+
+def require_file(path: str | os.PathLike[str]) -> PathCheck:
+    """There must be a file at this path."""
+    return _path_check("require_file", path)
+
+
+def require_dir(path: str | os.PathLike[str]) -> PathCheck:
+    """There must be a folder at this path."""
+    return _path_check("require_dir", path)
+
+
+def require_glob(
+    pattern: str | os.PathLike[str], *, min_count: int = 1, max_count: int | None = None
+) -> PathCheck:
+    """At least `min_count` and at most `max_count` paths must match."""
+    return _path_check("require_glob", pattern, min_count=min_count, max_count=max_count)
+
+
+def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0) -> PathCheck:
+    """No path may match, or no more than `max_count`."""
+    return _path_check("forbid_glob", pattern, max_count=max_count)
+
+
+def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None) -> None:
+    """Run the checks in order; the first that fails raises the violation of its phase, or `TaskFailed`."""
+    violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
+    for check in checks:
+        said = f"{phase} check {label(check)}"
+        try:
+            wrong = check.problem(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
+        except TaskFailed:
+            raise
+        except Exception as error:
+            reason = str(error) if isinstance(error, PeragoError) else f"{type(error).__name__}: {error}"
+            raise violation(f"{said} failed: {reason}") from error
+        if wrong is not None:
+            raise violation(f"{said} failed: {wrong}")
+
+
+def check_guardrails(root: Path, guardrails: Sequence[Check], phase: str) -> None:
+    """Run checks that need no params over a folder; the name and order are those of perago 0.6.1."""
+    run_checks("pre" if phase == "pre" else "post", guardrails, FolderTree(root))
+
+
+def needs_path(check: Check) -> bool:
+    """Whether the check wants a folder on disk, which a listing is not."""
+    return not isinstance(check, TreeCheck)
+
+
+def label(check: Check) -> str:
+    """The check as people know it."""
+    if isinstance(check, TreeCheck):
+        return check.label()
+    return str(getattr(check, "__qualname__", None) or type(check).__qualname__)
+
+
+def not_a_check(value: object) -> str | None:
+    """Why `value` cannot be a check, or None."""
+    if isinstance(value, TreeCheck) and not isinstance(value, type):
+        return None
+    if not callable(value) or isinstance(value, type):
+        return "is no check: use require_file, require_dir, require_glob, forbid_glob or a function"
+    if inspect.iscoroutinefunction(value):
+        return "must not be async"
+    try:
+        inspect.signature(value).bind(object(), object())
+    except TypeError:
+        return "must be callable as check(workdir, params)"
+    except ValueError:
+        return None  # a built-in that does not tell its signature
+    return None
+
+
+def _asked(check: Callable[[Path, Any], None], tree: Tree, params: object) -> str | None:
+    if tree.path is None:
+        raise GuardrailViolation("it wants a folder, and the workspace is a listing here")
+    answer: object = check(tree.path, params)  # type: ignore[func-returns-value]
+    return "it returned False; a check says no by raising" if answer is False else None
+
+
+def _path_check(kind: CheckKind, path: str | os.PathLike[str], **bounds: int | None) -> PathCheck:
+    pattern, wrong = _relative(path)
+    problems = [Problem(f"{kind} pattern", wrong, path)] if wrong else []
+    problems += _wrong_bounds(kind, bounds)
+    if problems:
+        report(problems, calling_place())
+        return PathCheck("forbid_glob", "*", max_count=0)
+    return PathCheck(kind, pattern, **bounds)
+
+
+def _wrong_bounds(kind: CheckKind, bounds: dict[str, int | None]) -> list[Problem]:
+    for name, value in bounds.items():
+        optional = (kind, name) == ("require_glob", "max_count")
+        if value is None and optional:
+            continue
+        if type(value) is not int or value < 0:
+            return [Problem(f"{kind} {name}", "must be a whole number, 0 or more", value)]
+    least, most = bounds.get("min_count"), bounds.get("max_count")
+    if least is not None and most is not None and least > most:
+        return [Problem(f"{kind} max_count", f"must not be below min_count ({least})", most)]
+    return []
+
+
+def _relative(path: object) -> tuple[str, str | None]:
+    if not isinstance(path, str | os.PathLike):
+        return "", "must be text or a path"
+    text = path.as_posix() if isinstance(path, PureWindowsPath) else str(os.fspath(path))
+    parts = text.split("/")
+    wrong = None
+    if not text:
+        wrong = "must not be empty"
+    elif text.startswith("/") or _DRIVE.match(text):
+        wrong = "must be relative to the workspace's prefix, not absolute"
+    elif "\\" in text or "\0" in text:
+        wrong = "must use '/' between its parts and hold no NUL"
+    elif ".." in parts:
+        wrong = "must not lead out of the workspace: '..' is not allowed"
+    elif "" in parts or "." in parts:
+        wrong = "must not hold empty parts or '.'"
+    elif any("**" in part and part != "**" for part in parts):
+        wrong = "must have '**' as a part of its own"
+    return text, wrong
+
+
+def _nearby(tree: Tree, pattern: str) -> str:
+    folder = literal_folder(pattern)
+    while folder and not tree.is_dir(folder):
+        folder = folder.rpartition("/")[0]
+    where = f"{folder}/" if folder else "the workspace"
+    names = tree.names(_NEARBY + 1, folder)
+    if not names:
+        return f"{where} is empty"
+    more = ", …" if len(names) > _NEARBY else ""
+    return f"{where} holds {', '.join(names[:_NEARBY])}{more}"
+
+
+def _count(matches: Sequence[str]) -> str:
+    if not matches:
+        return "nothing"
+    more = ", …" if len(matches) > _NEARBY else ""
+    paths = "path" if len(matches) == 1 else "paths"
+    return f"{len(matches)} {paths} ({', '.join(islice(matches, _NEARBY))}{more})"

@@ -1,0 +1,221 @@
+"""From targets to tasks.
+
+A target is an import path (`app.tasks`; the current folder is on the path) or a file (`jobs/tasks.py`).  The
+rule: a target means the same in every process that has the same current folder, because executors load their
+tasks again from it.  A file inside a package is imported under its dotted name, so its relative imports work;
+any other file under a name made from its path, with its folder on the path, as Python does for a script.
+
+Only what a module declares itself counts, not what it imports.  Whatever goes wrong is one
+`TaskDefinitionError` with the file and line of the cause, or, in `collect`, one noted fault.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+
+from perago.declare.faults import Fault, Place, noting
+from perago.declare.task import TaskDefinition, declared_in, forget
+from perago.errors import TaskDefinitionError
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What loading with noting found; `tasks` are those without a mistake."""
+
+    tasks: tuple[TaskDefinition, ...]
+    errors: tuple[Fault, ...]
+
+
+def load_tasks(targets: Sequence[str]) -> list[TaskDefinition]:
+    """The tasks of all targets, in order; no two may have one name."""
+    tasks: list[TaskDefinition] = []
+    for target in targets:
+        found = _tasks_of(target)
+        if not found:
+            raise TaskDefinitionError(_no_task(target))
+        tasks += found
+    unique, clashes = _by_name(tasks)
+    if clashes:
+        raise TaskDefinitionError("; ".join(map(str, clashes)))
+    return unique
+
+
+def load_module_task(target: str) -> TaskDefinition:
+    """The one task of a target."""
+    tasks = load_tasks([target])
+    if len(tasks) != 1:
+        names = ", ".join(task.name for task in tasks)
+        raise TaskDefinitionError(f"{target!r} declares {len(tasks)} tasks ({names}), one is wanted")
+    return tasks[0]
+
+
+def collect(targets: Sequence[str]) -> Collected:
+    """Load all targets and note every mistake in them, instead of stopping at the first."""
+    tasks: list[TaskDefinition] = []
+    with _only_if_right() as faults:
+        for target in targets:
+            before = len(faults)
+            try:
+                found = _tasks_of(target)
+            except TaskDefinitionError as error:
+                faults.append(Fault(str(error)))
+                continue
+            tasks += found
+            if not found and len(faults) == before:
+                faults.append(Fault(_no_task(target)))
+        unique, clashes = _by_name(tasks)
+        faults.extend(clashes)
+    right = (task for task in unique if not any(_is_part_of(task, fault.place) for fault in faults))
+    return Collected(tuple(right), tuple(faults))
+
+
+@contextmanager
+def _only_if_right() -> Iterator[list[Fault]]:
+    """Note mistakes; a module that holds one, or may have seen one, does not stay imported."""
+    known = set(sys.modules)
+    with noting() as faults:
+        yield faults
+    if faults:
+        for name in [name for name in sys.modules if name not in known]:
+            if _is_authors(getattr(sys.modules[name], "__file__", None)):
+                del sys.modules[name]
+                forget(name)
+
+
+def _tasks_of(target: str) -> list[TaskDefinition]:
+    return declared_in(_imported(target).__name__)
+
+
+def _is_part_of(task: TaskDefinition, place: Place | None) -> bool:
+    """Whether a mistake stands between a task's decorator and the end of its function."""
+    if place is None or place.file != task.place.file:
+        return False
+    lines = [line for *_, line in inspect.unwrap(task.fn).__code__.co_lines() if line]
+    return task.place.line <= place.line <= max(lines, default=task.place.line)
+
+
+def _no_task(target: str) -> str:
+    return f"target {target!r}: declares no task; decorate a function of this module with @task"
+
+
+def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], list[Fault]]:
+    found: dict[str, TaskDefinition] = {}
+    clashes = []
+    for task in tasks:
+        first = found.setdefault(task.name, task)
+        if first.place != task.place:
+            other = Place(first.place.file, first.place.line)
+            clashes.append(Fault(f"name = {task.name!r}: is taken by the task at {other}", task.place))
+    return list(found.values()), clashes
+
+
+def _imported(target: str) -> ModuleType:
+    _on_path(Path.cwd())
+    if target.endswith(".py"):
+        return _import_file(target)
+    if not target or not all(part.isidentifier() for part in target.split(".")):
+        raise TaskDefinitionError(
+            f"target {target!r}: must be an import path (app.tasks) or a file (app/tasks.py)"
+        )
+    with _told(target):
+        return importlib.import_module(target)
+
+
+def _import_file(target: str) -> ModuleType:
+    file = Path(target).resolve()
+    if not file.is_file():
+        raise TaskDefinitionError(f"target {target!r}: there is no such file")
+    dotted, top = _dotted_name(file)
+    _on_path(top)
+    if dotted is not None:
+        with _told(target):
+            module = importlib.import_module(dotted)
+        if Path(module.__file__ or "").resolve() == file:
+            return module
+    return _executed(file, target)
+
+
+def _dotted_name(file: Path) -> tuple[str | None, Path]:
+    """The name of a file in its package, if it is in one, and the folder to import from."""
+    parts, folder = [file.stem], file.parent
+    while (folder / "__init__.py").is_file() and folder.parent != folder:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    in_package = len(parts) > 1 and all(part.isidentifier() for part in parts)
+    return (".".join(parts), folder) if in_package else (None, file.parent)
+
+
+def _executed(file: Path, target: str) -> ModuleType:
+    name = f"perago_file_{sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
+    digest = sha256(file.read_bytes()).hexdigest()
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__perago_digest__", None) == digest:
+        return known
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise TaskDefinitionError(f"target {target!r}: Python cannot import it")
+    module = importlib.util.module_from_spec(spec)
+    module.__perago_digest__ = digest  # type: ignore[attr-defined]
+    forget(name)
+    # Pydantic and typing look a class's module up while it is executed.
+    sys.modules[name] = module
+    try:
+        with _told(target):
+            spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+@contextmanager
+def _told(target: str) -> Iterator[None]:
+    """Turn whatever an import raises into one error that names the file and line of the cause."""
+    try:
+        yield
+    except TaskDefinitionError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (target == error.name or target.startswith(error.name + ".")):
+            where = f"looked in {Path.cwd()} and on the Python path"
+            raise TaskDefinitionError(
+                f"target {target!r}: there is no module {error.name!r} ({where})"
+            ) from None
+        raise TaskDefinitionError(_cause(error)) from None
+    except (Exception, SystemExit) as error:
+        raise TaskDefinitionError(_cause(error)) from None
+
+
+def _cause(error: BaseException) -> str:
+    text = f"cannot be imported: {type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError) and error.filename:
+        text = f"cannot be imported: {type(error).__name__}: {error.msg}"
+        return f"{Place(error.filename, error.lineno or 1)}: {text}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_authors(frame.filename)]
+    if not frames:
+        return text
+    return f"{Place(frames[-1].filename, frames[-1].lineno or 1)}: {text}"
+
+
+def _is_authors(file: str | None) -> bool:
+    """Whether a file is the authors' own: not Perago's, not the standard library's, not an installed one's."""
+    if file is None or file.startswith("<"):
+        return False
+    parts = Path(file).parts
+    outside = Path(importlib.__file__).parents[1], Path(__file__).parents[1]
+    return "site-packages" not in parts and not any(Path(file).is_relative_to(folder) for folder in outside)
+
+
+def _on_path(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))

@@ -1,0 +1,151 @@
+"""How a wrong declaration is reported.
+
+Declarations are checked where they are written, so importing a module is enough to find its mistakes.
+The rule: a mistake raises one `TaskDefinitionError`; inside a `noting()` block it is noted instead, whoever
+declared gets a harmless value, and the import goes on, so that one run finds all the mistakes.
+Either way the text names the place, the task where it can be known, the field, the value and the rule.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+
+import pydantic
+
+from perago.errors import TaskDefinitionError
+
+_UNSET = object()
+_VALUE_LENGTH = 120
+_NOT_AUTHORS = (
+    str(Path(__file__).parents[1]) + os.sep,
+    str(Path(pydantic.__file__).parent) + os.sep,
+    "<frozen ",
+)
+"""Frames of Perago, pydantic and the import system are not where an author declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One broken rule: which field, what it holds, and what it should."""
+
+    field: str
+    rule: str
+    value: object = _UNSET
+
+    def __str__(self) -> str:
+        if self.value is _UNSET:
+            return f"{self.field}: {self.rule}"
+        return f"{self.field} = {shortened(self.value)}: {self.rule}"
+
+
+class BrokenRule(ValueError):
+    """Raised inside a validator to say which field, or which item of a list, breaks which rule."""
+
+    def __init__(self, field: str | int, rule: str, value: object) -> None:
+        super().__init__(rule)
+        self.field = field
+        self.value = value
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a declaration stands, and the task it belongs to where that is known."""
+
+    file: str
+    line: int
+    task: str | None = None
+
+    def __str__(self) -> str:
+        where = f"{_from_here(self.file)}:{self.line}"
+        return where if self.task is None else f"{where}: task {self.task!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A mistake that was noted; its text is that of the error it would have been."""
+
+    message: str
+    place: Place | None = None
+
+    def __str__(self) -> str:
+        return self.message if self.place is None else f"{self.place}: {self.message}"
+
+
+_notebook: ContextVar[list[Fault] | None] = ContextVar("perago_noted_faults", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[list[Fault]]:
+    """Note mistakes into the list it gives, instead of raising the first."""
+    faults: list[Fault] = []
+    token = _notebook.set(faults)
+    try:
+        yield faults
+    finally:
+        _notebook.reset(token)
+
+
+def report(problems: Sequence[Problem], place: Place) -> None:
+    """Raise one error that tells all `problems`, or note each of them."""
+    noted = _notebook.get()
+    if noted is None:
+        raise TaskDefinitionError(f"{place}: {'; '.join(map(str, problems))}") from None
+    for problem in problems:
+        fault = Fault(str(problem), place)
+        if fault not in noted:  # `from perago import X` looks X up twice
+            noted.append(fault)
+
+
+def calling_place() -> Place:
+    """The author's line that is being executed, with the task whose decorator it is part of."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_AUTHORS):
+        frame = frame.f_back
+    file, line = frame.f_code.co_filename, frame.f_lineno
+    return Place(file, line, _decorated_task(file, line))
+
+
+def shortened(value: object) -> str:
+    """The value as code, cut where it is long."""
+    name = getattr(value, "__qualname__", None) if callable(value) else None
+    text = name or repr(value)
+    return text if len(text) <= _VALUE_LENGTH else text[: _VALUE_LENGTH - 1] + "…"
+
+
+def _decorated_task(file: str, line: int) -> str | None:
+    # A policy is built before @task runs, so its task is not known yet: the source tells which decorator
+    # call the line is part of.
+    linecache.checkcache(file)
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return None
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for call in node.decorator_list:
+            if isinstance(call, ast.Call) and call.lineno <= line <= (call.end_lineno or call.lineno):
+                return _literal_name(call)
+    return None
+
+
+def _literal_name(call: ast.Call) -> str | None:
+    for keyword in call.keywords:
+        if keyword.arg == "name" and isinstance(keyword.value, ast.Constant):
+            return str(keyword.value.value)
+    return None
+
+
+def _from_here(file: str) -> str:
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except ValueError:
+        return file

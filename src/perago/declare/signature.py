@@ -1,0 +1,166 @@
+"""What a task function's signature says: the kind of its workspace, its params model and its result model.
+
+Three signatures are tasks, and nothing else is:
+
+    (workspace: Path, params: M) -> R              a workspace in a folder
+    (workspace: SparkWorkspace, params: M) -> R    a workspace for Spark
+    (params: M) -> R                               no workspace
+
+M and R are pydantic models.  Annotations may be strings (`from __future__ import annotations`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from inspect import Parameter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, get_args, get_type_hints
+
+from pydantic import BaseModel, RootModel
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
+from perago.declare.faults import Problem
+
+Kind = Literal["plain", "spark"]
+
+SIGNATURES = (
+    "(workspace: Path, params: Model) -> Model, (workspace: SparkWorkspace, params: Model) -> Model "
+    "or (params: Model) -> Model"
+)
+METRICS_ARE_GONE = (
+    "is not supported: Perago counts attempts itself, and a task body records its own metrics with "
+    "OpenTelemetry (opentelemetry.metrics.get_meter)"
+)
+_WRONG_KINDS = {
+    Parameter.POSITIONAL_ONLY: "must not be positional-only",
+    Parameter.KEYWORD_ONLY: "must not be keyword-only",
+    Parameter.VAR_POSITIONAL: "must not be variadic (*args)",
+    Parameter.VAR_KEYWORD: "must not be variadic (**kwargs)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a right signature says."""
+
+    kind: Kind
+    has_workspace: bool
+    params_model: type[BaseModel]
+    result_model: type[BaseModel]
+
+
+class NotATask(Exception):
+    """The function's signature is not a task's; `problems` tells all that is wrong with it."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) -> Signature:
+    """Read a function's signature; raises `NotATask` with all that is wrong."""
+    problems = list(_wrong_function(fn)) or list(_wrong_parameters(fn))
+    if problems:
+        raise NotATask(problems)
+    names = list(inspect.signature(fn).parameters)
+    hints = {name: _hint(fn, name, local_names) for name in [*names, "return"]}
+    problems = [*_wrong_workspace(hints), *_wrong_model("params", hints), *_wrong_model("return", hints)]
+    if problems:
+        raise NotATask(problems)
+    workspace = hints.get("workspace", Path)
+    return Signature(
+        kind="plain" if workspace is Path else "spark",
+        has_workspace="workspace" in hints,
+        params_model=hints["params"],
+        result_model=hints["return"],
+    )
+
+
+def _wrong_function(fn: Callable[..., object]) -> Iterator[Problem]:
+    if not inspect.isroutine(fn):
+        yield Problem("function", "must be a function", fn)
+    elif inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        yield Problem("function", "must not be async: Perago runs each attempt in a process of its own", fn)
+    elif inspect.isgeneratorfunction(fn):
+        yield Problem("function", "must not be a generator: it returns its result once", fn)
+
+
+def _wrong_parameters(fn: Callable[..., object]) -> Iterator[Problem]:
+    parameters = inspect.signature(fn).parameters
+    for name, parameter in parameters.items():
+        if name == "metrics":
+            yield Problem("parameter 'metrics'", METRICS_ARE_GONE)
+        elif parameter.kind in _WRONG_KINDS:
+            yield Problem(f"parameter {name!r}", _WRONG_KINDS[parameter.kind])
+        elif parameter.default is not Parameter.empty:
+            yield Problem(f"parameter {name!r}", "must not have a default", parameter.default)
+    names = [name for name in parameters if name != "metrics"]
+    usual = all(parameter.kind not in _WRONG_KINDS for parameter in parameters.values())
+    if usual and names not in (["params"], ["workspace", "params"]):
+        yield Problem("signature", f"must be {SIGNATURES}", f"({', '.join(parameters)})")
+
+
+def _hint(fn: Callable[..., object], name: str, local_names: Mapping[str, Any]) -> Any:
+    """The annotation as a type, or the `Problem` with it."""
+    where = "return value" if name == "return" else f"parameter {name!r}"
+    inner = inspect.unwrap(fn)
+    annotations = inspect.get_annotations(inner)
+    if name not in annotations:
+        return Problem(where, f"must be annotated: a task is {SIGNATURES}")
+    one = SimpleNamespace(__annotations__={name: annotations[name]})
+    global_names = getattr(inner, "__globals__", {})
+    try:
+        return get_type_hints(one, globalns=global_names, localns=dict(local_names))[name]
+    except Exception as error:
+        rule = f"its annotation cannot be resolved when the module is imported ({error})"
+        return Problem(where, rule, annotations[name])
+
+
+def _wrong_workspace(hints: Mapping[str, Any]) -> Iterator[Problem]:
+    if "workspace" not in hints:
+        return
+    hint = hints["workspace"]
+    if isinstance(hint, Problem):
+        yield hint
+    elif getattr(hint, "__perago_workspace__", None) == "spark":
+        if find_spec("pyspark") is None:
+            rule = "needs the extra 'spark': install perago[spark]"
+            yield Problem("parameter 'workspace'", rule, hint)
+    elif hint is not Path:
+        yield Problem("parameter 'workspace'", "must be a pathlib.Path or a perago.SparkWorkspace", hint)
+
+
+def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Problem]:
+    where = "return value" if name == "return" else f"parameter {name!r}"
+    model = hints[name]
+    if isinstance(model, Problem):
+        yield model
+        return
+    if not isinstance(model, type) or not issubclass(model, BaseModel) or model is BaseModel:
+        yield Problem(where, "must be a pydantic model (a subclass of BaseModel)", model)
+        return
+    for root in (found for found in _models(model) if issubclass(found, RootModel)):
+        yield Problem(where, f"must hold no root model: {root.__name__} is one; give it a named field", model)
+    if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
+        return  # it names a class that comes later in the module; build_taskdef looks again
+    try:
+        model.model_json_schema(mode="serialization" if name == "return" else "validation")
+    except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        yield Problem(where, f"has no JSON form ({error.message})", model)
+
+
+def _models(model: type[BaseModel]) -> list[type[BaseModel]]:
+    """The model and every model it is built from, each once."""
+    found: dict[type[BaseModel], None] = {}
+    waiting: list[Any] = [model]
+    while waiting:
+        annotation = waiting.pop()
+        waiting.extend(get_args(annotation))
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel) and annotation not in found:
+            found[annotation] = None
+            waiting.extend(field.annotation for field in annotation.model_fields.values())
+    return list(found)

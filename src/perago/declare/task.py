@@ -1,0 +1,237 @@
+"""`@task` and what it makes of a function: a `TaskDefinition`.
+
+The rule: a definition that exists is right.  The decorated function is the author's own function, unchanged but
+for `__perago_task__`, so a plain unit test calls it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+from pydantic import BaseModel
+
+from perago.declare import contract
+from perago.declare.controls import TaskControls
+from perago.declare.faults import Place, Problem, calling_place, report
+from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
+from perago.declare.workspace import WorkspaceSpec
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_MISSING = cast(Any, object())
+_FIELDS = ("name", "description", "owner_email", "workspace", "controls", "version", "strict_params")
+
+_declared: dict[str, list[TaskDefinition]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDefinition:
+    """A task as declared; `place` is where."""
+
+    name: str
+    owner_email: str
+    fn: Callable[..., Any]
+    params_model: type[BaseModel]
+    result_model: type[BaseModel]
+    place: Place
+    kind: Kind = "plain"
+    description: str | None = None
+    workspace: WorkspaceSpec | None = None
+    controls: TaskControls = field(default_factory=TaskControls)
+    version: str = "1"
+    strict_params: bool = True
+
+    @property
+    def output_model(self) -> type[BaseModel]:
+        """The result model, under its name of perago 0.6.1."""
+        return self.result_model
+
+    @property
+    def has_workspace(self) -> bool:
+        """Whether attempts get a workspace."""
+        return self.workspace is not None
+
+    def parse_params(self, text: str | bytes) -> BaseModel:
+        """Params from JSON text; `TaskInputError` names the field that does not fit."""
+        return contract.parse_params(self.params_model, text, strict=self.strict_params)
+
+    def dump_result(self, value: object) -> dict[str, Any]:
+        """What the body returned, as JSON values; `TaskInputError` names the field that does not fit."""
+        return contract.dump_result(self.result_model, value)
+
+    def parse_result(self, text: str | bytes) -> BaseModel:
+        """A recorded result from JSON text; `TaskInputError` names the field that does not fit."""
+        return contract.parse_result(self.result_model, text)
+
+
+def task(
+    *misplaced: object,
+    name: str = _MISSING,
+    owner_email: str = _MISSING,
+    description: str | None = None,
+    workspace: WorkspaceSpec | None = None,
+    controls: TaskControls | None = None,
+    version: str = "1",
+    strict_params: bool = True,
+    **unknown: object,
+) -> Callable[[Function], Function]:
+    """Declare a function as a task; all that is wrong with it is one `TaskDefinitionError`."""
+    if misplaced:
+        report(
+            [Problem("@task", "takes keyword arguments only: @task(name=…, owner_email=…)")], calling_place()
+        )
+        return lambda fn: fn
+    said: dict[str, Any] = {
+        "name": name,
+        "owner_email": owner_email,
+        "description": description,
+        "workspace": workspace,
+        "controls": TaskControls() if controls is None else controls,
+        "version": version,
+        "strict_params": strict_params,
+    }
+
+    def decorate(fn: Function) -> Function:
+        # The caller's local names: the models of a unit test live in its function.
+        definition = _define(fn, said, unknown, sys._getframe(1).f_locals)
+        if definition is not None:
+            fn.__perago_task__ = definition  # type: ignore[attr-defined]
+            _remember(definition)
+        return fn
+
+    return decorate
+
+
+def metrics_are_gone(name: str) -> type:
+    """Report the use of a metrics name of perago 0.6.1; what stands in for it takes anything."""
+    report([Problem(f"perago.{name}", METRICS_ARE_GONE)], calling_place())
+    return type(name, (), {"__init__": lambda self, *args, **kwargs: None})
+
+
+def declared_in(module: str) -> list[TaskDefinition]:
+    """The tasks that a module has declared, in order."""
+    return list(_declared.get(module, []))
+
+
+def forget(module: str) -> None:
+    """Forget what a module has declared, before it is executed again."""
+    _declared.pop(module, None)
+
+
+def _define(
+    fn: Callable[..., Any],
+    said: Mapping[str, Any],
+    unknown: Mapping[str, object],
+    local_names: Mapping[str, Any],
+) -> TaskDefinition | None:
+    """The definition, or None where mistakes were noted."""
+    place = _place(fn, said["name"])
+    problems = [*_unknown_fields(unknown), *_wrong_fields(said), *_name_taken(fn, said["name"], place)]
+    signature = None
+    try:
+        signature = read_signature(fn, local_names)
+        problems += _disagreements(signature, said)
+    except NotATask as error:
+        problems += error.problems
+    if problems or signature is None:
+        report(problems, place)
+        return None
+    return TaskDefinition(
+        fn=fn,
+        place=place,
+        kind=signature.kind,
+        params_model=signature.params_model,
+        result_model=signature.result_model,
+        **said,
+    )
+
+
+def _place(fn: Callable[..., Any], name: object) -> Place:
+    named = name if isinstance(name, str) else getattr(fn, "__name__", None)
+    code = getattr(inspect.unwrap(fn), "__code__", None)
+    if code is not None:
+        return Place(code.co_filename, code.co_firstlineno, named)
+    return replace(calling_place(), task=named)
+
+
+def _remember(definition: TaskDefinition) -> None:
+    tasks = _declared.setdefault(definition.fn.__module__, [])
+    again = [
+        known for known in tasks if known.name == definition.name and _redeclares(known, definition.place)
+    ]
+    tasks[:] = [known for known in tasks if known not in again] + [definition]
+
+
+def _redeclares(known: TaskDefinition, place: Place) -> bool:
+    # A module that is reloaded, and a notebook's cell that is run again, declare the same task once more.
+    return known.place == place or known.fn.__module__ == "__main__"
+
+
+def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[Problem]:
+    if "<locals>" in getattr(fn, "__qualname__", ""):
+        return  # made by a function, perhaps many times; discovery compares what is left in the end
+    for known in _declared.get(getattr(fn, "__module__", ""), []):
+        if known.name == name and not _redeclares(known, place):
+            yield Problem(
+                "name", f"is taken by another task of this module, at line {known.place.line}", name
+            )
+
+
+def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Problem]:
+    for name, value in unknown.items():
+        if name == "metrics":
+            yield Problem("metrics", METRICS_ARE_GONE)
+        else:
+            yield Problem(name, f"is no field of @task, which has {', '.join(_FIELDS)}", value)
+
+
+def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Problem]:
+    yield from _wrong_name(said["name"])
+    email = said["owner_email"]
+    if email is _MISSING:
+        yield Problem("owner_email", "is required")
+    elif not isinstance(email, str) or not email.strip():
+        yield Problem("owner_email", "must be text and not blank", email)
+    if said["description"] is not None and not isinstance(said["description"], str):
+        yield Problem("description", "must be text", said["description"])
+    if said["workspace"] is not None and not isinstance(said["workspace"], WorkspaceSpec):
+        yield Problem("workspace", "must be a WorkspaceSpec", said["workspace"])
+    if not isinstance(said["controls"], TaskControls):
+        yield Problem("controls", "must be a TaskControls", said["controls"])
+    elif said["workspace"] is None and said["controls"].publish_budget is not None:
+        rule = "needs workspace=WorkspaceSpec(…): a task without a workspace publishes nothing"
+        yield Problem("controls.publish_budget", rule)
+    if not isinstance(said["version"], str) or not said["version"].strip():
+        yield Problem("version", "must be text and not blank", said["version"])
+    if not isinstance(said["strict_params"], bool):
+        yield Problem("strict_params", "must be True or False", said["strict_params"])
+
+
+def _wrong_name(name: object) -> Iterator[Problem]:
+    if name is _MISSING:
+        yield Problem("name", "is required")
+    elif not isinstance(name, str) or not name.strip():
+        yield Problem("name", "must be text and not blank", name)
+    elif "/" in name or "\\" in name or name in {".", ".."}:
+        yield Problem("name", "must not hold path parts ('/', '\\', '.' or '..')", name)
+    elif name.strip() != name or not name.isprintable():
+        yield Problem("name", "must not begin or end with white space or hold control characters", name)
+
+
+def _disagreements(signature: Signature, said: Mapping[str, Any]) -> Iterator[Problem]:
+    spec = said["workspace"]
+    if signature.has_workspace and spec is None:
+        yield Problem(
+            "workspace", "is required: the function takes a workspace, so say workspace=WorkspaceSpec(…)"
+        )
+    if not signature.has_workspace and spec is not None:
+        yield Problem(
+            "workspace", "needs a function that takes one: (workspace: Path, params: Model) -> Model"
+        )
+    if isinstance(spec, WorkspaceSpec) and spec.placement == "direct" and signature.kind == "plain":
+        rule = "is for Spark tasks: a function that takes a Path works in a folder"
+        yield Problem("workspace.placement", rule, spec.placement)

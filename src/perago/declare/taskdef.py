@@ -1,0 +1,172 @@
+"""The Conductor TaskDef of a task.
+
+The rule: every field that the controls name is written, defaults too, so that a limit that is taken out of a
+declaration is taken off the server as well.  Schemas come from the models; `workspace` has the shape that
+travels between tasks, with `ref_type` or `refType`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+
+from perago.declare.task import TaskDefinition
+from perago.errors import TaskDefinitionError
+
+MISSING: Any = None
+"""Stands for a field that the other side does not have."""
+
+_NAME = {"type": "string", "minLength": 1}
+_WORKSPACE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "repository": _NAME,
+        "branch": _NAME,
+        "ref_type": {"const": "commit"},
+        "refType": {"const": "commit"},
+        "ref": _NAME,
+    },
+    "required": ["repository", "branch", "ref"],
+    "oneOf": [{"required": ["ref_type"]}, {"required": ["refType"]}],
+    "additionalProperties": False,
+}
+_MAPS = ("properties", "patternProperties", "$defs")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLE = ("items", "additionalProperties", "contains", "not")
+
+
+def build_taskdef(task: TaskDefinition) -> dict[str, Any]:
+    """The TaskDef as Conductor takes it."""
+    workspace = ["workspace"] if task.has_workspace else []
+    return {
+        "name": task.name,
+        "description": task.description or "",
+        "ownerEmail": task.owner_email,
+        **_control_fields(task),
+        "inputKeys": [*workspace, "params"],
+        "outputKeys": [*workspace, "result"],
+        "inputSchema": _schema(task, "input", "params"),
+        "outputSchema": _schema(task, "output", "result"),
+    }
+
+
+def write_taskdef(task: TaskDefinition, output: Path) -> Path:
+    """Write one TaskDef as a JSON file, as perago 0.6.1 does."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(build_taskdef(task), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return output
+
+
+def taskdef_warnings(task: TaskDefinition) -> list[str]:
+    """What is allowed but looks wrong."""
+    budget = task.controls.publish_budget
+    if budget is None or task.workspace is None:
+        return []
+    if task.workspace.read_only:
+        return [f"task {task.name!r}: controls.publish_budget is not used: read_only=True publishes nothing"]
+    response, needed = task.controls.response_timeout_seconds, budget.response_timeout_seconds
+    if response < needed:
+        return [
+            f"task {task.name!r}: controls.timeout.response_seconds = {response} is shorter than the publish budget, "
+            f"which needs {needed}; Conductor may take the task away while it publishes"
+        ]
+    return []
+
+
+def difference(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(path, wanted, actual) for every field that we set and the server has otherwise."""
+    return list(_differing("", wanted, actual, exact=False))
+
+
+def merged(wanted: Mapping[str, Any], actual: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What to send so that the fields we set are ours and the others stay as the server has them."""
+    return {**(actual or {}), **wanted}
+
+
+def _control_fields(task: TaskDefinition) -> dict[str, Any]:
+    retry, timeout, limits = task.controls.retry, task.controls.timeout, task.controls.limits
+    return {
+        "retryCount": retry.count,
+        "retryLogic": retry.logic,
+        "retryDelaySeconds": retry.delay_seconds,
+        "maxRetryDelaySeconds": retry.max_delay_seconds,
+        "backoffJitterMs": retry.jitter_ms,
+        "timeoutPolicy": timeout.policy,
+        "timeoutSeconds": timeout.seconds,
+        "responseTimeoutSeconds": timeout.response_seconds,
+        "pollTimeoutSeconds": timeout.poll_seconds,
+        "totalTimeoutSeconds": timeout.total_seconds,
+        # 0, and a window of a second, are how Conductor says "no limit".
+        "concurrentExecLimit": limits.concurrent_exec_limit or 0,
+        "rateLimitPerFrequency": limits.rate_limit_per_frequency or 0,
+        "rateLimitFrequencyInSeconds": (
+            1 if limits.rate_limit_frequency_in_seconds is None else limits.rate_limit_frequency_in_seconds
+        ),
+    }
+
+
+def _schema(task: TaskDefinition, side: str, key: str) -> dict[str, Any]:
+    model = _model_schema(task, task.params_model if key == "params" else task.result_model, key)
+    definitions = model.pop("$defs", {})
+    properties = ({"workspace": _WORKSPACE} if task.has_workspace else {}) | {key: model}
+    data: dict[str, Any] = {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+    if definitions:
+        data["$defs"] = definitions
+    return {"name": f"{task.name}.{side}", "version": 1, "type": "JSON", "data": data}
+
+
+def _model_schema(task: TaskDefinition, model: type[BaseModel], key: str) -> dict[str, Any]:
+    try:
+        if key == "result":
+            by_alias = bool(model.model_config.get("serialize_by_alias", False))
+            return model.model_json_schema(mode="serialization", by_alias=by_alias)
+        schema = model.model_json_schema(mode="validation")
+    except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        raise TaskDefinitionError(
+            f"{task.place}: {key}: {model.__name__} has no JSON form: {error.message}"
+        ) from None
+    _close_objects(schema, strict=task.strict_params)
+    return schema
+
+
+def _close_objects(schema: Any, *, strict: bool) -> None:
+    """Say at every level what `strict_params` does with unknown fields, whatever the models say."""
+    if not isinstance(schema, dict):
+        return
+    if "properties" in schema:
+        if strict:
+            schema["additionalProperties"] = False
+        else:
+            schema.pop("additionalProperties", None)
+    for name in _MAPS:
+        for inner in schema.get(name, {}).values():
+            _close_objects(inner, strict=strict)
+    for name in _LISTS:
+        for inner in schema.get(name, []):
+            _close_objects(inner, strict=strict)
+    for name in _SINGLE:
+        _close_objects(schema.get(name), strict=strict)
+
+
+def _differing(path: str, wanted: Any, actual: Any, *, exact: bool) -> Iterator[tuple[str, Any, Any]]:
+    if not (isinstance(wanted, Mapping) and isinstance(actual, Mapping)):
+        if wanted != actual:
+            yield path, wanted, actual
+        return
+    # A schema's data is ours as a whole; around it the server adds fields of its own.
+    names = [*wanted, *(name for name in actual if exact and name not in wanted)]
+    for name in names:
+        inner = f"{path}.{name}" if path else name
+        yield from _differing(
+            inner, wanted.get(name, MISSING), actual.get(name, MISSING), exact=exact or name == "data"
+        )

@@ -1,0 +1,166 @@
+"""What checks look at: a tree of files, on disk or as a listing of paths.
+
+The rule: both trees answer alike, because one matcher walks both.  Patterns are cut at `/`; `*`, `?` and `[…]`
+stay inside one part, `**` stands for any number of folders and, as the last part, for everything below.
+Files and folders both match, as with `pathlib`.  The attempt's marker file and links that lead out of the
+folder are not there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import translate
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from perago.protocol.changes import MARKER
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+class Tree(Protocol):
+    """Files and folders below one root, named by relative paths with `/`."""
+
+    @property
+    def path(self) -> Path | None:
+        """The folder on disk, where there is one."""
+
+    def is_file(self, path: str) -> bool:
+        """Whether there is a file of this name."""
+
+    def is_dir(self, path: str) -> bool:
+        """Whether there is a folder of this name."""
+
+    def glob(self, pattern: str) -> Iterator[str]:
+        """Every file and folder that matches, each once."""
+
+    def names(self, limit: int, under: str = "") -> list[str]:
+        """Up to `limit` names in the folder `under`, sorted; folders end in `/`."""
+
+
+class _Walked(ABC):
+    """A tree that is known by what each folder holds."""
+
+    @abstractmethod
+    def entries(self, folder: str) -> Mapping[str, bool]:
+        """Name → whether it is a folder; empty where there is no such folder."""
+
+    def is_file(self, path: str) -> bool:
+        return self._kind(path) is False
+
+    def is_dir(self, path: str) -> bool:
+        return self._kind(path) is True
+
+    def glob(self, pattern: str) -> Iterator[str]:
+        # `a/**/b/**` can reach one path along several ways.
+        return iter(dict.fromkeys(self._match("", pattern.split("/"))))
+
+    def names(self, limit: int, under: str = "") -> list[str]:
+        entries = self.entries(under)
+        found = (name + "/" * entries[name] for name in sorted(entries))
+        return list(islice(found, limit))
+
+    def _kind(self, path: str) -> bool | None:
+        folder, _, name = path.rpartition("/")
+        return self.entries(folder).get(name)
+
+    def _match(self, folder: str, parts: list[str]) -> Iterator[str]:
+        part, rest = parts[0], parts[1:]
+        if part == "**":
+            yield from self._match_below(folder, rest)
+            return
+        fits = re.compile(translate(part)).match if _MAGIC.search(part) else part.__eq__
+        for name, is_folder in self.entries(folder).items():
+            if not fits(name):
+                continue
+            path = _joined(folder, name)
+            if not rest:
+                yield path
+            elif is_folder:
+                yield from self._match(path, rest)
+
+    def _match_below(self, folder: str, rest: list[str]) -> Iterator[str]:
+        if rest:
+            yield from self._match(folder, rest)
+        for name, is_folder in self.entries(folder).items():
+            path = _joined(folder, name)
+            if not rest:
+                yield path
+            if is_folder:
+                yield from self._match_below(path, rest)
+
+
+class FolderTree(_Walked):
+    """A folder on disk."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._real = os.path.realpath(root)
+
+    @property
+    def path(self) -> Path | None:
+        return self._root
+
+    def entries(self, folder: str) -> Mapping[str, bool]:
+        where = os.path.join(self._root, folder)
+        if not self._inside(os.path.realpath(where)):
+            return {}
+        try:
+            with os.scandir(where) as found:
+                kinds = {entry.name: self._entry_kind(entry) for entry in found}
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        if not folder:
+            kinds.pop(MARKER, None)
+        return {name: kind for name, kind in kinds.items() if kind is not None}
+
+    def _entry_kind(self, entry: os.DirEntry[str]) -> bool | None:
+        if not entry.is_symlink() and entry.is_dir():
+            return True
+        # A linked folder does not count: it may lead to itself, and its files are found where they are.
+        if entry.is_file() and (not entry.is_symlink() or self._inside(os.path.realpath(entry.path))):
+            return False
+        return None
+
+    def _inside(self, real: str) -> bool:
+        return real == self._real or real.startswith(self._real.rstrip(os.sep) + os.sep)
+
+
+class ListingTree(_Walked):
+    """A listing of file paths, relative to the prefix; folders are what the paths imply."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._folders: dict[str, dict[str, bool]] = {"": {}}
+        for path in paths:
+            if path != MARKER:
+                self._add(path.rstrip("/"), is_folder=path.endswith("/"))
+
+    @property
+    def path(self) -> Path | None:
+        return None
+
+    def entries(self, folder: str) -> Mapping[str, bool]:
+        return self._folders.get(folder, {})
+
+    def _add(self, path: str, *, is_folder: bool) -> None:
+        parent, _, name = path.rpartition("/")
+        if parent not in self._folders:
+            self._add(parent, is_folder=True)
+        self._folders[parent].setdefault(name, is_folder)
+        if is_folder:
+            self._folders.setdefault(path, {})
+
+
+def literal_folder(pattern: str) -> str:
+    """The folder that every match of the pattern lies in."""
+    parts = pattern.split("/")[:-1]
+    plain = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+    return "/".join(parts[:plain])
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name

@@ -1,0 +1,72 @@
+"""What a task says about its workspace: the part it sees, its checks, and what a retry does.
+
+The rule: a spec that exists is right.  `prefix` reads as people write it (`/`, `/a/b`), `object_prefix` is the
+form that object names begin with, cut at path parts, so that `/audio` never sees `audiobook/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import PlainValidator, model_validator
+
+from perago.declare.checks import Check, not_a_check
+from perago.declare.faults import BrokenRule
+from perago.declare.values import Declared, Flag
+from perago.protocol.changes import ACTIONS
+
+OnAbandoned = Literal["replace", "supersede", "reuse"]
+Placement = Literal["auto", "local", "direct"]
+
+
+def _prefix(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    if value == "/":
+        return value
+    parts = value.removeprefix("/").split("/")
+    if value.strip() != value or not value:
+        raise ValueError("must not be empty, and must not begin or end with white space")
+    if "\\" in value or not value.isprintable():
+        raise ValueError("must use '/' between its parts and hold no control characters")
+    if "" in parts:
+        raise ValueError("must not hold empty parts ('//' or a '/' at the end)")
+    if "." in parts or ".." in parts:
+        raise ValueError("must not hold '.' or '..'")
+    if f"{parts[0]}/" == ACTIONS:
+        raise ValueError(f"must not be inside {ACTIONS}, where lakeFS keeps its actions")
+    return "/" + "/".join(parts)
+
+
+def _checks(value: object) -> tuple[Check, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be a list of checks")
+    for number, check in enumerate(value):
+        wrong = not_a_check(check)
+        if wrong is not None:
+            raise BrokenRule(number, wrong, check)
+    return tuple(value)
+
+
+class WorkspaceSpec(Declared):
+    """The part of the repository a task works on, and the rules it works by."""
+
+    prefix: Annotated[str, PlainValidator(_prefix)] = "/"
+    pre: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
+    post: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
+    read_only: Flag = False
+    on_abandoned: OnAbandoned = "replace"
+    placement: Placement = "auto"
+
+    @model_validator(mode="after")
+    def _read_only_publishes_nothing(self) -> Self:
+        if self.read_only and self.on_abandoned != "replace":
+            rule = "has no meaning with read_only=True: such a task publishes nothing"
+            raise BrokenRule("on_abandoned", rule, self.on_abandoned)
+        return self
+
+    @property
+    def object_prefix(self) -> str:
+        """What the names of the workspace's objects begin with: empty for the root, else `a/b/`."""
+        return "" if self.prefix == "/" else self.prefix[1:] + "/"

@@ -1,0 +1,1 @@
+"""Spark tasks: the optional extra.  Nothing here imports pyspark before a task runs."""

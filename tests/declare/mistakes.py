@@ -1,0 +1,314 @@
+"""Every wrong declaration, by name: the source, and what the error says."""
+
+from __future__ import annotations
+
+HEAD = """
+    from pathlib import Path
+    from pydantic import BaseModel, RootModel
+    from perago import *
+
+    class P(BaseModel):
+        a: int
+    class R(BaseModel):
+        b: int
+    class Names(RootModel[list[str]]):
+        pass
+    class Nested(BaseModel):
+        names: list[Names]
+"""
+WITH = "@task(name='t', owner_email='a@b.c', workspace=WorkspaceSpec())\n"
+FREE = "@task(name='t', owner_email='a@b.c')\n"
+OK = "def t(params: P) -> R: ...\n"
+OK_WORKSPACE = "def t(workspace: Path, params: P) -> R: ...\n"
+
+
+def told(**fields: str) -> str:
+    said = {"name": "'t'", "owner_email": "'a@b.c'"} | fields
+    return f"@task({', '.join(f'{name}={value}' for name, value in said.items() if value)})\n"
+
+
+def budget(**fields: int) -> str:
+    said = {
+        "observed_merge_p99_seconds": 5,
+        "safety_margin_seconds": 5,
+        "lakefs_merge_timeout_seconds": 10,
+        "conductor_completion_timeout_seconds": 1,
+        "worker_shutdown_grace_seconds": 1,
+        "heartbeat_interval_seconds": 1,
+    } | fields
+    return f"PublishBudget({', '.join(f'{name}={value}' for name, value in said.items())})"
+
+
+def control(value: str) -> str:
+    return told(controls=f"TaskControls({value})") + OK
+
+
+def spec(value: str) -> str:
+    return told(workspace=f"WorkspaceSpec({value})") + OK_WORKSPACE
+
+
+MISTAKES: dict[str, tuple[str, str]] = {
+    # signature
+    "no parameters": (
+        FREE + "def t() -> R: ...",
+        "signature = '()': must be (workspace: Path, params: Model)",
+    ),
+    "parameters in the wrong order": (
+        WITH + "def t(params: P, workspace: Path) -> R: ...",
+        "signature = '(params, workspace)': must be (workspace: Path, params: Model)",
+    ),
+    "a parameter too many": (
+        WITH + "def t(workspace: Path, params: P, more: int) -> R: ...",
+        "signature = '(workspace, params, more)': must be",
+    ),
+    "a parameter of another name": (FREE + "def t(p: P) -> R: ...", "signature = '(p)': must be"),
+    "params without annotation": (FREE + "def t(params) -> R: ...", "parameter 'params': must be annotated"),
+    "workspace without annotation": (
+        WITH + "def t(workspace, params: P) -> R: ...",
+        "parameter 'workspace': must be annotated",
+    ),
+    "no return annotation": (FREE + "def t(params: P): ...", "return value: must be annotated"),
+    "workspace of another type": (
+        WITH + "def t(workspace: str, params: P) -> R: ...",
+        "parameter 'workspace' = str: must be a pathlib.Path or a perago.SparkWorkspace",
+    ),
+    "params that are no model": (
+        FREE + "def t(params: dict) -> R: ...",
+        "parameter 'params' = dict: must be a pydantic model",
+    ),
+    "params that are an optional model": (
+        FREE + "def t(params: P | None) -> R: ...",
+        "must be a pydantic model",
+    ),
+    "params that are any model": (
+        FREE + "def t(params: BaseModel) -> R: ...",
+        "parameter 'params' = BaseModel: must be a pydantic model",
+    ),
+    "a result that is no model": (
+        FREE + "def t(params: P) -> int: ...",
+        "return value = int: must be a pydantic model",
+    ),
+    "a result of None": (
+        FREE + "def t(params: P) -> None: ...",
+        "return value = NoneType: must be a pydantic",
+    ),
+    "params that are a root model": (
+        FREE + "def t(params: Names) -> R: ...",
+        "parameter 'params' = Names: must hold no root model: Names is one",
+    ),
+    "a result with a root model in it": (
+        FREE + "def t(params: P) -> Nested: ...",
+        "return value = Nested: must hold no root model: Names is one",
+    ),
+    "an annotation that cannot be resolved": (
+        FREE + "def t(params: 'Nowhere') -> R: ...",
+        "parameter 'params' = 'Nowhere': its annotation cannot be resolved",
+    ),
+    "an async function": (FREE + "async def t(params: P) -> R: ...", "function = t: must not be async"),
+    "a generator": (FREE + "def t(params: P) -> R: yield 1", "function = t: must not be a generator"),
+    "a class": (FREE + "class t: ...", "function = t: must be a function"),
+    "a keyword-only parameter": (
+        FREE + "def t(*, params: P) -> R: ...",
+        "parameter 'params': must not be keyword-only",
+    ),
+    "a positional-only parameter": (
+        FREE + "def t(params: P, /) -> R: ...",
+        "parameter 'params': must not be positional-only",
+    ),
+    "variadic parameters": (
+        FREE + "def t(params: P, *args: int) -> R: ...",
+        "parameter 'args': must not be variadic",
+    ),
+    "variadic keywords": (
+        FREE + "def t(params: P, **more: int) -> R: ...",
+        "parameter 'more': must not be variadic",
+    ),
+    "a default": (
+        FREE + "def t(params: P = P(a=1)) -> R: ...",
+        "parameter 'params' = P(a=1): must not have a default",
+    ),
+    "a metrics parameter": (
+        FREE + "def t(params: P, metrics: object) -> R: ...",
+        "parameter 'metrics': is not supported: Perago counts attempts itself, and a task body records its own "
+        "metrics with OpenTelemetry",
+    ),
+    # what the decorator is told
+    "metrics": (told(metrics="object()") + OK, "metrics: is not supported"),
+    "an unknown field": (told(speed="3") + OK, "speed = 3: is no field of @task, which has name,"),
+    "no name": (told(name="") + OK, "name: is required"),
+    "a blank name": (told(name="' '") + OK, "name = ' ': must be text and not blank"),
+    "a name that is no text": (told(name="3") + OK, "name = 3: must be text"),
+    "a name with a slash": (told(name="'a/b'") + OK, "name = 'a/b': must not hold path parts"),
+    "a name with a backslash": (told(name=r"'a\\b'") + OK, "must not hold path parts"),
+    "a name that is a path part": (told(name="'..'") + OK, "name = '..': must not hold path parts"),
+    "a name with a line break": (told(name=r"'a\nb'") + OK, "must not begin or end with white space or hold"),
+    "no owner": (told(owner_email="") + OK, "owner_email: is required"),
+    "a blank owner": (told(owner_email="''") + OK, "owner_email = '': must be text and not blank"),
+    "a description that is no text": (told(description="3") + OK, "description = 3: must be text"),
+    "a version that is no text": (told(version="3") + OK, "version = 3: must be text"),
+    "strict_params that is no flag": (
+        told(strict_params="1") + OK,
+        "strict_params = 1: must be True or False",
+    ),
+    "a workspace that is no spec": (
+        told(workspace="'/a'") + OK_WORKSPACE,
+        "workspace = '/a': must be a Work",
+    ),
+    "controls that are none": (told(controls="3") + OK, "controls = 3: must be a TaskControls"),
+    "a workspace that the function does not take": (
+        told(workspace="WorkspaceSpec()") + OK,
+        "workspace: needs a function that takes one",
+    ),
+    "a workspace that is not declared": (told() + OK_WORKSPACE, "workspace: is required"),
+    "a budget without a workspace": (
+        control(f"publish_budget={budget()}"),
+        "controls.publish_budget: needs workspace=WorkspaceSpec(…)",
+    ),
+    "direct placement without Spark": (
+        spec("placement='direct'"),
+        "workspace.placement = 'direct': is for Spark tasks",
+    ),
+    "two tasks of one name": (
+        FREE + OK + FREE + "def u(params: P) -> R: ...",
+        "name = 't': is taken by another task of this module, at line",
+    ),
+    "a decorator without arguments": ("@task\n" + OK, "@task: takes keyword arguments only"),
+    # prefix
+    "a prefix that climbs": (spec("prefix='/a/../b'"), "prefix = '/a/../b': must not hold '.' or '..'"),
+    "a prefix with a dot": (spec("prefix='/a/./b'"), "must not hold '.' or '..'"),
+    "a prefix with an empty part": (spec("prefix='/a//b'"), "prefix = '/a//b': must not hold empty parts"),
+    "a prefix that ends in a slash": (spec("prefix='/a/'"), "prefix = '/a/': must not hold empty parts"),
+    "an empty prefix": (spec("prefix=''"), "prefix = '': must not be empty"),
+    "a prefix with a backslash": (spec(r"prefix='a\\b'"), "must use '/' between its parts"),
+    "a prefix with a NUL": (spec(r"prefix='a\0b'"), "hold no control characters"),
+    "a prefix among the actions": (
+        spec("prefix='/_lakefs_actions/x'"),
+        "prefix = '/_lakefs_actions/x': must not be inside _lakefs_actions/",
+    ),
+    "a prefix that is no text": (spec("prefix=3"), "WorkspaceSpec.prefix = 3: must be text"),
+    # the rest of the workspace
+    "an unknown policy": (
+        spec("on_abandoned='retry'"),
+        "on_abandoned = 'retry': must be one of 'replace', 'supersede' or 'reuse'",
+    ),
+    "an unknown placement": (spec("placement='moon'"), "placement = 'moon': must be one of 'auto', 'local'"),
+    "a policy for a read-only workspace": (
+        spec("read_only=True, on_abandoned='reuse'"),
+        "on_abandoned = 'reuse': has no meaning with read_only=True",
+    ),
+    "read_only that is no flag": (spec("read_only='yes'"), "read_only = 'yes': must be True or False"),
+    "an unknown workspace field": (spec("path='/'"), "path = '/': is no field of WorkspaceSpec, which has"),
+    # checks
+    "an absolute pattern": (spec("pre=[require_file('/etc/x')]"), "'/etc/x': must be relative"),
+    "a pattern with a drive": (spec("pre=[require_file('C:/x')]"), "'C:/x': must be relative"),
+    "a pattern that escapes": (
+        spec("pre=[require_glob('../*')]"),
+        "require_glob pattern = '../*': must not lead",
+    ),
+    "an empty pattern": (spec("post=[forbid_glob('')]"), "forbid_glob pattern = '': must not be empty"),
+    "a pattern with an empty part": (spec("post=[require_dir('a//b')]"), "must not hold empty parts"),
+    "a pattern with a backslash": (spec(r"post=[require_dir('a\\b')]"), "must use '/' between its parts"),
+    "a pattern with a glued double star": (
+        spec("post=[require_glob('a/**.csv')]"),
+        "'**' as a part of its own",
+    ),
+    "a pattern that is no text": (spec("post=[require_glob(3)]"), "require_glob pattern = 3: must be text"),
+    "a negative count": (
+        spec("pre=[require_glob('a', min_count=-1)]"),
+        "require_glob min_count = -1: must be",
+    ),
+    "bounds that cross": (
+        spec("pre=[require_glob('a', min_count=3, max_count=2)]"),
+        "require_glob max_count = 2: must not be below min_count (3)",
+    ),
+    "forbid_glob without a number": (spec("pre=[forbid_glob('a', max_count=None)]"), "forbid_glob max_count"),
+    "a check that is none": (spec("pre=[3]"), "WorkspaceSpec.pre[0] = 3: is no check"),
+    "a check of one argument": (
+        spec("post=[require_file('a'), lambda workdir: None]"),
+        "WorkspaceSpec.post[1] = <lambda>: must be callable as check(workdir, params)",
+    ),
+    "checks that are no list": (spec("pre=require_file('a')"), "must be a list of checks"),
+    # controls
+    "a negative retry count": (
+        control("retry=RetryPolicy(count=-1)"),
+        "RetryPolicy.count = -1: must be 0 or more",
+    ),
+    "a retry count that is text": (
+        control("retry=RetryPolicy(count='3')"),
+        "count = '3': must be a whole number",
+    ),
+    "a retry count that is a flag": (
+        control("retry=RetryPolicy(count=True)"),
+        "count = True: must be a whole",
+    ),
+    "an unknown retry logic": (
+        control("retry=RetryPolicy(logic='RANDOM')"),
+        "RetryPolicy.logic = 'RANDOM': must be one of 'FIXED', 'EXPONENTIAL_BACKOFF' or 'LINEAR_BACKOFF'",
+    ),
+    "a negative delay": (
+        control("retry=RetryPolicy(delay_seconds=-5)"),
+        "delay_seconds = -5: must be 0 or more",
+    ),
+    "a retry policy that is a number": (control("retry=3"), "TaskControls.retry = 3: must be a RetryPolicy"),
+    "a negative time-out": (
+        control("timeout=TimeoutPolicy(seconds=-1)"),
+        "TimeoutPolicy.seconds = -1: must be 0",
+    ),
+    "an unknown time-out policy": (
+        control("timeout=TimeoutPolicy(policy='X')"),
+        "policy = 'X': must be one of",
+    ),
+    "a response time-out of 0": (
+        control("timeout=TimeoutPolicy(response_seconds=0)"),
+        "TimeoutPolicy.response_seconds = 0: must be 1 or more",
+    ),
+    "a response time-out above the time-out": (
+        control("timeout=TimeoutPolicy(response_seconds=61, seconds=60)"),
+        "TimeoutPolicy.response_seconds = 61: must not be above seconds (60)",
+    ),
+    "a response time-out above the total": (
+        control("timeout=TimeoutPolicy(response_seconds=61, total_seconds=60)"),
+        "TimeoutPolicy.response_seconds = 61: must not be above total_seconds (60)",
+    ),
+    "a time-out above the total": (
+        control("timeout=TimeoutPolicy(response_seconds=5, seconds=61, total_seconds=60)"),
+        "TimeoutPolicy.seconds = 61: must not be above total_seconds (60)",
+    ),
+    "half a rate limit": (
+        control("limits=ExecutionLimits(rate_limit_per_frequency=5)"),
+        "rate_limit_per_frequency = 5: must come together with rate_limit_frequency_in_seconds",
+    ),
+    "a negative limit": (control("limits=ExecutionLimits(concurrent_exec_limit=-1)"), "must be 0 or more"),
+    "an unknown control": (
+        control("speed=3"),
+        "TaskControls.speed = 3: is no field of TaskControls, which has",
+    ),
+    "a budget whose merge is too short": (
+        told(
+            workspace="WorkspaceSpec()",
+            controls=f"TaskControls(publish_budget={budget(safety_margin_seconds=6)})",
+        )
+        + OK_WORKSPACE,
+        "lakefs_merge_timeout_seconds = 10: must cover observed_merge_p99_seconds plus safety_margin_seconds (11)",
+    ),
+    "a budget with a field missing": (
+        "BUDGET = PublishBudget(observed_merge_p99_seconds=1)\n" + FREE + OK,
+        "PublishBudget.safety_margin_seconds: is required",
+    ),
+    "a budget with a time of 0": (
+        f"BUDGET = {budget(heartbeat_interval_seconds=0)}\n" + FREE + OK,
+        "PublishBudget.heartbeat_interval_seconds = 0: must be 1 or more",
+    ),
+    "MetricSpec": ("from perago import MetricSpec\n" + FREE + OK, "perago.MetricSpec: is not supported"),
+    "MetricRecorder": (
+        "from perago import MetricRecorder\n" + FREE + OK,
+        "perago.MetricRecorder: is not supported",
+    ),
+}
+NAMELESS = {
+    "a budget with a field missing",
+    "a budget with a time of 0",
+    "MetricSpec",
+    "MetricRecorder",
+    "a decorator without arguments",
+}

@@ -1,0 +1,110 @@
+"""What `@task` makes of a right declaration."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from pydantic import BaseModel
+
+from perago import SparkWorkspace, TaskControls, TaskDefinition, WorkspaceSpec, task
+
+
+class Params(BaseModel):
+    stem: str
+
+
+class Result(BaseModel):
+    rows: int
+
+
+@task(name="workspace_task", owner_email="a@example.com", workspace=WorkspaceSpec(prefix="/audio"))
+def workspace_task(workspace: Path, params: Params) -> Result:
+    """Count the files of a workspace."""
+    return Result(rows=len(list(workspace.iterdir())))
+
+
+@task(name="free.task", owner_email="a@example.com", description="adds", version="2", strict_params=False)
+def free_task(params: Params) -> Result:
+    return Result(rows=len(params.stem))
+
+
+def definition(fn: object) -> TaskDefinition:
+    found = fn.__perago_task__  # type: ignore[attr-defined]
+    assert isinstance(found, TaskDefinition)
+    return found
+
+
+def test_a_workspace_task_is_read_from_its_signature() -> None:
+    found = definition(workspace_task)
+
+    assert (found.name, found.kind, found.has_workspace) == ("workspace_task", "plain", True)
+    assert found.params_model is Params
+    assert found.result_model is found.output_model is Result
+    assert found.workspace == WorkspaceSpec(prefix="audio")
+
+
+def test_a_task_without_a_workspace_says_all_that_the_decorator_was_told() -> None:
+    found = definition(free_task)
+
+    assert (found.description, found.version, found.strict_params) == ("adds", "2", False)
+    assert found.workspace is None
+    assert found.fn is free_task
+
+
+def test_what_the_decorator_is_not_told_has_a_default() -> None:
+    found = definition(workspace_task)
+
+    assert (found.description, found.version, found.strict_params) == (None, "1", True)
+    assert found.controls == TaskControls()
+
+
+def test_the_decorated_function_is_still_the_function(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").touch()
+
+    assert workspace_task(tmp_path, Params(stem="x")) == Result(rows=1)
+    assert free_task(params=Params(stem="abc")) == Result(rows=3)
+    assert workspace_task.__doc__ == "Count the files of a workspace."
+
+
+def test_a_definition_knows_its_file_and_line() -> None:
+    place = definition(workspace_task).place
+
+    assert Path(place.file) == Path(__file__)
+    assert "@task" in Path(__file__).read_text().splitlines()[place.line - 1]
+
+
+def test_models_of_a_test_function_are_found_although_annotations_are_strings() -> None:
+    class Local(BaseModel):
+        a: int
+
+    @task(name="local", owner_email="a@example.com")
+    def local(params: Local) -> Local:
+        return params
+
+    assert definition(local).params_model is Local
+
+
+def test_a_function_with_a_spark_workspace_is_a_spark_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = ModuleType("pyspark")
+    installed.__spec__ = sys.__spec__
+    monkeypatch.setitem(sys.modules, "pyspark", installed)
+
+    @task(name="spark", owner_email="a@example.com", workspace=WorkspaceSpec(placement="direct"))
+    def spark(workspace: SparkWorkspace, params: Params) -> Result:
+        return Result(rows=0)
+
+    assert definition(spark).kind == "spark"
+
+
+def test_a_reloaded_declaration_takes_the_place_of_the_first() -> None:
+    def declare() -> TaskDefinition:
+        @task(name="again", owner_email="a@example.com")
+        def again(params: Params) -> Result:
+            return Result(rows=0)
+
+        return definition(again)
+
+    assert declare().place == declare().place

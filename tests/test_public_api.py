@@ -1,0 +1,74 @@
+"""What `perago` exports is a promise: a change here is a change for every task author."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import perago
+
+EXPORTS = {
+    "__version__",
+    # declaring
+    "task",
+    "TaskDefinition",
+    "WorkspaceSpec",
+    "SparkWorkspace",
+    "TaskControls",
+    "RetryPolicy",
+    "TimeoutPolicy",
+    "ExecutionLimits",
+    "PublishBudget",
+    # checks
+    "require_file",
+    "require_dir",
+    "require_glob",
+    "forbid_glob",
+    "check_guardrails",
+    # loading
+    "load_tasks",
+    "load_module_task",
+    "build_taskdef",
+    "write_taskdef",
+    # errors
+    "PeragoError",
+    "TaskDefinitionError",
+    "RuntimeConfigError",
+    "TaskInputError",
+    "GuardrailViolation",
+    "PreGuardrailViolation",
+    "PostGuardrailViolation",
+    "TaskExecutionError",
+    "TaskFailed",
+    "TaskTerminalError",
+    "StaleAttemptError",
+    "PublishFenceError",
+}
+
+
+def test_perago_exports_exactly_this() -> None:
+    assert set(perago.__all__) == EXPORTS
+    assert len(perago.__all__) == len(EXPORTS)
+
+
+@pytest.mark.parametrize("name", sorted(EXPORTS))
+def test_every_export_is_there(name: str) -> None:
+    assert getattr(perago, name) is not None
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+
+    assert perago.__version__ == project["version"]
+
+
+@pytest.mark.parametrize("name", ["MetricSpec", "MetricRecorder"])
+def test_the_metrics_names_of_061_point_to_opentelemetry(name: str) -> None:
+    with pytest.raises(perago.TaskDefinitionError, match=f"perago.{name}: is not supported.*OpenTelemetry"):
+        getattr(perago, name)
+
+
+def test_other_names_are_missing_as_usual() -> None:
+    assert not hasattr(perago, "no_such_name")
