@@ -1,0 +1,29 @@
+"""Pure decisions: what an attempt is, which step publishes it, how it ends.  Stdlib and `perago.errors` only."""
+
+from perago.errors import PublishFenceError, StaleAttemptError
+from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
+from perago.protocol.outcome import Outcome, classify
+from perago.protocol.publication import (
+    Commit,
+    StagedWorkspace,
+    TargetBranch,
+    Workspace,
+    WorkspacePublicationPlan,
+    build_workspace_publication_plan,
+)
+
+__all__ = [
+    "Attempt",
+    "AttemptSnapshot",
+    "Commit",
+    "Outcome",
+    "PublishFenceError",
+    "StagedWorkspace",
+    "StaleAttemptError",
+    "TargetBranch",
+    "Workspace",
+    "WorkspacePublicationPlan",
+    "assert_current_attempt_snapshot",
+    "build_workspace_publication_plan",
+    "classify",
+]

@@ -1,0 +1,175 @@
+"""Which one step makes an attempt's work visible.  A = input ref, H = head, C = staged commit.
+
+H is read right before.  The code below is `TABLE`, in the order of its rows; docs/publication.md shows the same
+table, and a test compares the two.
+
+    head                                            replace                            supersede, reuse
+    at-input       H == A                           merge C; unchanged: keep A         the same
+    own-child      parent(H) == A, signed by us     relocate to C; unchanged: to A     restage on H
+    unsigned-child parent(H) == A, not signed       relocate to C; unchanged: to A     refuse
+    foreign-child  parent(H) == A, another task's   refuse                             refuse
+    own-range      2 to 1024 back, all signed by us refuse                             restage on H
+    dirty-child    relocation is needed, but the    refuse                             (not asked)
+                   branch has uncommitted objects
+    other          anything else                    refuse                             refuse
+
+"Signed by us" means the same logical task key: the same workflow step, whichever attempt.  Under `replace`
+metadata never permits anything, it can only refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from perago.errors import PublishFenceError
+from perago.protocol.attempt import Attempt
+
+Policy = Literal["replace", "supersede", "reuse"]
+HeadState = Literal[
+    "at-input", "own-child", "unsigned-child", "foreign-child", "own-range", "dirty-child", "other"
+]
+Step = Literal["merge", "keep", "relocate", "restage", "refuse"]
+
+MAX_RANGE = 1024
+KEY = "perago.logical_task_key"
+
+# (changed, unchanged) for each policy family.
+TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, Step]]] = {
+    "at-input": {"replace": ("merge", "keep"), "supersede": ("merge", "keep")},
+    "own-child": {"replace": ("relocate", "relocate"), "supersede": ("restage", "restage")},
+    "unsigned-child": {"replace": ("relocate", "relocate"), "supersede": ("refuse", "refuse")},
+    "foreign-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
+    "own-range": {"replace": ("refuse", "refuse"), "supersede": ("restage", "restage")},
+    "dirty-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
+    "other": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit of a lake; `created` is in seconds since the epoch."""
+
+    id: str
+    parents: tuple[str, ...]
+    message: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    created: float = 0
+
+    @property
+    def first_parent(self) -> str | None:
+        """The commit this one was made on, or None for the first of a repository."""
+        return self.parents[0] if self.parents else None
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Where an attempt reads and publishes: `ref` is A, the full commit id; `prefix` ends in `/` or is empty."""
+
+    repository: str
+    branch: str
+    ref: str
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class StagedWorkspace:
+    """Everything that publishing, settling and cleaning up a staging needs; nothing is kept elsewhere."""
+
+    repository: str
+    branch: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBranch:
+    """The target branch as it was read: first-parent commits from the head down to A, A itself left out."""
+
+    head: Commit
+    advance: Sequence[Commit] = ()
+    reached: Literal["input", "limit", "root"] = "input"
+    dirty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspacePublicationPlan:
+    """The one step to take, and the head it may be taken from."""
+
+    step: Step
+    state: HeadState
+    expected_head: str
+    supersedes: str = ""
+
+
+def read_advance(input_ref: str, commits: Iterable[Commit]) -> TargetBranch:
+    """Read first-parent commits, newest first, down to A; stop after the supported range."""
+    advance: list[Commit] = []
+    for commit in commits:
+        if commit.id == input_ref:
+            head = advance[0] if advance else commit
+            return TargetBranch(head, tuple(advance), "input")
+        if len(advance) == MAX_RANGE:
+            return TargetBranch(advance[0], tuple(advance), "limit")
+        advance.append(commit)
+        if commit.first_parent == input_ref:
+            return TargetBranch(advance[0], tuple(advance), "input")
+    return TargetBranch(advance[0], tuple(advance), "root")
+
+
+def build_workspace_publication_plan(
+    attempt: Attempt, workspace: Workspace, target: TargetBranch, *, changed: bool, policy: Policy
+) -> WorkspacePublicationPlan:
+    """Decide; raise `PublishFenceError` where the table says refuse."""
+    state = head_state(attempt, workspace.ref, target, policy)
+    step = TABLE[state]["replace" if policy == "replace" else "supersede"][0 if changed else 1]
+    if step == "refuse":
+        raise PublishFenceError(_refusal(workspace, target, state, policy))
+    head = target.head.id
+    return WorkspacePublicationPlan(step, state, head, supersedes="" if state == "at-input" else head)
+
+
+def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: Policy) -> HeadState:
+    """Which row of the table the branch is in."""
+    if target.head.id == input_ref:
+        return "at-input"
+    signers = [commit.metadata.get(KEY, "") for commit in target.advance]
+    own = all(signer == attempt.logical_task_key for signer in signers)
+    if target.reached != "input":
+        return "other"
+    if len(target.advance) > 1:
+        return "own-range" if own else "other"
+    if signers[0] and not own:
+        return "foreign-child"
+    if policy == "replace" and target.dirty:
+        return "dirty-child"
+    return "own-child" if own else "unsigned-child"
+
+
+def _refusal(workspace: Workspace, target: TargetBranch, state: HeadState, policy: Policy) -> str:
+    """Why, with A, H, who made H, and the way on."""
+    where = f"branch {workspace.branch!r} of {workspace.repository!r}"
+    way_on = "Nothing was published. Start a new workflow from the current head."
+    if state == "dirty-child":
+        return (
+            f"{where} has uncommitted objects, and this attempt would have to replace its head {target.head.id} "
+            f"by moving the branch. Commit or reset them. {way_on}"
+        )
+    if target.reached == "limit":
+        why = f"advanced beyond supported publish range ({MAX_RANGE} commits)"
+    elif target.reached == "root":
+        why = "no longer contains workspace input ref"
+    else:
+        why = f"was advanced by {len(target.advance)} commit(s) that this attempt may not cover"
+    hint = ""
+    if policy == "replace" and state == "own-range":
+        hint = ' All of them are this task\'s own: on_abandoned="supersede" would publish on top of them.'
+    return f"{where} {why}: input ref {workspace.ref}, head {target.head.id} ({made_by(target.head)}).{hint} {way_on}"
+
+
+def made_by(commit: Commit) -> str:
+    """Who made a commit, for people."""
+    key = commit.metadata.get(KEY)
+    if key:
+        return f"made by Perago task {key}, attempt {commit.metadata.get('perago.task_id', '?')}"
+    return f"not made by Perago: {commit.message!r}" if commit.message else "not made by Perago"

@@ -1,0 +1,115 @@
+"""What a commit says about who made it: `perago.*` metadata, messages, digests, and the `reuse` ledger.
+
+Staging and publish commits carry the same set of names, because after a relocation the staging commit is the
+head.  A recorded result makes the publish commit the ledger of effectively-once: it is written in the same
+instant as the publication itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from perago.protocol.attempt import Attempt
+from perago.protocol.publication import KEY, Commit, StagedWorkspace, Workspace
+
+MAX_RECORDED_RESULT = 64 * 1024
+RESULT = "perago.result"
+EXPECTED_HEAD = "perago.expected_head"
+STAGING_COMMIT = "perago.staging_commit"
+TASK_ID = "perago.task_id"
+DIGEST = "perago.input_digest"
+PHASE = "perago.phase"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Everything that signs the commits of one execution, whichever commit it is."""
+
+    attempt: Attempt
+    execution_id: str
+    workspace: Workspace
+    input_digest: str
+
+    def staging(self, branch: str, *, base: str, fence: str) -> dict[str, str]:
+        """Metadata of the commit on a staging branch made at `base`."""
+        return self._metadata("try", StagedWorkspace(self.workspace.repository, branch, ""), base, "", fence)
+
+    def publication(
+        self, staged: StagedWorkspace, *, expected_head: str, supersedes: str, fence: str
+    ) -> dict[str, str]:
+        """Metadata of the commit that the merge of `staged` makes."""
+        return self._metadata("confirm", staged, expected_head, supersedes, fence)
+
+    def message(self, verb: Literal["stages", "publishes"]) -> str:
+        """A commit message for people."""
+        attempt = self.attempt
+        return (
+            f"perago: {attempt.task_name} {verb} /{self.workspace.prefix.rstrip('/')} "
+            f"(workflow {attempt.workflow_instance_id}, step {attempt.reference_task_name}, retry {attempt.retry_count})"
+        )
+
+    def _metadata(
+        self, phase: str, staged: StagedWorkspace, expected_head: str, supersedes: str, fence: str
+    ) -> dict[str, str]:
+        return {
+            PHASE: phase,
+            KEY: self.attempt.logical_task_key,
+            TASK_ID: self.attempt.task_id,
+            "perago.retry_count": str(self.attempt.retry_count),
+            "perago.input_ref": self.workspace.ref,
+            "perago.target_branch": self.workspace.branch,
+            "perago.prefix": "/" + self.workspace.prefix.rstrip("/"),
+            "perago.staging_branch": staged.branch,
+            STAGING_COMMIT: staged.commit,
+            EXPECTED_HEAD: expected_head,
+            "perago.supersedes": supersedes,
+            "perago.execution_id": self.execution_id,
+            DIGEST: self.input_digest,
+            "perago.fence": fence,
+        }
+
+
+def input_digest(
+    *, task_name: str, version: str, params: Mapping[str, Any], input_ref: str, prefix: str
+) -> str:
+    """What makes two attempts' work the same work."""
+    canonical = json.dumps(
+        [task_name, version, params, input_ref, prefix],
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+    )
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def recordable(result: Mapping[str, Any]) -> str | None:
+    """The result as the ledger keeps it, or None where it is too large for commit metadata."""
+    text = json.dumps(result, separators=(",", ":"), ensure_ascii=False)
+    return text if len(text.encode("utf-8", "surrogatepass")) <= MAX_RECORDED_RESULT else None
+
+
+def recorded_result(head: Commit, signature: Signature) -> str | None:
+    """The result that the head records for this very work, or None.
+
+    A commit counts only if its first parent is its own expected head: one that landed elsewhere, past a soft
+    fence, was reported as FAILED.
+    """
+    said = head.metadata
+    same_work = (
+        said.get(PHASE) == "confirm"
+        and said.get(KEY) == signature.attempt.logical_task_key
+        and said.get(DIGEST) == signature.input_digest
+    )
+    in_place = head.first_parent is not None and said.get(EXPECTED_HEAD) == head.first_parent
+    return said.get(RESULT) if same_work and in_place else None
+
+
+def is_publication_of(commit: Commit, staged: StagedWorkspace, expected_head: str) -> bool:
+    """Whether `commit` is what publishing `staged` makes: C itself, or the merge of C onto the expected head."""
+    if commit.id == staged.commit:
+        return True
+    return commit.first_parent == expected_head and commit.metadata.get(STAGING_COMMIT) == staged.commit

@@ -1,0 +1,135 @@
+"""Names: safe for lakeFS, readable, and never shared by two executions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perago.protocol.attempt import Attempt
+from perago.protocol.names import (
+    InternalBranch,
+    claim_branch_name,
+    is_revoked_by,
+    parse_internal_branch,
+    replaced_tag_name,
+    revoke_prefixes,
+    staging_branch_name,
+    workdir_name,
+)
+
+WORKFLOW = "6f1d0f0e-3c1c-4a52-9d0e-1b8f4c4f0a11"
+TASK = "0b7a7b54-8f67-4e58-a4c5-93f5c3f3a2bd"
+ATTEMPT = Attempt(WORKFLOW, TASK, "clean_events", "clean", retry_count=1, seq=2, iteration=3)
+SAFE = re.compile(r"[A-Za-z0-9_-]+")
+
+tricky = st.one_of(
+    st.text(alphabet="ab-_.x1/ é", max_size=8),
+    st.from_regex(r"[a-z]{0,2}(-(seq|task-id|exec|retry|on|iteration)-[a-z0-9]{0,3}){0,3}", fullmatch=True),
+    st.text(max_size=6),
+    st.uuids().map(str),
+)
+attempts = st.builds(
+    Attempt,
+    workflow_instance_id=tricky,
+    task_id=tricky,
+    reference_task_name=tricky,
+    task_name=st.just("t"),
+    retry_count=st.integers(0, 11),
+    seq=st.integers(0, 11),
+    iteration=st.integers(0, 11),
+)
+executions = st.from_regex(r"[0-9a-f]{4}", fullmatch=True)
+
+
+def test_the_staging_name_is_the_one_of_the_seed() -> None:
+    assert staging_branch_name(ATTEMPT, "e1f2") == (
+        f"perago-staging-{WORKFLOW}-clean_events-seq-2-iteration-3-task-id-{TASK}-retry-1-exec-e1f2"
+    )
+
+
+def test_staging_again_on_a_head_has_a_name_of_its_own() -> None:
+    again = staging_branch_name(ATTEMPT, "e1f2", on="abcdef0123456789")
+    assert again == staging_branch_name(ATTEMPT, "e1f2") + "-on-abcdef012345"
+
+
+def test_the_task_id_is_readable_in_every_name() -> None:
+    assert claim_branch_name(ATTEMPT) == f"perago-claim-{WORKFLOW}-clean_events-task-id-{TASK}"
+    assert replaced_tag_name(ATTEMPT, "abcdef0123456789") == f"perago-replaced-{TASK}-abcdef012345"
+    assert workdir_name(ATTEMPT, "e1f2") == f"{TASK}-e1f2"
+
+
+@given(attempts, executions)
+def test_every_name_is_one_that_lakefs_takes(attempt: Attempt, execution: str) -> None:
+    for name in (staging_branch_name(attempt, execution), claim_branch_name(attempt)):
+        assert SAFE.fullmatch(name)
+        assert len(name) <= 315
+
+
+def test_a_very_long_reference_is_cut_and_stays_different() -> None:
+    one, two = (replace(ATTEMPT, reference_task_name="r" * 300 + end) for end in "ab")
+    assert len(staging_branch_name(one, "e" * 16)) <= 315
+    assert staging_branch_name(one, "e") != staging_branch_name(two, "e")
+
+
+def _identity(attempt: Attempt, execution: str) -> tuple[object, ...]:
+    return (
+        attempt.workflow_instance_id,
+        attempt.reference_task_name,
+        attempt.task_id,
+        attempt.seq,
+        attempt.iteration,
+        attempt.retry_count,
+        execution,
+    )
+
+
+@given(attempts, executions, attempts, executions)
+def test_two_different_executions_never_get_one_name(
+    one: Attempt, one_run: str, two: Attempt, two_run: str
+) -> None:
+    same_name = staging_branch_name(one, one_run) == staging_branch_name(two, two_run)
+    assert same_name == (_identity(one, one_run) == _identity(two, two_run))
+
+
+@given(attempts, executions, attempts)
+def test_revoking_takes_exactly_the_other_attempts_of_the_same_step(
+    owner: Attempt, execution: str, current: Attempt
+) -> None:
+    dead = owner.logical_task_key == current.logical_task_key and owner.task_id != current.task_id
+    same_step = (owner.workflow_instance_id, owner.reference_task_name) == (
+        current.workflow_instance_id,
+        current.reference_task_name,
+    )
+    for name in (
+        staging_branch_name(owner, execution),
+        staging_branch_name(owner, execution, on="0123456789abcdef"),
+        claim_branch_name(owner),
+    ):
+        assert is_revoked_by(current, name) == (same_step and dead)
+        assert not same_step or name.startswith(revoke_prefixes(current))
+
+
+@pytest.mark.parametrize("name", ["main", "perago-staging-x", "perago-claim-", "perago-replaced-a-b"])
+def test_other_branches_are_nobodys(name: str) -> None:
+    assert parse_internal_branch(name) is None
+    assert not is_revoked_by(ATTEMPT, name)
+
+
+def test_a_branch_tells_whose_it_is() -> None:
+    assert parse_internal_branch(staging_branch_name(ATTEMPT, "e")) == InternalBranch(
+        "staging", WORKFLOW, TASK
+    )
+    rerun = replace(ATTEMPT, scheduled_time=1_700_000_000_123)
+    for attempt in (ATTEMPT, rerun):
+        assert parse_internal_branch(claim_branch_name(attempt)) == InternalBranch("claim", WORKFLOW, TASK)
+
+
+def test_a_rerun_of_one_task_has_a_claim_of_its_own_and_revokes_the_old_one() -> None:
+    first, again = (replace(ATTEMPT, scheduled_time=when) for when in (1000, 2000))
+    assert claim_branch_name(first) != claim_branch_name(again)
+    assert is_revoked_by(again, claim_branch_name(first))
+    assert not is_revoked_by(again, claim_branch_name(again))

@@ -1,0 +1,147 @@
+"""The decision table, row by row."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from perago.errors import PublishFenceError
+from perago.protocol.attempt import Attempt
+from perago.protocol.publication import (
+    KEY,
+    MAX_RANGE,
+    TABLE,
+    Commit,
+    HeadState,
+    Policy,
+    TargetBranch,
+    Workspace,
+    build_workspace_publication_plan,
+    head_state,
+    made_by,
+    read_advance,
+)
+
+ATTEMPT = Attempt("wf", "task-2", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
+WORKSPACE = Workspace("songs", "main", "A", "events/")
+OWN, FOREIGN, UNSIGNED = {KEY: "wf/clean", "perago.task_id": "task-1"}, {KEY: "wf/other"}, {}
+DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
+
+
+def child(metadata: dict[str, str], *, dirty: bool = False) -> TargetBranch:
+    head = Commit("H", ("A",), metadata=metadata)
+    return TargetBranch(head, (head,), "input", dirty)
+
+
+def chain(*signers: dict[str, str], reached: str = "input") -> TargetBranch:
+    commits = tuple(Commit(f"H{n}", (f"H{n + 1}",), metadata=signer) for n, signer in enumerate(signers))
+    return TargetBranch(commits[0], commits, reached)  # type: ignore[arg-type]
+
+
+ROWS: dict[HeadState, TargetBranch] = {
+    "at-input": TargetBranch(Commit("A", ("Z",))),
+    "own-child": child(OWN),
+    "unsigned-child": child(UNSIGNED),
+    "foreign-child": child(FOREIGN),
+    "own-range": chain(OWN, OWN),
+    "dirty-child": child(OWN, dirty=True),
+    "other": chain(OWN, FOREIGN),
+}
+POLICIES: tuple[Policy, ...] = ("replace", "supersede", "reuse")
+
+
+@pytest.mark.parametrize(
+    ("state", "policy", "changed"), list(itertools.product(TABLE, POLICIES, (True, False)))
+)
+def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: Policy, changed: bool) -> None:
+    if state == "dirty-child" and policy != "replace":
+        # These policies never move a branch back, so nobody asks whether it is dirty.
+        assert head_state(ATTEMPT, "A", ROWS[state], policy) == "own-child"
+        return
+    target = ROWS[state]
+    assert head_state(ATTEMPT, "A", target, policy) == state
+    step = TABLE[state]["replace" if policy == "replace" else "supersede"][0 if changed else 1]
+    if step == "refuse":
+        with pytest.raises(PublishFenceError):
+            build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=changed, policy=policy)
+        return
+    plan = build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=changed, policy=policy)
+    assert (plan.step, plan.state, plan.expected_head) == (step, state, target.head.id)
+    assert plan.supersedes == ("" if state == "at-input" else target.head.id)
+
+
+def test_a_refusal_names_input_head_maker_and_the_way_on() -> None:
+    with pytest.raises(PublishFenceError) as refused:
+        build_workspace_publication_plan(
+            ATTEMPT, WORKSPACE, ROWS["foreign-child"], changed=True, policy="replace"
+        )
+    text = str(refused.value)
+    for part in ("'main'", "'songs'", "input ref A", "head H", "wf/other", "Start a new workflow"):
+        assert part in text
+
+
+def test_a_refusal_over_own_commits_points_to_supersede() -> None:
+    with pytest.raises(PublishFenceError, match='on_abandoned="supersede"'):
+        build_workspace_publication_plan(
+            ATTEMPT, WORKSPACE, ROWS["own-range"], changed=True, policy="replace"
+        )
+
+
+def test_a_dirty_branch_is_refused_with_what_to_do() -> None:
+    with pytest.raises(PublishFenceError, match=r"uncommitted objects.*Commit or reset them"):
+        build_workspace_publication_plan(
+            ATTEMPT, WORKSPACE, ROWS["dirty-child"], changed=True, policy="replace"
+        )
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_range_that_is_too_long_has_the_seeds_text(policy: Policy) -> None:
+    commits = (Commit(f"c{n}", (f"c{n + 1}",), metadata=OWN) for n in range(MAX_RANGE + 5))
+    target = read_advance("A", commits)
+    assert target.reached == "limit"
+    with pytest.raises(PublishFenceError, match="advanced beyond supported publish range"):
+        build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy=policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_lost_input_ref_has_the_seeds_text(policy: Policy) -> None:
+    target = read_advance("A", [Commit("c0", ("c1",), metadata=OWN), Commit("c1", ())])
+    assert target.reached == "root"
+    with pytest.raises(PublishFenceError, match="no longer contains workspace input ref"):
+        build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy=policy)
+
+
+def test_reading_stops_at_the_input_and_leaves_it_out() -> None:
+    commits = [Commit("c0", ("c1",)), Commit("c1", ("A",)), Commit("A", ("Z",))]
+    assert [commit.id for commit in read_advance("A", commits).advance] == ["c0", "c1"]
+    assert read_advance("A", commits[2:]) == TargetBranch(commits[2], (), "input")
+
+
+def test_the_longest_supported_range_is_still_supported() -> None:
+    commits = [Commit(f"c{n}", (f"c{n + 1}",), metadata=OWN) for n in range(MAX_RANGE - 1)]
+    commits.append(Commit(f"c{MAX_RANGE - 1}", ("A",), metadata=OWN))
+    target = read_advance("A", commits)
+    assert (target.reached, len(target.advance)) == ("input", MAX_RANGE)
+    assert head_state(ATTEMPT, "A", target, "supersede") == "own-range"
+
+
+def test_who_made_a_commit_is_said_for_people() -> None:
+    assert made_by(Commit("H", (), metadata=OWN)) == "made by Perago task wf/clean, attempt task-1"
+    assert made_by(Commit("H", (), "fix typo")) == "not made by Perago: 'fix typo'"
+    assert made_by(Commit("H", ())) == "not made by Perago"
+
+
+def test_the_docs_show_this_very_table() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|[^|]*\| (.+?) \| (.+?) \|$", DOCS.read_text(), re.MULTILINE)
+    shown = {state: (replace_cell, supersede_cell) for state, replace_cell, supersede_cell in rows}
+    assert shown == {
+        state: (_cell(families["replace"]), _cell(families["supersede"])) for state, families in TABLE.items()
+    }
+
+
+def _cell(steps: tuple[str, str]) -> str:
+    changed, unchanged = steps
+    return changed if changed == unchanged else f"{changed}; unchanged: {unchanged}"

@@ -1,0 +1,114 @@
+"""What commits say, and when the head's record counts as this very work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from perago.protocol.attempt import Attempt
+from perago.protocol.publication import Commit, StagedWorkspace, Workspace
+from perago.protocol.signing import (
+    MAX_RECORDED_RESULT,
+    Signature,
+    input_digest,
+    is_publication_of,
+    recordable,
+    recorded_result,
+)
+
+ATTEMPT = Attempt("wf", "task-1", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
+WORKSPACE = Workspace("songs", "main", "A", "events/")
+SIGNATURE = Signature(ATTEMPT, "exec1", WORKSPACE, "digest")
+STAGED = StagedWorkspace("songs", "staging", "C")
+
+NAMES_OF_THE_SEED = {
+    "perago.phase": "confirm",
+    "perago.logical_task_key": "wf/clean",
+    "perago.task_id": "task-1",
+    "perago.retry_count": "1",
+    "perago.input_ref": "A",
+    "perago.target_branch": "main",
+    "perago.prefix": "/events",
+    "perago.staging_branch": "staging",
+    "perago.staging_commit": "C",
+    "perago.expected_head": "A",
+    "perago.supersedes": "",
+    "perago.execution_id": "exec1",
+    "perago.input_digest": "digest",
+    "perago.fence": "hard",
+}
+
+
+def published(**changed: str) -> Commit:
+    metadata = SIGNATURE.publication(STAGED, expected_head="A", supersedes="", fence="hard")
+    return Commit("H", ("A",), metadata={**metadata, "perago.result": "{}", **changed})
+
+
+def test_a_publication_carries_the_full_set_of_names() -> None:
+    assert SIGNATURE.publication(STAGED, expected_head="A", supersedes="", fence="hard") == NAMES_OF_THE_SEED
+
+
+def test_a_staging_commit_carries_the_same_names() -> None:
+    staging = SIGNATURE.staging("staging", base="A", fence="soft")
+    assert staging.keys() == NAMES_OF_THE_SEED.keys()
+    assert (staging["perago.phase"], staging["perago.staging_commit"]) == ("try", "")
+
+
+def test_the_message_is_for_people() -> None:
+    message = SIGNATURE.message("publishes")
+    assert message == "perago: clean_events publishes /events (workflow wf, step clean, retry 1)"
+
+
+def test_the_digest_tells_work_apart_and_not_the_order_of_params() -> None:
+    def digest(**changed: object) -> str:
+        same = {
+            "task_name": "t",
+            "version": "1",
+            "params": {"a": 1, "b": 2},
+            "input_ref": "A",
+            "prefix": "p/",
+        }
+        return input_digest(**{**same, **changed})  # type: ignore[arg-type]
+
+    assert digest() == digest(params={"b": 2, "a": 1})
+    others = [
+        digest(task_name="u"),
+        digest(version="2"),
+        digest(params={"a": 1}),
+        digest(input_ref="B"),
+        digest(prefix=""),
+    ]
+    assert len({digest(), *others}) == 6
+
+
+def test_the_heads_record_counts_for_this_very_work() -> None:
+    assert recorded_result(published(), SIGNATURE) == "{}"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        published(**{"perago.phase": "try"}),
+        published(**{"perago.logical_task_key": "wf/other"}),
+        published(**{"perago.input_digest": "another"}),
+        published(**{"perago.expected_head": "elsewhere"}),
+        replace(published(), parents=()),
+        replace(published(), metadata={}),
+    ],
+)
+def test_any_other_head_does_not_count(head: Commit) -> None:
+    assert recorded_result(head, SIGNATURE) is None
+
+
+def test_a_result_is_recorded_up_to_its_limit() -> None:
+    empty = len('{"t":""}')
+    assert recordable({"t": "x" * (MAX_RECORDED_RESULT - empty)}) is not None
+    assert recordable({"t": "x" * (MAX_RECORDED_RESULT - empty + 1)}) is None
+
+
+def test_a_publication_is_recognised_by_what_it_merged_and_where() -> None:
+    assert is_publication_of(Commit("C", ("A",)), STAGED, "A")
+    assert is_publication_of(published(), STAGED, "A")
+    assert not is_publication_of(published(**{"perago.staging_commit": "D"}), STAGED, "A")
+    assert not is_publication_of(replace(published(), parents=("B",)), STAGED, "A")
