@@ -1,0 +1,161 @@
+"""The lake port: versioned repositories of objects, as the runtime needs them.
+
+The rules every adapter keeps (tests/contract/test_lake.py holds them):
+
+- Object paths are strings with `/` between parts, relative to the repository.  Listings come sorted by path's
+  UTF-8 bytes.
+- A branch may hold uncommitted objects; `commit` takes them in.  Commits never change.
+- `create_branch` and `create_tag` are atomic: of several at once for one name, one gets it, the others get
+  `LakeConflict`.
+- `merge` and `relocate` end in one of three ways: they return (landed), raise `LakeRefused` / `LakeForbidden` /
+  `LakeNotFound` (refused, nothing changed), or raise `LakeUnavailable` (unknown).  They are never retried blindly.
+- Publish calls name a *branch* as their source, so that a request still in flight dies with that branch.
+- Missing things raise `LakeNotFound`; dropping what is not there is no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from perago.protocol.publication import Commit
+
+__all__ = [
+    "Commit",
+    "Download",
+    "Entry",
+    "FenceLevel",
+    "Lake",
+    "Merge",
+    "Progress",
+    "Ref",
+    "Upload",
+]
+
+FenceLevel = Literal["hard", "soft"]
+Progress = Callable[[int, int], None]
+"""Called with (files, bytes) moved since the last call, from any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object of a listing; `checksum` is None where the lake knows none of the plain bytes."""
+
+    path: str
+    size: int
+    checksum: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or tag, and the commit it names."""
+
+    name: str
+    commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """One object, and the file to write it to."""
+
+    entry: Entry
+    target: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One file, and the object it becomes."""
+
+    source: Path
+    path: str
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A publication by merge: squash `source` onto `target` if its head is `expected_head`."""
+
+    source: str
+    target: str
+    expected_head: str
+    message: str
+    metadata: Mapping[str, str]
+    timeout: float
+
+
+class Lake(Protocol):
+    """What the runtime asks of a lake."""
+
+    checksum_algorithm: str
+    """The hashlib name of the hash that `Entry.checksum` and `Upload.checksum` hold."""
+
+    def commit_at(self, repository: str, ref: str) -> Commit:
+        """The commit that a branch, tag, commit id or unique id prefix names."""
+
+    def head(self, repository: str, branch: str) -> Commit:
+        """The commit a branch is at now."""
+
+    def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
+        """Commits from `ref` along first parents, newest first, at most `limit`."""
+
+    def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
+        """Objects whose path starts with `prefix` (which ends in `/` or is empty); a branch's uncommitted
+        objects count."""
+
+    def download(
+        self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
+    ) -> Mapping[str, str]:
+        """Write the objects to their files, whose folders exist, and return checksum by object path."""
+
+    def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+        """One object's bytes, in pieces."""
+
+    def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
+        """Make a branch at `source`; `LakeConflict` if the name is taken."""
+
+    def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Branches whose name starts with `prefix`, hidden ones included."""
+
+    def drop_branch(self, repository: str, name: str) -> None:
+        """Remove a branch and what is uncommitted on it."""
+
+    def upload(
+        self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
+    ) -> None:
+        """Put files onto a branch, uncommitted."""
+
+    def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
+        """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+
+    def uncommitted(self, repository: str, branch: str) -> bool:
+        """Whether a branch holds uncommitted changes."""
+
+    def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
+        """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
+
+    def fence_level(self, repository: str, ref: str) -> FenceLevel:
+        """Whether a merge whose source is `ref` is fenced by the lake itself."""
+
+    def merge(self, repository: str, merge: Merge) -> str:
+        """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`.
+
+        With a hard fence `HeadMoved` if the target is elsewhere; `BranchDirty` if it has uncommitted objects.
+        """
+
+    def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
+        """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
+
+    def create_tag(self, repository: str, name: str, commit: str) -> None:
+        """Keep a commit under a name; `LakeConflict` if the name is taken."""
+
+    def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Tags whose name starts with `prefix`."""
+
+    def drop_tag(self, repository: str, name: str) -> None:
+        """Remove a tag."""
+
+    def close(self) -> None:
+        """Give connections back."""

@@ -1,0 +1,170 @@
+"""Repositories, branches, tags and commits of the embedded lake, as rows.
+
+Every function takes the connection of a running transaction.  Names follow lakeFS's rules, so that what runs on
+the embedded lake runs on the real one.  A ref is looked up as lakeFS does it: full commit id, branch, tag, id prefix.
+
+A commit's id is the SHA-256 over its parents, tree, message, metadata and time in nanoseconds.  Two commits that
+agree in all of these are one commit, which harms nobody: heads are compared and swapped, not commits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sqlite3
+from dataclasses import dataclass
+
+from perago.errors import LakeNotFound, LakeRefused
+from perago.lake.base import Commit, Ref
+
+LONGEST_PATH = 1024
+
+_REPOSITORY_NAME = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
+_BRANCH_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_ID_PREFIX = re.compile(r"[0-9a-f]{1,64}")
+_COMMIT_COLUMNS = "id, parents, message, metadata, created_ns, tree"
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch's row."""
+
+    key: int
+    repository: int
+    name: str
+    head: str
+    hidden: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCommit:
+    """A commit and its tree."""
+
+    commit: Commit
+    tree: str
+
+
+def check_repository_name(name: str) -> None:
+    """lakeFS's rule for repository ids."""
+    if not _REPOSITORY_NAME.fullmatch(name):
+        raise LakeRefused(
+            f"repository name {name!r} is not allowed: 3 to 63 lower-case letters, digits and '-', "
+            "starting with a letter or digit"
+        )
+
+
+def check_ref_name(kind: str, name: str) -> None:
+    """lakeFS's rule for branch names, kept for tags too."""
+    if not _BRANCH_NAME.fullmatch(name):
+        raise LakeRefused(
+            f"{kind} name {name!r} is not allowed: letters, digits, '-' and '_', not starting with '-'"
+        )
+
+
+def check_object_path(path: str) -> None:
+    """lakeFS's limit on object paths, and that the path can be written down at all."""
+    try:
+        length = len(path.encode())
+    except UnicodeEncodeError:
+        raise LakeRefused(f"object path {path!r} is not valid Unicode: rename the file") from None
+    if not 0 < length <= LONGEST_PATH:
+        raise LakeRefused(f"object path {path!r} has {length} bytes: 1 to {LONGEST_PATH} are allowed")
+
+
+def repository_key(db: sqlite3.Connection, name: str) -> int:
+    """The row of a repository."""
+    row = db.execute("SELECT id FROM repositories WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise LakeNotFound(f"the embedded lake has no repository {name!r}")
+    return int(row[0])
+
+
+def find_branch(db: sqlite3.Connection, repository: str, name: str) -> Branch:
+    """A branch by name."""
+    branch = _branch(db, repository_key(db, repository), name)
+    if branch is None:
+        raise LakeNotFound(f"repository {repository!r} has no branch {name!r}")
+    return branch
+
+
+def move_branch(db: sqlite3.Connection, branch: Branch, head: str) -> None:
+    """Point a branch at a commit."""
+    db.execute("UPDATE branches SET head = ? WHERE id = ?", (head, branch.key))
+
+
+def resolve(db: sqlite3.Connection, repository: str, ref: str) -> tuple[StoredCommit, Branch | None]:
+    """The commit that a ref names, and the branch if it is one."""
+    key = repository_key(db, repository)
+    commit = _find_commit(db, key, ref)
+    if commit is not None:
+        return commit, None
+    branch = _branch(db, key, ref)
+    if branch is not None:
+        return get_commit(db, key, branch.head), branch
+    row = db.execute("SELECT head FROM tags WHERE repository = ? AND name = ?", (key, ref)).fetchone()
+    if row is not None:
+        return get_commit(db, key, row[0]), None
+    return get_commit(db, key, _by_prefix(db, key, repository, ref)), None
+
+
+def get_commit(db: sqlite3.Connection, repository: int, commit: str) -> StoredCommit:
+    """A commit by its full id."""
+    found = _find_commit(db, repository, commit)
+    if found is None:
+        raise LakeNotFound(f"the embedded lake has no commit {commit!r}")
+    return found
+
+
+def add_commit(
+    db: sqlite3.Connection, repository: int, tree: str, content: Commit, *, created_ns: int
+) -> str:
+    """Write a commit with what `content` says (its id and time aside); its id."""
+    parents, metadata = json.dumps(content.parents), json.dumps(dict(content.metadata), sort_keys=True)
+    commit = commit_id(parents, tree, content.message, metadata, created_ns)
+    db.execute(
+        "INSERT OR IGNORE INTO commits (repository, id, parents, tree, message, metadata, created_ns) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (repository, commit, parents, tree, content.message, metadata, created_ns),
+    )
+    return commit
+
+
+def commit_id(parents: str, tree: str, message: str, metadata: str, created_ns: int) -> str:
+    """The name of a commit, over its columns as they are stored."""
+    return hashlib.sha256(json.dumps([parents, tree, message, metadata, created_ns]).encode()).hexdigest()
+
+
+def named(db: sqlite3.Connection, table: str, repository: str, prefix: str) -> list[Ref]:
+    """Branches or tags whose name starts with `prefix`, by name."""
+    sql = f"SELECT name, head FROM {table} WHERE repository = ? AND name >= ? AND name < ? ORDER BY name"
+    # Names are ASCII, so DEL sorts after all that may follow the prefix.
+    return [Ref(*row) for row in db.execute(sql, (repository_key(db, repository), prefix, prefix + "\x7f"))]
+
+
+def _branch(db: sqlite3.Connection, repository: int, name: str) -> Branch | None:
+    sql = "SELECT id, repository, name, head, hidden FROM branches WHERE repository = ? AND name = ?"
+    row = db.execute(sql, (repository, name)).fetchone()
+    return None if row is None else Branch(row[0], row[1], row[2], row[3], bool(row[4]))
+
+
+def _find_commit(db: sqlite3.Connection, repository: int, commit: str) -> StoredCommit | None:
+    sql = f"SELECT {_COMMIT_COLUMNS} FROM commits WHERE repository = ? AND id = ?"
+    row = db.execute(sql, (repository, commit)).fetchone()
+    if row is None:
+        return None
+    name, parents, message, metadata, created_ns, tree = row
+    found = Commit(name, tuple(json.loads(parents)), message, json.loads(metadata), created_ns / 1e9)
+    return StoredCommit(found, tree)
+
+
+def _by_prefix(db: sqlite3.Connection, key: int, repository: str, prefix: str) -> str:
+    """The one commit whose id starts so."""
+    rows: list[tuple[str]] = []
+    if _ID_PREFIX.fullmatch(prefix):
+        sql = "SELECT id FROM commits WHERE repository = ? AND id >= ? AND id < ? LIMIT 2"
+        rows = db.execute(sql, (key, prefix, prefix + "g")).fetchall()
+    if len(rows) == 1:
+        return rows[0][0]
+    why = "names more than one commit" if rows else "is no commit, branch or tag"
+    raise LakeNotFound(f"ref {prefix!r} {why} of repository {repository!r}")

@@ -1,0 +1,306 @@
+"""What every lake keeps, whatever it is made of.  No test here names a backend."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from perago.errors import (
+    LakeConflict,
+    LakeError,
+    LakeNotFound,
+    NothingToCommit,
+)
+from perago.lake.base import Lake
+from tests.contract.lakes import Work, at_once
+
+
+class TestListing:
+    def test_paths_come_in_the_order_of_their_utf8_bytes(self, work: Work) -> None:
+        paths = ["b", "a/b", "a-b", "a", "a0", "B", "é", "z", "a/b/c", "😀", "\uffee", "a.b"]
+        commit = work.commit("main", {path: path.encode() for path in paths})
+        assert work.paths(commit) == sorted(paths, key=str.encode)
+
+    def test_a_prefix_is_cut_at_its_slash(self, work: Work) -> None:
+        objects = ["audio", "audio/a", "audio/b/c", "audiobook/x", "audio-old/y", "b/audio/z"]
+        commit = work.commit("main", dict.fromkeys(objects, b"x"))
+        assert work.paths(commit, "audio/") == ["audio/a", "audio/b/c"]
+
+    def test_a_prefix_that_nothing_has_lists_nothing(self, work: Work) -> None:
+        commit = work.commit("main", {"a/b": b"x", "c/d": b"x"})
+        assert work.paths(commit, "b/") == []
+        assert work.paths(commit, "zz/") == []
+
+    def test_a_fresh_repository_lists_nothing(self, work: Work) -> None:
+        assert work.paths("main") == []
+
+    def test_entries_hold_the_size_and_the_checksum_of_the_bytes(self, lake: Lake, work: Work) -> None:
+        commit = work.commit("main", {"a": b"hello", "b": b""})
+        for entry, data in zip(lake.list(work.repository, commit, ""), [b"hello", b""], strict=True):
+            assert entry.size == len(data)
+            assert entry.checksum in {None, hashlib.new(lake.checksum_algorithm, data).hexdigest()}
+
+    def test_hundreds_of_objects_are_listed_each_once(self, work: Work) -> None:
+        objects = {f"many/{n % 7}/{n:05}": b"%d" % n for n in range(1200)}
+        commit = work.commit("main", objects)
+        assert work.paths(commit) == sorted(objects)
+        assert work.paths(commit, "many/3/") == sorted(path for path in objects if "/3/" in path)
+
+    def test_a_listing_of_an_unknown_ref_is_not_found(self, work: Work) -> None:
+        with pytest.raises(LakeNotFound):
+            work.paths("no-such-ref")
+
+    def test_a_listing_of_an_unknown_repository_is_not_found(self, lake: Lake) -> None:
+        with pytest.raises(LakeNotFound):
+            list(lake.list("no-such-repository", "main", ""))
+
+
+class TestUncommitted:
+    def test_uploads_are_seen_on_their_branch_and_nowhere_else(self, work: Work) -> None:
+        first = work.commit("main", {"old": b"1"})
+        work.lake.create_branch(work.repository, "side", first)
+        work.put("side", {"new": b"2", "old": b"3"})
+        assert work.contents("side") == {"new": b"2", "old": b"3"}
+        assert work.contents("main") == work.contents(first) == {"old": b"1"}
+
+    def test_uncommitted_objects_are_listed_in_order_and_by_prefix(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"a/1": b"1", "b/1": b"1", "b/3": b"1", "c/1": b"1"})
+        work.put("main", {"b/2": b"2", "b/4": b"2", "a/2": b"2", "c/2": b"2", "bb": b"2"})
+        lake.delete(work.repository, "main", ["b/1"])
+        assert work.paths("main", "b/") == ["b/2", "b/3", "b/4"]
+        assert work.paths("main") == ["a/1", "a/2", "b/2", "b/3", "b/4", "bb", "c/1", "c/2"]
+
+    def test_deletes_are_seen_on_their_branch_before_the_commit(self, lake: Lake, work: Work) -> None:
+        commit = work.commit("main", {"a": b"1", "b": b"2", "c/d": b"3"})
+        lake.delete(work.repository, "main", ["a", "c/d"])
+        assert work.paths("main") == ["b"]
+        assert work.paths(commit) == ["a", "b", "c/d"]
+
+    def test_a_deleted_object_cannot_be_read(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"a": b"1"})
+        lake.delete(work.repository, "main", ["a"])
+        with pytest.raises(LakeNotFound):
+            work.bytes_at("main", "a")
+
+    def test_a_branch_says_whether_it_holds_uncommitted_changes(self, lake: Lake, work: Work) -> None:
+        assert not lake.uncommitted(work.repository, "main")
+        work.put("main", {"a": b"1"})
+        assert lake.uncommitted(work.repository, "main")
+        lake.commit(work.repository, "main", "take it", {})
+        assert not lake.uncommitted(work.repository, "main")
+        lake.delete(work.repository, "main", ["a"])
+        assert lake.uncommitted(work.repository, "main")
+
+    def test_deleting_what_is_not_there_is_no_error_and_no_change(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"a": b"1"})
+        lake.delete(work.repository, "main", ["b", "a/b"])
+        assert not lake.uncommitted(work.repository, "main")
+        assert work.paths("main") == ["a"]
+
+    def test_deleting_an_uncommitted_upload_takes_it_back(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"a": b"1"})
+        work.put("main", {"b": b"2"})
+        lake.delete(work.repository, "main", ["b"])
+        assert work.paths("main") == ["a"]
+
+    def test_an_upload_after_a_delete_brings_the_object_back(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"a": b"1", "b": b"1"})
+        lake.delete(work.repository, "main", ["a"])
+        work.put("main", {"a": b"2"})
+        lake.commit(work.repository, "main", "again", {})
+        assert work.contents("main") == {"a": b"2", "b": b"1"}
+
+    def test_the_last_of_two_uploads_to_one_path_counts(self, work: Work) -> None:
+        work.put("main", {"a": b"first"})
+        commit = work.commit("main", {"a": b"second"})
+        assert work.contents(commit) == {"a": b"second"}
+
+    def test_upload_to_an_unknown_branch_is_not_found(self, work: Work) -> None:
+        with pytest.raises(LakeNotFound):
+            work.put("no-such-branch", {"a": b"1"})
+
+    def test_an_upload_of_no_files_and_a_delete_of_no_paths_do_nothing(self, lake: Lake, work: Work) -> None:
+        lake.upload(work.repository, "main", [])
+        lake.delete(work.repository, "main", [])
+        assert not lake.uncommitted(work.repository, "main")
+
+
+class TestCommit:
+    def test_a_commit_has_one_parent_a_message_metadata_and_a_time(self, lake: Lake, work: Work) -> None:
+        before = work.head()
+        work.put("main", {"a": b"1"})
+        made = lake.commit(work.repository, "main", "a message: ü", {"perago.phase": "try", "k": "ü=1"})
+        commit = lake.commit_at(work.repository, made)
+        assert (commit.id, commit.parents, commit.message) == (made, (before,), "a message: ü")
+        assert commit.metadata["perago.phase"] == "try"
+        assert commit.metadata["k"] == "ü=1"
+        assert commit.created > 1_500_000_000
+        assert work.head() == made
+
+    def test_commits_never_change(self, lake: Lake, work: Work) -> None:
+        first = work.commit("main", {"a": b"1", "b": b"1"})
+        second = work.commit("main", {"a": b"2"})
+        lake.delete(work.repository, "main", ["b"])
+        third = lake.commit(work.repository, "main", "drop b", {})
+        assert work.contents(first) == {"a": b"1", "b": b"1"}
+        assert work.contents(second) == {"a": b"2", "b": b"1"}
+        assert work.contents(third) == {"a": b"2"}
+
+    def test_a_clean_branch_has_nothing_to_commit(self, lake: Lake, work: Work) -> None:
+        head = work.commit("main", {"a": b"1"})
+        with pytest.raises(NothingToCommit):
+            lake.commit(work.repository, "main", "again", {})
+        assert work.head() == head
+
+    def test_bytes_that_are_there_already_are_nothing_to_commit(self, lake: Lake, work: Work) -> None:
+        head = work.commit("main", {"a": b"1"})
+        work.put("main", {"a": b"1"})
+        with pytest.raises(NothingToCommit):
+            lake.commit(work.repository, "main", "again", {})
+        assert work.head() == head
+
+    def test_a_commit_of_deletes_alone_is_a_commit(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"a": b"1"})
+        lake.delete(work.repository, "main", ["a"])
+        commit = lake.commit(work.repository, "main", "empty again", {})
+        assert work.paths(commit) == []
+
+    def test_a_commit_on_an_unknown_branch_is_not_found(self, lake: Lake, repository: str) -> None:
+        with pytest.raises(LakeNotFound):
+            lake.commit(repository, "no-such-branch", "m", {})
+
+
+class TestRefs:
+    def test_a_commit_is_found_by_id_prefix_branch_and_tag(self, lake: Lake, work: Work) -> None:
+        commit = work.commit("main", {"a": b"1"})
+        lake.create_tag(work.repository, "a-tag", commit)
+        for ref in (commit, commit[:20], "main", "a-tag"):
+            assert lake.commit_at(work.repository, ref).id == commit
+
+    @pytest.mark.parametrize("ref", ["no-such-ref", "0" * 64, "abcdef0123456789"])
+    def test_an_unknown_ref_is_not_found(self, lake: Lake, repository: str, ref: str) -> None:
+        with pytest.raises(LakeNotFound):
+            lake.commit_at(repository, ref)
+
+    def test_the_head_of_an_unknown_branch_is_not_found(self, lake: Lake, repository: str) -> None:
+        with pytest.raises(LakeNotFound):
+            lake.head(repository, "no-such-branch")
+
+    def test_a_head_is_asked_of_branches_only(self, lake: Lake, work: Work) -> None:
+        commit = work.commit("main", {"a": b"1"})
+        lake.create_tag(work.repository, "a-tag", commit)
+        with pytest.raises(LakeError):
+            lake.head(work.repository, "a-tag")
+
+    def test_the_log_goes_along_first_parents_newest_first(self, lake: Lake, work: Work) -> None:
+        first = work.head()
+        made = [work.commit("main", {"a": b"%d" % n}) for n in range(5)]
+        ids = [commit.id for commit in lake.log(work.repository, "main", 100)]
+        assert ids == [*reversed(made), first]
+        assert [commit.id for commit in lake.log(work.repository, made[1], 100)] == [made[1], made[0], first]
+
+    def test_the_log_stops_at_its_limit(self, lake: Lake, work: Work) -> None:
+        made = [work.commit("main", {"a": b"%d" % n}) for n in range(4)]
+        ids = [commit.id for commit in lake.log(work.repository, "main", 2)]
+        assert ids == [made[3], made[2]]
+
+    def test_the_log_of_an_unknown_ref_is_not_found(self, lake: Lake, repository: str) -> None:
+        with pytest.raises(LakeNotFound):
+            list(lake.log(repository, "no-such-ref", 10))
+
+    def test_hidden_and_open_branches_are_listed_by_prefix(self, lake: Lake, work: Work) -> None:
+        head = work.head()
+        lake.create_branch(work.repository, "perago-staging-a", "main", hidden=True)
+        lake.create_branch(work.repository, "perago-staging-b", "main", hidden=False)
+        lake.create_branch(work.repository, "perago-claim-a", "main")
+        listed = lake.branches(work.repository, "perago-staging-")
+        assert [(ref.name, ref.commit) for ref in listed] == [
+            ("perago-staging-a", head),
+            ("perago-staging-b", head),
+        ]
+        assert [ref.name for ref in lake.branches(work.repository, "main")] == ["main"]
+
+    def test_a_branch_name_of_some_hundred_characters_is_taken(self, lake: Lake, repository: str) -> None:
+        name = "perago-staging-" + "x_-" * 75
+        lake.create_branch(repository, name, "main")
+        assert [ref.name for ref in lake.branches(repository, name)] == [name]
+
+    @pytest.mark.parametrize("name", ["with space", "dot.dot", "sla/sh", "ü", "-dash-first", ""])
+    def test_a_branch_name_that_is_not_allowed_is_refused(
+        self, lake: Lake, repository: str, name: str
+    ) -> None:
+        with pytest.raises(LakeError):
+            lake.create_branch(repository, name, "main")
+
+    def test_a_branch_starts_at_any_commit(self, lake: Lake, work: Work) -> None:
+        first = work.commit("main", {"a": b"1"})
+        work.commit("main", {"a": b"2"})
+        lake.create_branch(work.repository, "back", first)
+        assert work.head("back") == first
+        assert work.contents("back") == {"a": b"1"}
+
+    def test_a_branch_from_an_unknown_source_is_not_found(self, lake: Lake, repository: str) -> None:
+        with pytest.raises(LakeNotFound):
+            lake.create_branch(repository, "side", "no-such-ref")
+
+    def test_a_branch_name_is_given_once(self, lake: Lake, work: Work) -> None:
+        lake.create_branch(work.repository, "side", "main")
+        with pytest.raises(LakeConflict):
+            lake.create_branch(work.repository, "side", "main")
+
+    def test_of_eight_at_once_one_gets_the_branch_name(self, lake: Lake, repository: str) -> None:
+        for round_ in range(3):
+            name = f"perago-claim-{round_}"
+            ends = at_once(8, lambda _, name=name: lake.create_branch(repository, name, "main"))
+            assert ends.count(None) == 1
+            assert sum(isinstance(end, LakeConflict) for end in ends) == 7
+
+    def test_a_dropped_branch_is_gone_with_what_was_uncommitted(self, lake: Lake, work: Work) -> None:
+        lake.create_branch(work.repository, "side", "main")
+        work.put("side", {"a": b"1"})
+        lake.drop_branch(work.repository, "side")
+        assert lake.branches(work.repository, "side") == []
+        with pytest.raises(LakeNotFound):
+            lake.head(work.repository, "side")
+        lake.create_branch(work.repository, "side", "main")
+        assert work.paths("side") == []
+        assert not lake.uncommitted(work.repository, "side")
+
+    def test_commits_stay_when_their_branch_is_dropped(self, lake: Lake, work: Work) -> None:
+        commit = work.stage("side", "main", {"a": b"1"})
+        lake.drop_branch(work.repository, "side")
+        assert work.contents(commit) == {"a": b"1"}
+
+    def test_dropping_what_is_not_there_is_no_error(self, lake: Lake, repository: str) -> None:
+        lake.drop_branch(repository, "no-such-branch")
+        lake.drop_tag(repository, "no-such-tag")
+
+    def test_a_tag_keeps_its_commit_and_its_name_is_given_once(self, lake: Lake, work: Work) -> None:
+        first = work.commit("main", {"a": b"1"})
+        second = work.commit("main", {"a": b"2"})
+        lake.create_tag(work.repository, "perago-replaced-1", first)
+        with pytest.raises(LakeConflict):
+            lake.create_tag(work.repository, "perago-replaced-1", second)
+        assert lake.commit_at(work.repository, "perago-replaced-1").id == first
+
+    def test_tags_are_listed_by_prefix_and_dropped(self, lake: Lake, work: Work) -> None:
+        commit = work.commit("main", {"a": b"1"})
+        for name in ("perago-replaced-1", "perago-replaced-2", "other"):
+            lake.create_tag(work.repository, name, commit)
+        listed = lake.tags(work.repository, "perago-replaced-")
+        assert [(ref.name, ref.commit) for ref in listed] == [
+            ("perago-replaced-1", commit),
+            ("perago-replaced-2", commit),
+        ]
+        lake.drop_tag(work.repository, "perago-replaced-1")
+        assert [ref.name for ref in lake.tags(work.repository, "perago-replaced-")] == ["perago-replaced-2"]
+
+    def test_a_tag_on_an_unknown_commit_is_not_found(self, lake: Lake, repository: str) -> None:
+        with pytest.raises(LakeNotFound):
+            lake.create_tag(repository, "a-tag", "0" * 64)
+
+
+def test_a_closed_lake_gave_its_connections_back_and_may_be_closed_again(lake: Lake) -> None:
+    lake.close()
+    lake.close()
