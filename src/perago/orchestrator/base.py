@@ -1,0 +1,101 @@
+"""The orchestrator port: Conductor's task and workflow calls, as the runtime needs them.
+
+The rules every adapter keeps (tests/contract/test_orchestrator.py holds them):
+
+- A polled task is IN_PROGRESS and its lease runs for the TaskDef's response time-out; `extend_lease` renews it
+  and changes nothing else.  A lease that runs out makes the task TIMED_OUT, and the retry is a new task id with
+  retry count + 1.
+- `complete` says whether the result was *accepted*.  A result for a task that is over is not, and changes nothing.
+- Definitions and inputs are plain JSON values, in Conductor's own field names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from perago.protocol.attempt import Attempt, AttemptSnapshot
+from perago.protocol.outcome import Outcome
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """An attempt and its input, as polled."""
+
+    attempt: Attempt
+    input: Json
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """One task of a workflow; every retry is a task of its own."""
+
+    reference: str
+    task_name: str
+    task_type: str
+    task_id: str
+    status: str
+    retry_count: int
+    iteration: int
+    seq: int
+    input: Json = field(default_factory=dict)
+    output: Json = field(default_factory=dict)
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowState:
+    """A workflow as it stands; `tasks` come in the order they were scheduled."""
+
+    id: str
+    status: str
+    reason: str | None
+    output: Json
+    tasks: Sequence[TaskState]
+
+    @property
+    def running(self) -> bool:
+        """Whether the workflow can still go on."""
+        return self.status in {"RUNNING", "PAUSED"}
+
+
+class Orchestrator(Protocol):
+    """What the runtime asks of an orchestrator."""
+
+    def poll(
+        self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
+    ) -> Sequence[Assignment]:
+        """Take up to `count` tasks; wait up to `wait_seconds` for the first."""
+
+    def current(self, attempt: Attempt) -> AttemptSnapshot:
+        """What the orchestrator says about the attempt's task now."""
+
+    def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
+        """Send the result and tell whether it was accepted."""
+
+    def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
+        """Renew the task's lease."""
+
+    def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
+        """Add lines to the task's log."""
+
+    def taskdef(self, name: str) -> Json | None:
+        """The registered TaskDef, or None."""
+
+    def register_taskdefs(self, definitions: Sequence[Json]) -> None:
+        """Create or update TaskDefs."""
+
+    def register_workflow(self, definition: Json) -> None:
+        """Create or update a workflow definition."""
+
+    def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
+        """Start a workflow and return its id."""
+
+    def workflow(self, workflow_id: str) -> WorkflowState:
+        """The workflow as it stands."""
+
+    def close(self) -> None:
+        """Give connections back."""

@@ -1,0 +1,139 @@
+"""Conductor's JSON, to and from the port's values.  No I/O.
+
+An answer without the fields that Conductor always sends comes from something else (a proxy, the web pages, a wrong
+path in CONDUCTOR_SERVER_URL) and says nothing about the call: `OrchestratorUnavailable`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from perago.errors import OrchestratorUnavailable
+from perago.orchestrator.base import Assignment, Json, TaskState, WorkflowState
+from perago.protocol.attempt import Attempt, AttemptSnapshot
+from perago.protocol.outcome import Outcome
+
+T = TypeVar("T")
+EXTERNAL_INPUT = "externalInputPayloadStoragePath"
+
+
+def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:
+    """`answer` through `parse`, or an error that says what came instead."""
+    try:
+        return parse(answer)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        shown = " ".join(str(answer).split())[:80]
+        raise OrchestratorUnavailable(
+            f"cannot {step}: the answer is not Conductor's ({type(error).__name__} {error} in {shown!r}); "
+            "check CONDUCTOR_SERVER_URL, it ends in /api"
+        ) from error
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")
+
+
+def json_object(answer: Any) -> dict[str, Any]:
+    """An answer that is one JSON object."""
+    return {**answer}
+
+
+def assignment(task: Mapping[str, Any]) -> Assignment:
+    """A polled task."""
+    return Assignment(
+        Attempt(
+            workflow_instance_id=task["workflowInstanceId"],
+            task_id=task["taskId"],
+            reference_task_name=task["referenceTaskName"],
+            task_name=task["taskDefName"],
+            retry_count=int(task["retryCount"]),
+            seq=int(task["seq"]),
+            iteration=int(task.get("iteration") or 0),
+            workflow_name=task.get("workflowType") or "",
+            response_timeout_seconds=float(task.get("responseTimeoutSeconds") or 0),
+            scheduled_time=int(task.get("scheduledTime") or 0),
+        ),
+        _input(task),
+    )
+
+
+def snapshot(task: Mapping[str, Any]) -> AttemptSnapshot:
+    """What a task read back says about its attempt."""
+    return AttemptSnapshot(
+        status=task["status"],
+        workflow_instance_id=task["workflowInstanceId"],
+        task_id=task["taskId"],
+        retry_count=int(task["retryCount"]),
+        scheduled_time=int(task.get("scheduledTime") or 0),
+    )
+
+
+def workflow(answer: Mapping[str, Any]) -> WorkflowState:
+    """A workflow with its tasks, in the order they were scheduled."""
+    tasks = sorted(answer.get("tasks") or [], key=lambda task: int(task["seq"]))
+    return WorkflowState(
+        id=answer["workflowId"],
+        status=answer["status"],
+        reason=answer.get("reasonForIncompletion"),
+        output=answer.get("output") or {},
+        tasks=tuple(_task_state(task) for task in tasks),
+    )
+
+
+def result(attempt: Attempt, outcome: Outcome, worker_id: str) -> dict[str, Any]:
+    """The update that ends a task."""
+    body: dict[str, Any] = {
+        "workflowInstanceId": attempt.workflow_instance_id,
+        "taskId": attempt.task_id,
+        "workerId": worker_id,
+        "status": outcome.status,
+        "outputData": dict(outcome.output or {}),
+    }
+    if outcome.reason is not None:
+        body["reasonForIncompletion"] = outcome.reason
+    return body
+
+
+def lease(attempt: Attempt, worker_id: str) -> dict[str, Any]:
+    """The update that renews a lease; without the flag the same update would queue the task again."""
+    return {
+        "workflowInstanceId": attempt.workflow_instance_id,
+        "taskId": attempt.task_id,
+        "workerId": worker_id,
+        "status": "IN_PROGRESS",
+        "extendLease": True,
+    }
+
+
+def json_bytes(value: Json) -> int:
+    """How long a value is as JSON, as the server counts it."""
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+
+
+def _task_state(task: Mapping[str, Any]) -> TaskState:
+    # A SIMPLE task's taskType is its own name; its kind is in the workflow's definition of it.
+    kind = (task.get("workflowTask") or {}).get("type") or task["taskType"]
+    return TaskState(
+        reference=task["referenceTaskName"],
+        task_name=task.get("taskDefName") or task["taskType"],
+        task_type=kind,
+        task_id=task["taskId"],
+        status=task["status"],
+        retry_count=int(task["retryCount"]),
+        iteration=int(task.get("iteration") or 0),
+        seq=int(task["seq"]),
+        input=_input(task),
+        output=task.get("outputData") or {},
+        reason=task.get("reasonForIncompletion"),
+    )
+
+
+def _input(task: Mapping[str, Any]) -> Json:
+    """The input; one that the server keeps elsewhere is shown by where, so that validation names the cause."""
+    if task.get(EXTERNAL_INPUT):
+        return {EXTERNAL_INPUT: task[EXTERNAL_INPUT]}
+    return task.get("inputData") or {}

@@ -1,0 +1,119 @@
+"""A workflow definition as a tree of steps, and the one question asked of it: what comes next.
+
+Only forms that `local_parse` has accepted get here, so nothing is checked again.  A step's place is kept when
+the tree is built: its neighbours in the list it stands in, and the step that holds that list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+SIMPLE = "SIMPLE"
+SWITCH = "SWITCH"
+FORK_JOIN = "FORK_JOIN"
+JOIN = "JOIN"
+DO_WHILE = "DO_WHILE"
+SUPPORTED_TYPES = (SIMPLE, SWITCH, FORK_JOIN, JOIN, DO_WHILE)
+LOOP_MARK = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry of a workflow's `tasks`, with the lists of steps it holds."""
+
+    reference: str
+    name: str
+    type: str
+    input_parameters: Mapping[str, Any] = field(default_factory=dict)
+    optional: bool = False
+    retry_count: int | None = None
+    start_delay: int = 0
+    evaluator: str = ""
+    expression: str = ""
+    cases: Mapping[str, Sequence[Step]] = field(default_factory=dict)
+    default_case: Sequence[Step] = ()
+    branches: Sequence[Sequence[Step]] = ()
+    join_on: Sequence[str] = ()
+    loop_condition: str = ""
+    loop_over: Sequence[Step] = ()
+
+    def blocks(self) -> Iterator[Sequence[Step]]:
+        """The lists of steps inside this one."""
+        yield from self.cases.values()
+        yield self.default_case
+        yield from self.branches
+        yield self.loop_over
+
+    def walk(self) -> Iterator[Step]:
+        """This step and everything inside it, in the order of the file."""
+        yield self
+        for block in self.blocks():
+            for step in block:
+                yield from step.walk()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    step: Step
+    parent: Step | None
+    following: Step | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowDefinition:
+    """A workflow's steps and what it says about itself."""
+
+    name: str
+    version: int
+    steps: Sequence[Step]
+    output_parameters: Mapping[str, Any] = field(default_factory=dict)
+    input_template: Mapping[str, Any] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    timeout_seconds: int = 0
+    timeout_policy: str = "ALERT_ONLY"
+    _places: dict[str, _Place] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._settle(self.steps, None)
+
+    def step(self, reference: str) -> Step:
+        """The step of that reference, without a loop's mark."""
+        return self._places[reference].step
+
+    def next_after(self, reference: str) -> Step | None:
+        """What follows a step once it is over; None at the end of the workflow or of a loop's body."""
+        place = self._places[reference]
+        while place.following is None:
+            # The last step of a loop's body hands over to the loop, which decides for itself.
+            if place.parent is None or place.parent.type == DO_WHILE:
+                return None
+            place = self._places[place.parent.reference]
+        return place.following
+
+    def inside(self, loop: Step) -> frozenset[str]:
+        """The references of everything in a loop's body."""
+        return frozenset(step.reference for step in loop.walk()) - {loop.reference}
+
+    def walk(self) -> Iterator[Step]:
+        """Every step, in the order of the file."""
+        for step in self.steps:
+            yield from step.walk()
+
+    def _settle(self, block: Sequence[Step], parent: Step | None) -> None:
+        for index, step in enumerate(block, start=1):
+            following = block[index] if index < len(block) else None
+            self._places[step.reference] = _Place(step, parent, following)
+            for inner in step.blocks():
+                self._settle(inner, step)
+
+
+def in_loop(reference: str, iteration: int) -> str:
+    """The reference a loop's step has in one iteration."""
+    return f"{reference}{LOOP_MARK}{iteration}"
+
+
+def without_loop(reference: str) -> str:
+    """The reference as the definition has it."""
+    return reference.split(LOOP_MARK)[0]

@@ -1,0 +1,155 @@
+"""`${…}` in inputs and outputs, resolved the way Conductor resolves them.
+
+    "${ref.output.path[0]}"     the value itself, whatever its type; null where there is nothing
+    "run ${ref.output.n} ok"    text; values are written as Java writes them (null, true, 1.5, {a=1}, [1, b])
+    "$${ref}"                   the text "${ref}"
+
+A path is names, indexes, quoted keys and a last `length()`.  Conductor takes all of JsonPath; what is not
+understood here is refused when the workflow is registered, never guessed at while it runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+_EXPRESSION = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
+_NESTED = re.compile(r"(?<!\$)\$\{[^{}]*\{")
+_HEAD = re.compile(r"[^.\[\]()\s'\"*@$?]+")
+_PART = re.compile(
+    r"""\.(?P<length>length\(\))$
+      | \.(?P<name>[^.\[\]()\s'"*@$?]+)
+      | \[(?P<index>-?\d+)\]
+      | \[(?P<quote>['"])(?P<key>[^'"]*)(?P=quote)\]""",
+    re.VERBOSE,
+)
+_TASK_ID = "CPEWF_TASK_ID"
+_REFUSED_PREFIXES = ("workflow.secrets.", "workflow.env.")
+_LENGTH = ("length()",)
+
+Part = str | int | tuple[str]
+
+
+def expressions_in(value: Any) -> Iterator[str]:
+    """Every expression in a value, however deep; a nested one comes whole, to be refused."""
+    if isinstance(value, str):
+        if _NESTED.search(value):
+            yield value
+        else:
+            yield from (match[1] for match in _EXPRESSION.finditer(value))
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from expressions_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from expressions_in(item)
+
+
+def source_of(expression: str) -> str | None:
+    """The task reference an expression reads from; None for `workflow` and the task id."""
+    head = str(parse_path(expression)[0])
+    return None if head in {"workflow", _TASK_ID} else head
+
+
+@lru_cache(maxsize=4096)
+def parse_path(path: str) -> tuple[Part, ...]:
+    """The parts of a path; ValueError where it is not one of the supported forms."""
+    if path.startswith(_REFUSED_PREFIXES):
+        raise ValueError(f"${{{path}}}: secrets and environment variables are not supported")
+    head = _HEAD.match(path)
+    if head is None:
+        raise ValueError(f"${{{path}}} is not a supported path")
+    parts: list[Part] = [head[0]]
+    at = head.end()
+    while at < len(path):
+        match = _PART.match(path, at)
+        if match is None:
+            raise ValueError(f"${{{path}}} is not a supported path (names, indexes and quoted keys are)")
+        parts.append(_part(match))
+        at = match.end()
+    return tuple(parts)
+
+
+def resolve(value: Any, scope: Mapping[str, Any], *, task_id: str | None = None) -> Any:
+    """`value` with every expression in it replaced from `scope`."""
+    if isinstance(value, str):
+        return _resolve_text(value, scope, task_id)
+    if isinstance(value, Mapping):
+        return {key: resolve(item, scope, task_id=task_id) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [resolve(item, scope, task_id=task_id) for item in value]
+    return value
+
+
+def java_text(value: Any) -> str:
+    """A JSON value as Java's toString writes it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return _java_double(value)
+        case Mapping():
+            return "{" + ", ".join(f"{key}={java_text(item)}" for key, item in value.items()) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(java_text(item) for item in value) + "]"
+        case _:
+            return str(value)
+
+
+def _part(match: re.Match[str]) -> Part:
+    if match["length"]:
+        return _LENGTH
+    if match["index"]:
+        return int(match["index"])
+    return match["name"] if match["name"] is not None else match["key"]
+
+
+def _resolve_text(text: str, scope: Mapping[str, Any], task_id: str | None) -> Any:
+    whole = _EXPRESSION.fullmatch(text)
+    if whole is not None:
+        return _read(whole[1], scope, task_id, unresolved=text)
+
+    def written(match: re.Match[str]) -> str:
+        return java_text(_read(match[1], scope, task_id, unresolved=match[0]))
+
+    return _EXPRESSION.sub(written, text).replace("$${", "${")
+
+
+def _read(path: str, scope: Mapping[str, Any], task_id: str | None, *, unresolved: str) -> Any:
+    if path == _TASK_ID:
+        # Only a task's own input knows its id; elsewhere Conductor leaves the text as it is.
+        return unresolved if task_id is None else task_id
+    value: Any = scope
+    for part in parse_path(path):
+        value = _step(value, part)
+        if value is None:
+            return None
+    # A copy: what an input takes over must not change when its source goes on.
+    return copy.deepcopy(value)
+
+
+def _step(value: Any, part: Part) -> Any:
+    if isinstance(part, tuple):
+        return len(value) if isinstance(value, Mapping | list) else None
+    if isinstance(part, int):
+        inside = isinstance(value, list) and -len(value) <= part < len(value)
+        return value[part] if inside else None
+    return value.get(part) if isinstance(value, Mapping) else None
+
+
+def _java_double(value: float) -> str:
+    """Java's Double.toString: decimal between 1e-3 and 1e7, else one digit, a point and an exponent."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), "NaN")
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        plain = format(Decimal(repr(value)), "f")
+        return plain if "." in plain else f"{plain}.0"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    first, rest = str(digits[0]), "".join(map(str, digits[1:])) or "0"
+    return f"{'-' if sign else ''}{first}.{rest}E{int(exponent) + len(digits) - 1}"

@@ -1,0 +1,135 @@
+"""Runs, tasks and definitions in one SQLite file, for several processes at once.
+
+Every change is one immediate transaction: what happened and what the decider made of it are written together
+or not at all.  In WAL mode with synchronous=NORMAL a killed process loses nothing it has committed.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from perago.errors import OrchestratorRefused, OrchestratorUnavailable, RuntimeConfigError
+
+_SCHEMA_VERSION = 1
+_BUSY_SECONDS = 30.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS taskdef (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS workflow_def (
+    name TEXT NOT NULL, version INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (name, version)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS run (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, definition TEXT NOT NULL, taskdefs TEXT NOT NULL,
+    input TEXT NOT NULL, output TEXT NOT NULL, status TEXT NOT NULL, reason TEXT,
+    created REAL NOT NULL, ended REAL, deadline REAL
+);
+CREATE TABLE IF NOT EXISTS task (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE, run_id TEXT NOT NULL, reference TEXT NOT NULL, name TEXT NOT NULL,
+    type TEXT NOT NULL, status TEXT NOT NULL, seq INTEGER NOT NULL, retry_count INTEGER NOT NULL,
+    iteration INTEGER NOT NULL, input TEXT NOT NULL, output TEXT NOT NULL, reason TEXT,
+    executed INTEGER NOT NULL, retried INTEGER NOT NULL, scheduled REAL NOT NULL,
+    first_scheduled REAL NOT NULL, available REAL NOT NULL, started REAL, updated REAL NOT NULL,
+    ended REAL, worker_id TEXT, poll_count INTEGER NOT NULL, deadline REAL
+);
+CREATE TABLE IF NOT EXISTS task_log (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, task_id TEXT NOT NULL, at REAL NOT NULL, line TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS task_by_run ON task (run_id, seq);
+CREATE INDEX IF NOT EXISTS task_waiting ON task (name, available, number) WHERE status = 'SCHEDULED';
+CREATE INDEX IF NOT EXISTS task_working ON task (name) WHERE status = 'IN_PROGRESS';
+CREATE INDEX IF NOT EXISTS task_due ON task (deadline) WHERE deadline IS NOT NULL;
+CREATE INDEX IF NOT EXISTS run_due ON run (deadline) WHERE deadline IS NOT NULL;
+CREATE INDEX IF NOT EXISTS task_log_by_task ON task_log (task_id, number);
+"""
+
+
+class Store:
+    """The database file: one connection per process, one lock around it."""
+
+    def __init__(self, path: Path, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RuntimeConfigError(f"cannot create the folder {path.parent}: {error}") from error
+        with self._translated():
+            self._connection = sqlite3.connect(
+                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._connection.row_factory = sqlite3.Row
+            try:
+                self._prepare(sleep)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for reads; each statement sees a state that was committed as a whole."""
+        with self._lock, self._translated():
+            yield self._connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One immediate transaction: committed at the end of the block, undone by any exception."""
+        with self._lock, self._translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        """Give the connection back."""
+        with self._lock:
+            self._connection.close()
+
+    def _prepare(self, sleep: Callable[[float], None]) -> None:
+        # Several processes may open a new file at the same moment, and SQLite's busy handler does not cover
+        # the switch to WAL.
+        for attempt in range(200):
+            try:
+                self._connection.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError:
+                if attempt == 199:
+                    raise
+                sleep(0.01)
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        with self.writing() as connection:
+            found = connection.execute("PRAGMA user_version").fetchone()[0]
+            if found not in (0, _SCHEMA_VERSION):
+                raise RuntimeConfigError(
+                    f"{self._path} was written by another version of Perago (format {found}, "
+                    f"this one reads {_SCHEMA_VERSION}): use another root, or the version that wrote it"
+                )
+            if found == 0:
+                for statement in filter(str.strip, _SCHEMA.split(";")):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise OrchestratorUnavailable(f"embedded orchestrator at {self._path}: {error}") from error
+
+
+def dump_json(value: Mapping[str, Any], what: str) -> str:
+    """A JSON text, as compact as it gets; OrchestratorRefused where the value is not JSON."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise OrchestratorRefused(f"{what} is not JSON: {error}") from error

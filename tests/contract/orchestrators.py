@@ -1,0 +1,173 @@
+"""The orchestrators that the contract suite runs on.
+
+An orchestrator joins by an entry in `ORCHESTRATORS`: a name, how to open it, and a mark where it needs a real server.
+No test changes, so no test may pass in a clock: where time must go by, it really does.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perago.orchestrator.base import Assignment, Orchestrator, TaskState, WorkflowState
+from perago.orchestrator.local import LocalOrchestrator
+from perago.protocol.outcome import Outcome
+
+WORKER = "contract-worker"
+PATIENCE_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class OrchestratorUnderTest:
+    """How to open one kind of orchestrator; `request` reaches the fixtures it depends on."""
+
+    open: Callable[[pytest.FixtureRequest], AbstractContextManager[Orchestrator]]
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
+@contextmanager
+def _local(request: pytest.FixtureRequest) -> Iterator[Orchestrator]:
+    folder: Path = request.getfixturevalue("tmp_path")
+    with closing(LocalOrchestrator(folder / "orchestrator.db")) as orchestrator:
+        yield orchestrator
+
+
+@contextmanager
+def _conductor(request: pytest.FixtureRequest) -> Iterator[Orchestrator]:
+    # Imported here: the SDK takes a second, and the embedded one does not need it.
+    from perago.orchestrator.conductor import ConductorOrchestrator
+
+    server = request.getfixturevalue("conductor_server")
+    with closing(ConductorOrchestrator(server.url)) as orchestrator:
+        yield orchestrator
+
+
+ORCHESTRATORS: dict[str, OrchestratorUnderTest] = {
+    "local": OrchestratorUnderTest(_local),
+    "conductor": OrchestratorUnderTest(_conductor, (pytest.mark.servers,)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One task type and one workflow with names of their own, and the few moves most tests are made of."""
+
+    orchestrator: Orchestrator
+    task: str
+    workflow: str
+
+    @classmethod
+    def fresh(cls, orchestrator: Orchestrator) -> Line:
+        """A line nobody else uses."""
+        mark = uuid.uuid4().hex[:12]
+        return cls(orchestrator, f"contract_task_{mark}", f"contract_workflow_{mark}")
+
+    def taskdef(self, **fields: Any) -> dict[str, Any]:
+        """A TaskDef that retries once, at once; `fields` go over it."""
+        return {
+            "name": self.task,
+            "ownerEmail": "contract@example.com",
+            "retryCount": 1,
+            "retryLogic": "FIXED",
+            "retryDelaySeconds": 0,
+            "timeoutSeconds": 0,
+            "timeoutPolicy": "TIME_OUT_WF",
+            "responseTimeoutSeconds": 60,
+            **fields,
+        }
+
+    def step(self, reference: str, inputs: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+        """A SIMPLE step of this line's task."""
+        return {
+            "name": self.task,
+            "taskReferenceName": reference,
+            "type": "SIMPLE",
+            "inputParameters": dict(inputs or {}),
+            **fields,
+        }
+
+    def define(
+        self, steps: Sequence[Mapping[str, Any]], *, taskdef: Mapping[str, Any] | None = None, **fields: Any
+    ) -> None:
+        """Register the TaskDef and a workflow of these steps."""
+        self.orchestrator.register_taskdefs([self.taskdef(**(taskdef or {}))])
+        self.orchestrator.register_workflow(
+            {
+                "name": self.workflow,
+                "version": 1,
+                "schemaVersion": 2,
+                "ownerEmail": "contract@example.com",
+                "timeoutSeconds": 0,
+                "timeoutPolicy": "ALERT_ONLY",
+                "tasks": list(steps),
+                **fields,
+            }
+        )
+
+    def start(self, **values: Any) -> str:
+        """Start the workflow."""
+        return self.orchestrator.start_workflow(self.workflow, input=values)
+
+    def begin(self, *, taskdef: Mapping[str, Any] | None = None, **values: Any) -> str:
+        """Define and start a workflow of the one step `only`."""
+        self.define([self.step("only", {"given": "${workflow.input}"})], taskdef=taskdef)
+        return self.start(**values)
+
+    def take(self, count: int = 1) -> list[Assignment]:
+        """Poll until that many tasks have come."""
+        taken: list[Assignment] = []
+        until = time.monotonic() + PATIENCE_SECONDS
+        while len(taken) < count and time.monotonic() < until:
+            missing = count - len(taken)
+            taken.extend(self.orchestrator.poll(self.task, worker_id=WORKER, count=missing, wait_seconds=1))
+        assert len(taken) == count, f"{len(taken)} of {count} tasks came in time"
+        return taken
+
+    def take_one(self) -> Assignment:
+        """Poll until a task has come."""
+        return self.take()[0]
+
+    def send(
+        self, assignment: Assignment, status: str = "COMPLETED", *, reason: str | None = None, **output: Any
+    ) -> bool:
+        """Send a result; whether it was accepted."""
+        outcome = Outcome(status, output=output, reason=reason)  # type: ignore[arg-type]
+        return self.orchestrator.complete(assignment.attempt, outcome, worker_id=WORKER)
+
+    def work(self, reference: str, **output: Any) -> Assignment:
+        """Take the next task, which must be this one, and complete it."""
+        assignment = self.take_one()
+        assert assignment.attempt.reference_task_name == reference
+        assert self.send(assignment, **output)
+        return assignment
+
+    def until(self, workflow_id: str, reached: Callable[[WorkflowState], bool]) -> WorkflowState:
+        """Read the workflow until it is as wanted."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            state = self.orchestrator.workflow(workflow_id)
+            if reached(state):
+                return state
+            assert time.monotonic() < until, f"still {state}"
+            time.sleep(0.05)
+
+    def end_of(self, workflow_id: str) -> WorkflowState:
+        """Read the workflow until it is over."""
+        return self.until(workflow_id, lambda state: not state.running)
+
+
+def brief(tasks: Sequence[TaskState]) -> list[tuple[str, str, int]]:
+    """Reference, status and retry count of every task, in order."""
+    return [(task.reference, task.status, task.retry_count) for task in tasks]
+
+
+def by_reference(state: WorkflowState) -> dict[str, TaskState]:
+    """The newest task of every reference."""
+    return {task.reference: task for task in state.tasks}

@@ -1,0 +1,339 @@
+"""What every orchestrator keeps, whatever it is made of.  No test here names a backend."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from perago.errors import OrchestratorNotFound
+from perago.orchestrator.base import Orchestrator
+from perago.protocol.attempt import assert_current_attempt_snapshot
+from tests.contract.orchestrators import WORKER, Line, brief, by_reference
+
+
+class TestPolling:
+    def test_a_polled_task_is_in_progress_and_says_all_about_its_attempt(self, line: Line) -> None:
+        workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 42}, answer=42)
+        assignment = line.take_one()
+        attempt = assignment.attempt
+        assert attempt.workflow_instance_id == workflow_id
+        assert attempt.reference_task_name == "only"
+        assert attempt.task_name == line.task
+        assert attempt.workflow_name == line.workflow
+        assert (attempt.retry_count, attempt.iteration, attempt.seq) == (0, 0, 1)
+        assert attempt.response_timeout_seconds == 42
+        assert assignment.input == {"given": {"answer": 42}}
+        state = line.orchestrator.workflow(workflow_id)
+        assert [task.task_id for task in state.tasks] == [attempt.task_id]
+        assert brief(state.tasks) == [("only", "IN_PROGRESS", 0)]
+
+    def test_a_batch_takes_as_many_as_it_asks_for_and_none_twice(self, line: Line) -> None:
+        line.begin()
+        for _ in range(4):
+            line.start()
+        first = line.take(3)
+        rest = line.take(2)
+        assert len({assignment.attempt.task_id for assignment in [*first, *rest]}) == 5
+        assert line.orchestrator.poll(line.task, worker_id=WORKER, count=5, wait_seconds=0) == []
+
+    def test_a_poll_that_finds_nothing_is_empty(self, line: Line) -> None:
+        line.define([line.step("only")])
+        assert line.orchestrator.poll(line.task, worker_id=WORKER, count=1, wait_seconds=0.2) == []
+
+    def test_a_poll_of_an_unknown_task_is_empty(self, line: Line) -> None:
+        assert line.orchestrator.poll(line.task, worker_id=WORKER, count=1, wait_seconds=0) == []
+
+
+class TestTheCurrentAttempt:
+    def test_a_polled_attempt_is_current(self, line: Line) -> None:
+        line.begin()
+        attempt = line.take_one().attempt
+        assert_current_attempt_snapshot(attempt, line.orchestrator.current(attempt))
+
+    def test_a_finished_attempt_shows_how_it_ended(self, line: Line) -> None:
+        line.begin()
+        assignment = line.work("only")
+        snapshot = line.orchestrator.current(assignment.attempt)
+        assert snapshot.status == "COMPLETED"
+        assert snapshot.task_id == assignment.attempt.task_id
+
+    def test_an_unknown_task_is_not_found(self, line: Line) -> None:
+        line.begin()
+        unknown = replace(line.take_one().attempt, task_id="00000000-0000-0000-0000-000000000000")
+        with pytest.raises(OrchestratorNotFound):
+            line.orchestrator.current(unknown)
+
+
+class TestCompleting:
+    def test_a_result_is_accepted_and_kept(self, line: Line) -> None:
+        workflow_id = line.begin()
+        assert line.send(line.take_one(), rows=[1, {"two": None}], text="é")
+        state = line.end_of(workflow_id)
+        assert (state.status, state.reason) == ("COMPLETED", None)
+        assert state.tasks[0].output == {"rows": [1, {"two": None}], "text": "é"}
+        assert state.output == state.tasks[0].output
+
+    def test_a_second_result_is_not_accepted_and_changes_nothing(self, line: Line) -> None:
+        workflow_id = line.begin()
+        assignment = line.take_one()
+        assert line.send(assignment, winner=1)
+        assert not line.send(assignment, winner=2)
+        assert not line.send(assignment, "FAILED", reason="too late")
+        state = line.end_of(workflow_id)
+        assert brief(state.tasks) == [("only", "COMPLETED", 0)]
+        assert state.tasks[0].output == {"winner": 1}
+
+    def test_a_failure_is_tried_again_under_a_new_task_id(self, line: Line) -> None:
+        workflow_id = line.begin(answer=42)
+        first = line.take_one()
+        assert line.send(first, "FAILED", reason="not today", so_far=1)
+        second = line.take_one()
+        assert second.attempt.task_id != first.attempt.task_id
+        assert second.attempt.retry_count == 1
+        assert second.attempt.logical_task_key == first.attempt.logical_task_key
+        assert second.input == first.input
+        assert line.send(second)
+        state = line.end_of(workflow_id)
+        assert brief(state.tasks) == [("only", "FAILED", 0), ("only", "COMPLETED", 1)]
+        assert (state.tasks[0].reason, state.tasks[0].output) == ("not today", {"so_far": 1})
+
+    def test_when_the_retries_run_out_the_workflow_fails_with_the_last_reason(self, line: Line) -> None:
+        workflow_id = line.begin()
+        line.send(line.take_one(), "FAILED", reason="first")
+        last = line.take_one()
+        line.send(last, "FAILED", reason="second and last")
+        state = line.end_of(workflow_id)
+        assert state.status == "FAILED"
+        assert state.reason is not None
+        assert "second and last" in state.reason
+        assert last.attempt.task_id in state.reason
+        assert brief(state.tasks) == [("only", "FAILED", 0), ("only", "FAILED", 1)]
+
+    def test_a_terminal_error_fails_the_workflow_at_once(self, line: Line) -> None:
+        workflow_id = line.begin()
+        line.send(line.take_one(), "FAILED_WITH_TERMINAL_ERROR", reason="no use")
+        state = line.end_of(workflow_id)
+        assert state.status == "FAILED"
+        assert "no use" in str(state.reason)
+        assert brief(state.tasks) == [("only", "FAILED_WITH_TERMINAL_ERROR", 0)]
+
+    def test_an_optional_step_that_fails_lets_the_workflow_go_on(self, line: Line) -> None:
+        line.define([line.step("may", optional=True), line.step("must", {"after": "${may.status}"})])
+        workflow_id = line.start()
+        line.send(line.take_one(), "FAILED_WITH_TERMINAL_ERROR", reason="never mind")
+        assert line.work("must").input == {"after": "COMPLETED_WITH_ERRORS"}
+        state = line.end_of(workflow_id)
+        assert state.status == "COMPLETED"
+        assert brief(state.tasks) == [("may", "COMPLETED_WITH_ERRORS", 0), ("must", "COMPLETED", 0)]
+
+
+class TestLeases:
+    @pytest.mark.slow
+    def test_a_lease_that_runs_out_is_a_time_out_and_a_retry(self, line: Line) -> None:
+        workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 1})
+        first = line.take_one()
+        state = line.until(workflow_id, lambda state: len(state.tasks) == 2)
+        assert brief(state.tasks) == [("only", "TIMED_OUT", 0), ("only", "SCHEDULED", 1)]
+        assert state.tasks[1].task_id != first.attempt.task_id
+        second = line.take_one()
+        assert (second.attempt.task_id, second.attempt.retry_count) == (state.tasks[1].task_id, 1)
+
+    @pytest.mark.slow
+    def test_a_late_result_is_not_accepted_and_the_retry_goes_on(self, line: Line) -> None:
+        workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 1})
+        late = line.take_one()
+        line.until(workflow_id, lambda state: len(state.tasks) == 2)
+        assert not line.send(late, by="the late one")
+        assert line.orchestrator.current(late.attempt).status == "TIMED_OUT"
+        assert line.send(line.take_one(), by="the retry")
+        state = line.end_of(workflow_id)
+        assert brief(state.tasks) == [("only", "TIMED_OUT", 0), ("only", "COMPLETED", 1)]
+        assert state.output == {"by": "the retry"}
+
+    @pytest.mark.slow
+    def test_an_extended_lease_keeps_the_task_alive(self, line: Line) -> None:
+        workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 2})
+        assignment = line.take_one()
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            time.sleep(0.5)
+            line.orchestrator.extend_lease(assignment.attempt, worker_id=WORKER)
+            line.orchestrator.workflow(workflow_id)
+        assert_current_attempt_snapshot(assignment.attempt, line.orchestrator.current(assignment.attempt))
+        assert line.orchestrator.poll(line.task, worker_id=WORKER, count=1, wait_seconds=0) == []
+        assert line.send(assignment)
+
+    def test_a_lease_of_a_finished_task_is_no_error_and_changes_nothing(self, line: Line) -> None:
+        workflow_id = line.begin()
+        assignment = line.work("only", kept=True)
+        line.orchestrator.extend_lease(assignment.attempt, worker_id=WORKER)
+        state = line.end_of(workflow_id)
+        assert brief(state.tasks) == [("only", "COMPLETED", 0)]
+        assert state.output == {"kept": True}
+
+
+class TestDefinitions:
+    def test_an_unknown_taskdef_is_none(self, line: Line) -> None:
+        assert line.orchestrator.taskdef(line.task) is None
+
+    def test_a_registered_taskdef_reads_back(self, line: Line) -> None:
+        wanted = line.taskdef(description="what it does", retryCount=2, responseTimeoutSeconds=17)
+        line.orchestrator.register_taskdefs([wanted])
+        found = line.orchestrator.taskdef(line.task)
+        assert found is not None
+        assert {key: found[key] for key in wanted} == wanted
+
+    def test_a_taskdef_can_be_updated(self, line: Line) -> None:
+        line.orchestrator.register_taskdefs([line.taskdef(retryCount=1)])
+        line.orchestrator.register_taskdefs([line.taskdef(retryCount=5)])
+        found = line.orchestrator.taskdef(line.task)
+        assert found is not None
+        assert found["retryCount"] == 5
+
+    def test_a_workflow_definition_can_be_updated(self, line: Line) -> None:
+        line.define([line.step("before")])
+        line.define([line.step("after")])
+        line.start()
+        assert line.take_one().attempt.reference_task_name == "after"
+
+    def test_starting_an_unknown_workflow_is_not_found(self, line: Line) -> None:
+        with pytest.raises(OrchestratorNotFound):
+            line.start()
+
+    def test_an_unknown_workflow_is_not_found(self, orchestrator: Orchestrator) -> None:
+        with pytest.raises(OrchestratorNotFound):
+            orchestrator.workflow("00000000-0000-0000-0000-000000000000")
+
+
+class TestWorkflows:
+    def test_inputs_and_outputs_flow_from_step_to_step(self, line: Line) -> None:
+        steps = [
+            line.step("make", {"size": "${workflow.input.size}", "run": "${workflow.workflowId}"}),
+            line.step(
+                "use",
+                {
+                    "first": "${make.output.rows[0]}",
+                    "said": "size ${make.input.size}, ${make.output.none}",
+                    "nothing": "${make.output.none}",
+                    "deep": {"all": ["${make.output}"]},
+                },
+            ),
+        ]
+        line.define(steps, outputParameters={"end": "${use.output.total}", "size": "${workflow.input.size}"})
+        workflow_id = line.start(size=3)
+        assert line.work("make", rows=[{"a": 1}, 2]).input == {"size": 3, "run": workflow_id}
+        assert line.work("use", total=1.5).input == {
+            "first": {"a": 1},
+            "said": "size 3, null",
+            "nothing": None,
+            "deep": {"all": [{"rows": [{"a": 1}, 2]}]},
+        }
+        state = line.end_of(workflow_id)
+        assert state.status == "COMPLETED"
+        assert state.output == {"end": 1.5, "size": 3}
+
+    @pytest.mark.parametrize(("kind", "taken"), [("a", ["in_a", "in_a_too"]), ("other", ["in_default"])])
+    def test_a_switch_takes_one_case(self, line: Line, kind: str, taken: list[str]) -> None:
+        switch = {
+            "name": "switch",
+            "taskReferenceName": "which",
+            "type": "SWITCH",
+            "evaluatorType": "value-param",
+            "expression": "kind",
+            "inputParameters": {"kind": "${workflow.input.kind}"},
+            "decisionCases": {"a": [line.step("in_a"), line.step("in_a_too")], "b": [line.step("in_b")]},
+            "defaultCase": [line.step("in_default")],
+        }
+        line.define([switch, line.step("after", {"chosen": "${which.output.selectedCase}"})])
+        workflow_id = line.start(kind=kind)
+        for reference in taken:
+            line.work(reference)
+        assert line.work("after").input == {"chosen": kind}
+        state = line.end_of(workflow_id)
+        assert state.status == "COMPLETED"
+        assert [task.reference for task in state.tasks] == ["which", *taken, "after"]
+        which = state.tasks[0]
+        assert (which.task_type, which.status) == ("SWITCH", "COMPLETED")
+        assert which.output == {"evaluationResult": [kind], "selectedCase": kind}
+
+    def test_a_fork_runs_its_branches_side_by_side_and_the_join_has_their_outputs(self, line: Line) -> None:
+        line.define([*_fork(line), line.step("after", {"joined": "${join.output}"})])
+        workflow_id = line.start()
+        both = line.take(2)
+        assert {one.attempt.reference_task_name for one in both} == {"left", "right"}
+        for one in both:
+            assert line.send(one, by=one.attempt.reference_task_name)
+        line.work("right_too", by="right_too")
+        after = line.work("after")
+        assert after.input == {"joined": {"left": {"by": "left"}, "right_too": {"by": "right_too"}}}
+        state = line.end_of(workflow_id)
+        assert state.status == "COMPLETED"
+        assert {task.status for task in state.tasks} == {"COMPLETED"}
+        assert by_reference(state)["join"].input == {"joinOn": ["left", "right_too"]}
+
+    def test_a_failure_in_one_branch_cancels_the_others(self, line: Line) -> None:
+        line.define([*_fork(line), line.step("after")])
+        workflow_id = line.start()
+        branches = {one.attempt.reference_task_name: one for one in line.take(2)}
+        line.send(branches["right"], "FAILED_WITH_TERMINAL_ERROR", reason="the right one broke")
+        state = line.end_of(workflow_id)
+        assert state.status == "FAILED"
+        assert "the right one broke" in str(state.reason)
+        tasks = by_reference(state)
+        assert (tasks["left"].status, tasks["join"].status) == ("CANCELED", "CANCELED")
+        assert not line.send(branches["left"])
+
+    def test_a_loop_numbers_its_iterations_and_keeps_their_outputs(self, line: Line) -> None:
+        loop = {
+            "name": "loop",
+            "taskReferenceName": "loop",
+            "type": "DO_WHILE",
+            "inputParameters": {"times": "${workflow.input.times}"},
+            "loopCondition": "if ($.loop['iteration'] < $.times) { true; } else { false; }",
+            "loopOver": [line.step("one", {"before": "${two.output.n}"}), line.step("two")],
+        }
+        line.define([loop, line.step("after", {"last": "${one.output.n}"})])
+        workflow_id = line.start(times=2)
+        first = line.work("one__1", n=1)
+        assert first.attempt.iteration == 1
+        assert first.input == {"before": None}
+        line.work("two__1", n=10)
+        assert line.work("one__2", n=2).input == {"before": 10}
+        line.work("two__2", n=20)
+        assert line.work("after").input == {"last": 2}
+        state = line.end_of(workflow_id)
+        assert state.status == "COMPLETED"
+        found = by_reference(state)["loop"]
+        assert (found.task_type, found.status, found.iteration) == ("DO_WHILE", "COMPLETED", 2)
+        assert found.output == {
+            "iteration": 2,
+            "1": {"one": {"n": 1}, "two": {"n": 10}},
+            "2": {"one": {"n": 2}, "two": {"n": 20}},
+        }
+
+
+class TestLogs:
+    def test_log_lines_are_taken(self, line: Line) -> None:
+        workflow_id = line.begin()
+        assignment = line.take_one()
+        line.orchestrator.log(assignment.attempt, ["first line", "second line: é"])
+        assert line.send(assignment)
+        assert line.end_of(workflow_id).status == "COMPLETED"
+
+
+def _fork(line: Line) -> list[dict[str, object]]:
+    fork: dict[str, object] = {
+        "name": "fork",
+        "taskReferenceName": "fork",
+        "type": "FORK_JOIN",
+        "forkTasks": [[line.step("left")], [line.step("right"), line.step("right_too")]],
+    }
+    join: dict[str, object] = {
+        "name": "join",
+        "taskReferenceName": "join",
+        "type": "JOIN",
+        "joinOn": ["left", "right_too"],
+    }
+    return [fork, join]
