@@ -1,0 +1,42 @@
+"""Which process is which: a pid alone may be reused, a pid and its start time are not."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+def process_identity(pid: int | None = None) -> dict[str, Any]:
+    """Host, pid and start time of a process (this one by default)."""
+    pid = os.getpid() if pid is None else pid
+    return {"host": socket.gethostname(), "pid": pid, "pid_started": _started(pid)}
+
+
+def is_alive(identity: Mapping[str, Any]) -> bool:
+    """Whether that process is still running here; one of another host counts as alive, we cannot tell."""
+    if identity.get("host") != socket.gethostname():
+        return True
+    pid = identity.get("pid")
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    then, now = identity.get("pid_started"), _started(pid)
+    return then is None or now is None or then == now
+
+
+def _started(pid: int) -> int | None:
+    """The start time in clock ticks since boot, -1 for a zombie, or None where /proc does not tell."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    fields = text.rpartition(")")[2].split()
+    return -1 if fields[0] == "Z" else int(fields[19])

@@ -1,0 +1,320 @@
+"""Staging, claiming and publishing: the protocol's decisions carried out over the lake port.
+
+The order is the guarantee, so it stands in the code as it is named in the design: claim → read head, decide →
+attempt fence → the one call that moves the branch.  That call has three endings: landed, refused, unknown.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perago.errors import (
+    LakeConflict,
+    LakeError,
+    LakeForbidden,
+    LakeNotFound,
+    LakeRefused,
+    LakeUnavailable,
+    PublishFenceError,
+    PublishUnknownError,
+)
+from perago.lake.base import FenceLevel, Lake, Merge, Upload
+from perago.protocol.changes import Changes, FileState, changes_between
+from perago.protocol.names import (
+    claim_branch_name,
+    is_revoked_by,
+    replaced_tag_name,
+    revoke_prefixes,
+    staging_branch_name,
+)
+from perago.protocol.outcome import LostToTwin
+from perago.protocol.publication import (
+    MAX_RANGE,
+    Commit,
+    Policy,
+    StagedWorkspace,
+    TargetBranch,
+    WorkspacePublicationPlan,
+    build_workspace_publication_plan,
+    made_by,
+    read_advance,
+)
+from perago.protocol.signing import RESULT, TASK_ID, Signature, is_publication_of, recorded_result
+from perago.runtime.workdir import list_prefix
+
+log = logging.getLogger("perago.publish")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an execution has to publish: the whole prefix as it should be, and where its bytes are."""
+
+    folder: Path
+    states: Mapping[str, FileState]
+    recorded: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The ref to answer with; `recorded` is the result of earlier, equal work that it stands for."""
+
+    ref: str
+    recorded: str | None = None
+
+
+@dataclass(slots=True)
+class Publisher:
+    """Publishes one execution's result; `cleanup` gets what must be dropped on every exit."""
+
+    lake: Lake
+    signature: Signature
+    policy: Policy
+    fence: Callable[[], None]
+    cleanup: ExitStack
+    merge_timeout: float
+    require_hard: bool = False
+    claimed: str | None = field(default=None, init=False)
+    fence_level: FenceLevel | None = field(default=None, init=False)
+
+    def revoke(self) -> None:
+        """Drop the staging and claim branches of this workflow step's dead attempts.
+
+        A publish request of a dead attempt that is still in flight then finds no source.
+        """
+        for prefix in revoke_prefixes(self.signature.attempt):
+            for branch in self.lake.branches(self._repository, prefix):
+                if is_revoked_by(self.signature.attempt, branch.name):
+                    log.info("revoked %s of a dead attempt", branch.name)
+                    self.lake.drop_branch(self._repository, branch.name)
+
+    def reuse(self, head: Commit | None = None) -> Published | None:
+        """The head, where it is this very work done before and this attempt is still current."""
+        if self.policy != "reuse":
+            return None
+        head = head or self.lake.head(self._repository, self.signature.workspace.branch)
+        recorded = recorded_result(head, self.signature)
+        if recorded is None:
+            return None
+        self.fence()
+        return Published(head.id, recorded)
+
+    def stage(self, base: str, changes: Changes, result: Result) -> StagedWorkspace:
+        """Put the changes on a branch of this execution's own, made at `base`, and commit them."""
+        workspace = self.signature.workspace
+        on = None if base == workspace.ref else base
+        branch = self._new_staging(base, on)
+        objects = [workspace.prefix + path for path in changes.delete]
+        if objects:
+            self.lake.delete(self._repository, branch, objects)
+        self.lake.upload(self._repository, branch, list(self._uploads(changes, result)))
+        metadata = self.signature.staging(
+            branch, base=base, fence=self.lake.fence_level(self._repository, base)
+        )
+        commit = self.lake.commit(self._repository, branch, self.signature.message("stages"), metadata)
+        return StagedWorkspace(self._repository, branch, commit)
+
+    def claim(self) -> None:
+        """Become this attempt's one publisher, or raise `LostToTwin`.
+
+        The claim is not dropped on exit: it must outlast the completion, or a twin could publish between the
+        publication and Conductor's word on it.  Whoever sends the result drops it afterwards.
+        """
+        name = claim_branch_name(self.signature.attempt)
+        try:
+            self.lake.create_branch(self._repository, name, self.signature.workspace.ref)
+        except LakeConflict as taken:
+            raise LostToTwin(
+                f"another execution of task {self.signature.attempt.task_id} is its publisher ({name} is taken)"
+            ) from taken
+        self.claimed = name
+
+    def publish(self, staged: StagedWorkspace | None, result: Result) -> Published:
+        """Decide by the head as it is now, and make the result visible."""
+        workspace = self.signature.workspace
+        target = self._read_target()
+        if (reused := self.reuse(target.head)) is not None:
+            return reused
+        plan = build_workspace_publication_plan(
+            self.signature.attempt, workspace, target, changed=staged is not None, policy=self.policy
+        )
+        log.info("head %s is %s: %s", target.head.id, plan.state, plan.step)
+        match plan.step:
+            case "keep":
+                self.fence()
+                return Published(workspace.ref)
+            case "restage":
+                return self._restage(plan, result)
+            case "relocate":
+                return self._relocate(plan, staged)
+            case _:
+                assert staged is not None  # noqa: S101 - the table merges only what changed
+                return self._merge(plan, staged, result)
+
+    # --- the three ways to move a branch -------------------------------------------------------------------
+
+    def _merge(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace, result: Result) -> Published:
+        workspace = self.signature.workspace
+        self.fence_level = self._level(staged)
+        metadata = self.signature.publication(
+            staged, expected_head=plan.expected_head, supersedes=plan.supersedes, fence=self.fence_level
+        )
+        if result.recorded is not None:
+            metadata[RESULT] = result.recorded
+        merge = Merge(
+            staged.branch,
+            workspace.branch,
+            plan.expected_head,
+            self.signature.message("publishes"),
+            metadata,
+            self.merge_timeout,
+        )
+        self.fence()
+        try:
+            published = self.lake.merge(self._repository, merge)
+        except LakeUnavailable as unknown:
+            return self._settle(staged, plan.expected_head, unknown)
+        except (LakeRefused, LakeForbidden, LakeNotFound) as refused:
+            return self._refused(refused)
+        self._check_parent(self.lake.commit_at(self._repository, published), plan.expected_head)
+        return Published(published)
+
+    def _restage(self, plan: WorkspacePublicationPlan, result: Result) -> Published:
+        """Publish on top of this task's own commits; where they already hold the result, commit nothing."""
+        workspace, head = self.signature.workspace, plan.expected_head
+        listing = list_prefix(self.lake, self._repository, head, workspace.prefix)
+        changes = changes_between(listing.states(), result.states)
+        if not changes:
+            self.fence()
+            return Published(head)
+        return self._merge(plan, self.stage(head, changes, result), result)
+
+    def _relocate(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None) -> Published:
+        """Replace an abandoned publication, which stays to be found under a tag."""
+        workspace, head = self.signature.workspace, plan.expected_head
+        if self.require_hard:
+            raise PublishFenceError("PERAGO_FENCE=hard does not allow replacing a head by moving the branch")
+        self.fence_level = "soft" if self._level_of(workspace.ref) == "soft" else "hard"
+        source = staged or StagedWorkspace(
+            self._repository, self._new_staging(workspace.ref, None), workspace.ref
+        )
+        self.fence()  # a stale attempt must not leave a tag that says it replaced something
+        try:
+            self.lake.create_tag(self._repository, replaced_tag_name(self.signature.attempt, head), head)
+        except LakeConflict:
+            log.info("head %s is kept under its tag already", head)
+        self.fence()
+        try:
+            self.lake.relocate(self._repository, workspace.branch, source.branch, head)
+        except LakeUnavailable as unknown:
+            return self._settle(source, head, unknown)
+        except LakeForbidden as protected:
+            raise PublishFenceError(
+                f"branch {workspace.branch!r} of {self._repository!r} may not be moved back over the abandoned "
+                f'publication {head}: {protected}. On a protected branch declare on_abandoned="supersede"'
+            ) from protected
+        except (LakeRefused, LakeNotFound) as refused:
+            return self._refused(refused)
+        return Published(source.commit)
+
+    # --- endings ---------------------------------------------------------------------------------------------
+
+    def _settle(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Published:
+        """Find out how an unanswered publish ended: cancel what is in flight, then read the branch."""
+        workspace = self.signature.workspace
+        try:
+            self.lake.drop_branch(self._repository, staged.branch)
+            for commit in self.lake.log(self._repository, workspace.branch, MAX_RANGE):
+                if is_publication_of(commit, staged, expected_head):
+                    log.info("an unanswered publish had landed as %s", commit.id)
+                    return Published(commit.id)
+                if commit.id == expected_head:
+                    break
+        except LakeError as unreadable:
+            raise PublishUnknownError(
+                f"publishing to {workspace.branch!r} of {self._repository!r} had no answer ({unknown}), and the "
+                f"branch cannot be read to settle it ({unreadable}); the retry decides by the head"
+            ) from unknown
+        return self._refused(unknown)
+
+    def _refused(self, cause: LakeError) -> Published:
+        """What a refused publish means: the work is there already, a twin was first, or the fence held."""
+        attempt, workspace = self.signature.attempt, self.signature.workspace
+        try:
+            if (reused := self.reuse()) is not None:
+                return reused
+            advance = read_advance(
+                workspace.ref, self.lake.log(self._repository, workspace.branch, MAX_RANGE + 1)
+            ).advance
+        except LakeError as unreadable:
+            log.warning("the branch cannot be read after a refused publish: %s", unreadable)
+            advance = ()
+        if any(commit.metadata.get(TASK_ID) == attempt.task_id for commit in advance):
+            raise LostToTwin(f"another execution of task {attempt.task_id} has published: {cause}") from cause
+        head = f" The head is {advance[0].id} ({made_by(advance[0])})." if advance else ""
+        raise PublishFenceError(
+            f"branch {workspace.branch!r} of {self._repository!r} was not moved: {cause}. Input ref "
+            f"{workspace.ref}.{head} Nothing was published. Start a new workflow from the current head."
+        ) from cause
+
+    def _check_parent(self, published: Commit, expected_head: str) -> None:
+        """Past a soft fence a lost race shows here: say so, roll nothing back."""
+        if published.first_parent != expected_head:
+            raise PublishFenceError(
+                f"commit {published.id} landed on {published.first_parent}, not on the expected head "
+                f"{expected_head}: the branch moved while a soft fence was open. Nothing is rolled back; both "
+                f"are in the branch's history. `perago fence install` closes this window"
+            )
+
+    # --- small parts -----------------------------------------------------------------------------------------
+
+    @property
+    def _repository(self) -> str:
+        return self.signature.workspace.repository
+
+    def _new_staging(self, base: str, on: str | None) -> str:
+        name = staging_branch_name(self.signature.attempt, self.signature.execution_id, on=on)
+        self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
+        self.lake.create_branch(self._repository, name, base)
+        return name
+
+    def _uploads(self, changes: Changes, result: Result) -> Iterable[Upload]:
+        for path in changes.put:
+            state = result.states[path]
+            source = result.folder / path
+            yield Upload(source, self.signature.workspace.prefix + path, state.size, state.checksum or "")
+
+    def _read_target(self) -> TargetBranch:
+        """The head, and as much of its history as the decision needs."""
+        workspace = self.signature.workspace
+        head = self.lake.head(self._repository, workspace.branch)
+        if head.id == workspace.ref:
+            return TargetBranch(head)
+        if head.first_parent == workspace.ref:
+            dirty = self.policy == "replace" and self.lake.uncommitted(self._repository, workspace.branch)
+            return TargetBranch(head, (head,), "input", dirty)
+        return read_advance(workspace.ref, self.lake.log(self._repository, head.id, MAX_RANGE + 1))
+
+    def _level(self, staged: StagedWorkspace) -> FenceLevel:
+        level = self._level_of(staged.commit)
+        if self.require_hard and level == "soft":
+            raise PublishFenceError(
+                f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} does not carry the fence: run "
+                f"`perago fence install {self._repository} {self.signature.workspace.branch}` and start a new "
+                f"workflow from the new head"
+            )
+        return level
+
+    def _level_of(self, ref: str) -> FenceLevel:
+        return self.lake.fence_level(self._repository, ref)
+
+
+def drop_quietly(lake: Lake, repository: str, branch: str) -> None:
+    """Drop a branch of our own; a failure is logged and changes nothing."""
+    try:
+        lake.drop_branch(repository, branch)
+    except LakeError as error:
+        log.warning("failed to clean staging workspace %s of %s: %s", branch, repository, error)

@@ -1,0 +1,264 @@
+"""One attempt, from its input to its settled publication.
+
+    validate input → [revoke] → [reuse?] → workdir + marker → download → pre checks → body → validate result →
+    post checks → changes → attempt fence → (changed: stage) → claim → read head, decide → attempt fence →
+    publish or settle → hand over the output → drop staging → drop workdir
+
+The output is handed over as soon as the publication is settled; cleanup does not delay it.  The claim outlives
+this function: who sends the result drops it once Conductor has answered.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from perago.declare.checks import FolderTree, run_checks
+from perago.declare.task import TaskDefinition
+from perago.errors import PublishFenceError, TaskFailed, TaskInputError
+from perago.lake.base import FenceLevel, Lake, Progress
+from perago.orchestrator.base import Assignment, Orchestrator
+from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
+from perago.protocol.changes import changes_between
+from perago.protocol.outcome import Outcome, classify, completed
+from perago.protocol.publication import Workspace
+from perago.protocol.signing import Signature, input_digest, recordable
+from perago.runtime.order import Order, read_order, resolve_workspace, workspace_output
+from perago.runtime.publish import Published, Publisher, Result
+from perago.runtime.workdir import Listing, Workdir
+
+log = logging.getLogger("perago.transaction")
+
+DEFAULT_MERGE_TIMEOUT = 60.0
+Observer = Callable[[str], None]
+"""Called with the name of each step as it begins."""
+
+
+def clean_up_now(cleanup: ExitStack) -> None:
+    """Drop staging and workdir before the transaction returns."""
+    cleanup.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What every transaction of a process shares; `clean_up` may put dropping off to another thread."""
+
+    lake: Lake
+    orchestrator: Orchestrator
+    workspace_root: Path
+    require_hard_fence: bool = False
+    observe: Observer = lambda _step: None
+    progress: Progress | None = None
+    clock: Callable[[], float] = time.time
+    clean_up: Callable[[ExitStack], None] = clean_up_now
+    max_result_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The branch that made this execution the attempt's publisher; to be dropped once the result is accepted."""
+
+    repository: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How an execution ended, and what is left to do after its result is sent."""
+
+    outcome: Outcome
+    claim: Claim | None = None
+    fence_level: FenceLevel | None = None
+    step: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    refused: bool = False
+    """Whether the publish fence ended it."""
+
+
+class Transaction:
+    """One execution of one attempt."""
+
+    def __init__(
+        self, task: TaskDefinition, assignment: Assignment, execution_id: str, around: Surroundings
+    ) -> None:
+        self._task = task
+        self._assignment = assignment
+        self._execution_id = execution_id
+        self._around = around
+        self._publisher: Publisher | None = None
+        self._step = ""
+        self._seconds: dict[str, float] = {}
+
+    def run(self, hand_over: Callable[[Settled], None]) -> Settled:
+        """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""
+        cleanup = ExitStack()
+        try:
+            refused = False
+            try:
+                outcome = completed(self._work(cleanup))
+            except Exception as error:
+                outcome = classify(error)
+                refused = isinstance(error, PublishFenceError)
+                log.info("attempt ended at %s: %s", self._step, outcome.reason, exc_info=error)
+            settled = self._settled(outcome, refused=refused)
+            with self._in("hand over"):
+                hand_over(settled)
+            self._enter("cleanup")
+        finally:
+            self._around.clean_up(cleanup)
+        return settled
+
+    def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
+        task, around = self._task, self._around
+        with self._in("input"):
+            order = read_order(task, self._assignment.input)
+        if task.workspace is None or order.workspace is None:
+            return {"result": self._call(order.params)}
+        with self._in("input"):
+            workspace = resolve_workspace(around.lake, order.workspace, task.workspace.object_prefix)
+        publisher = self._new_publisher(order, workspace, cleanup)
+        if not task.workspace.read_only:
+            with self._in("revoke"):
+                publisher.revoke()
+            with self._in("reuse"):
+                if (reused := publisher.reuse()) is not None:
+                    log.info("the head records this very work: the body does not run")
+                    return self._output(order, reused, {})
+        with self._in("workdir"):
+            workdir = Workdir.create(
+                around.workspace_root, self._attempt, self._execution_id, now=around.clock()
+            )
+            cleanup.callback(_drop_workdir, workdir)
+        with self._in("download"):
+            base = workdir.fill(around.lake, workspace, around.progress)
+        result = self._checked_body(order, workdir)
+        if task.workspace.read_only:
+            return self._output(order, Published(workspace.ref), result)
+        return self._output(order, self._publish(publisher, base, workdir, result), result)
+
+    def _checked_body(self, order: Order, workdir: Workdir) -> dict[str, Any]:
+        spec = self._task.workspace
+        assert spec is not None  # noqa: S101 - only called for tasks with a workspace
+        with self._in("pre checks"):
+            run_checks("pre", spec.pre, FolderTree(workdir.path), order.params)
+        result = self._call(workdir.path, order.params)
+        with self._in("post checks"):
+            run_checks("post", spec.post, FolderTree(workdir.path), order.params)
+        return result
+
+    def _call(self, *arguments: object) -> dict[str, Any]:
+        with self._in("body"):
+            try:
+                returned = self._task.fn(*arguments)
+            except SystemExit as left:
+                raise TaskFailed(f"the task called sys.exit({left.code!r})") from left
+        with self._in("result"):
+            result = self._task.dump_result(returned)
+            self._check_size(result)
+            return result
+
+    def _check_size(self, result: Mapping[str, Any]) -> None:
+        """Refuse a result that the orchestrator would not take, while nothing is published yet."""
+        most = self._around.max_result_bytes
+        if most is None:
+            return
+        size = len(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
+        if size > most:
+            raise TaskInputError(
+                f"the result is {size} bytes of JSON, and {most} are the most that Conductor takes: put bulk into the "
+                "workspace and return where it is"
+            )
+
+    def _publish(
+        self, publisher: Publisher, base: Listing, workdir: Workdir, result: Mapping[str, Any]
+    ) -> Published:
+        with self._in("changes"):
+            states = workdir.result(self._around.lake, publisher.signature.workspace)
+            changes = changes_between(base.states(), states)
+            outcome = Result(workdir.path, states, self._recorded(result, publisher))
+        with self._in("first fence"):
+            self._fence()
+        staged = None
+        if changes:
+            with self._in("stage"):
+                staged = publisher.stage(publisher.signature.workspace.ref, changes, outcome)
+        with self._in("claim"):
+            publisher.claim()
+        with self._in("publish"):
+            return publisher.publish(staged, outcome)
+
+    def _output(self, order: Order, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        if published.recorded is not None:
+            log.info("answering with the result that %s records", published.ref)
+            result = self._task.dump_result(self._task.parse_result(published.recorded))
+        return {"workspace": workspace_output(order.workspace or {}, published.ref), "result": result}
+
+    def _recorded(self, result: Mapping[str, Any], publisher: Publisher) -> str | None:
+        if publisher.policy != "reuse":
+            return None
+        text = recordable(result)
+        if text is None:
+            log.warning("the result is too large to be recorded for reuse: the policy is supersede this time")
+        return text
+
+    def _fence(self) -> None:
+        assert_current_attempt_snapshot(self._attempt, self._around.orchestrator.current(self._attempt))
+
+    def _new_publisher(self, order: Order, workspace: Workspace, cleanup: ExitStack) -> Publisher:
+        task = self._task
+        assert task.workspace is not None  # noqa: S101 - only called for tasks with a workspace
+        budget = task.controls.publish_budget
+        digest = input_digest(
+            task_name=task.name,
+            version=task.version,
+            params=order.raw_params,
+            input_ref=workspace.ref,
+            prefix=workspace.prefix,
+        )
+        self._publisher = Publisher(
+            lake=self._around.lake,
+            signature=Signature(self._attempt, self._execution_id, workspace, digest),
+            policy=task.workspace.on_abandoned,
+            fence=self._fence,
+            cleanup=cleanup,
+            merge_timeout=budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT,
+            require_hard=self._around.require_hard_fence,
+        )
+        return self._publisher
+
+    def _settled(self, outcome: Outcome, *, refused: bool) -> Settled:
+        publisher, claim = self._publisher, None
+        if publisher is not None and publisher.claimed is not None:
+            claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
+        level = publisher.fence_level if publisher is not None else None
+        return Settled(outcome, claim, level, self._step, dict(self._seconds), refused)
+
+    @property
+    def _attempt(self) -> Attempt:
+        return self._assignment.attempt
+
+    def _enter(self, step: str) -> None:
+        self._step = step
+        self._around.observe(step)
+
+    @contextmanager
+    def _in(self, step: str) -> Iterator[None]:
+        self._enter(step)
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[step] = self._seconds.get(step, 0.0) + time.perf_counter() - began
+
+
+def _drop_workdir(workdir: Workdir) -> None:
+    try:
+        workdir.drop()
+    except OSError as error:
+        log.warning("failed to clean workdir %s: %s", workdir.path, error)

@@ -1,0 +1,212 @@
+"""The workdir: an attempt-local folder that holds the prefix of one commit.
+
+- Below the workspace root, mode 0700; its name holds task id and execution id, so no execution ever sees the
+  folder of another, not even of the same attempt.
+- `.perago-attempt.json` says whose it is.  It is never published and never downloaded; a sweep goes by it.
+- The index (path, stat, checksum) is taken when the download is done and lives as long as the execution: a
+  workdir is never the input of another one, so there is nobody to keep it for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perago.errors import PostGuardrailViolation
+from perago.lake.base import Download, Entry, Lake, Progress
+from perago.protocol.attempt import Attempt
+from perago.protocol.changes import (
+    ACTIONS,
+    MARKER,
+    FileStat,
+    FileState,
+    check_projection,
+    must_hash,
+    projected,
+)
+from perago.protocol.names import workdir_name
+from perago.protocol.publication import Workspace
+from perago.runtime.process import process_identity
+
+_FEW = 16
+"""With this few files, hashing them all is cheaper than waiting for the file system's clock to tick."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The prefix of one commit: its entries by path below the prefix."""
+
+    entries: Mapping[str, Entry]
+
+    def states(self) -> dict[str, FileState]:
+        """The listing as file states."""
+        return {path: FileState(entry.size, entry.checksum) for path, entry in self.entries.items()}
+
+
+def list_prefix(lake: Lake, repository: str, ref: str, prefix: str) -> Listing:
+    """List what a task may see of a ref."""
+    entries: dict[str, Entry] = {}
+    for entry in lake.list(repository, ref, prefix):
+        path = projected(entry.path, entry.size, prefix)
+        if path is not None:
+            entries[path] = entry
+    return Listing(entries)
+
+
+class Workdir:
+    """One execution's folder, from its creation to its removal."""
+
+    def __init__(self, path: Path, marker: Mapping[str, Any]) -> None:
+        self.path = path
+        self._index: dict[str, tuple[FileStat, str]] = {}
+        self._index_ns = 0
+        path.mkdir(mode=0o700)
+        (path / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
+        self._marker = _stat(os.stat(path / MARKER))
+
+    @classmethod
+    def create(cls, root: Path, attempt: Attempt, execution_id: str, *, now: float) -> Workdir:
+        """Make the folder of one execution and mark it."""
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        marker = {
+            "attempt": {
+                "workflow_instance_id": attempt.workflow_instance_id,
+                "task_id": attempt.task_id,
+                "reference_task_name": attempt.reference_task_name,
+                "task_name": attempt.task_name,
+                "retry_count": attempt.retry_count,
+            },
+            "execution_id": execution_id,
+            **process_identity(),
+            "started": now,
+        }
+        return cls(root / workdir_name(attempt, execution_id), marker)
+
+    def fill(self, lake: Lake, workspace: Workspace, progress: Progress | None = None) -> Listing:
+        """Download the prefix of the input commit and take the index; every path is checked first."""
+        listing = list_prefix(lake, workspace.repository, workspace.ref, workspace.prefix)
+        check_projection(listing.entries, folds_case=self._folds_case())
+        for folder in {path.rpartition("/")[0] for path in listing.entries} - {""}:
+            (self.path / folder).mkdir(parents=True, exist_ok=True)
+        files = [Download(entry, self.path / path) for path, entry in listing.entries.items()]
+        checksums = lake.download(workspace.repository, workspace.ref, files, progress) if files else {}
+        self._take_index(listing, checksums)
+        return Listing(
+            {
+                path: Entry(entry.path, entry.size, checksums.get(entry.path, entry.checksum))
+                for path, entry in listing.entries.items()
+            }
+        )
+
+    def result(self, lake: Lake, workspace: Workspace) -> dict[str, FileState]:
+        """What the folder holds now; only files that may have changed are read."""
+        states: dict[str, FileState] = {}
+        for path, found in scan_folder(self.path):
+            if path == MARKER:
+                self._check_marker(found)
+                continue
+            _check_publishable(path, workspace)
+            known = self._index.get(path)
+            if known is not None and not must_hash(found, known[0], self._index_ns):
+                states[path] = FileState(found.size, known[1])
+            else:
+                states[path] = hash_file(self.path / path, lake.checksum_algorithm)
+        return states
+
+    def drop(self) -> None:
+        """Remove the folder, whatever the body did to its permissions."""
+        remove_tree(self.path)
+
+    def _take_index(self, listing: Listing, checksums: Mapping[str, str]) -> None:
+        newest = 0
+        for path, entry in listing.entries.items():
+            checksum = checksums.get(entry.path, entry.checksum)
+            if checksum is not None:
+                found = _stat(os.lstat(self.path / path))
+                newest = max(newest, found.mtime_ns, found.ctime_ns)
+                self._index[path] = (found, checksum)
+        self._index_ns = self._file_clock()
+        # Files written in the tick of the index would all be hashed later: with many, wait for the next tick.
+        while len(self._index) > _FEW and self._index_ns <= newest:
+            time.sleep(0.001)
+            self._index_ns = self._file_clock()
+
+    def _file_clock(self) -> int:
+        """The file system's own clock: its ticks, not Python's, are what a file's times are made of."""
+        os.utime(self.path / MARKER)
+        self._marker = _stat(os.stat(self.path / MARKER))
+        return self._marker.mtime_ns
+
+    def _folds_case(self) -> bool:
+        return (self.path / MARKER.upper()).exists()
+
+    def _check_marker(self, found: FileStat) -> None:
+        if found != self._marker:
+            raise PostGuardrailViolation(f"the task wrote {MARKER}, which is Perago's own: use another name")
+
+
+def scan_folder(root: Path, *, leave_out: Path | None = None) -> Iterator[tuple[str, FileStat]]:
+    """Every file below a folder, `leave_out` aside; what cannot be published is refused by name."""
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(root / folder) as found:
+            for item in found:
+                path = f"{folder}{item.name}"
+                if item.is_symlink():
+                    raise PostGuardrailViolation(f"workspace publication does not support symlinks: {path}")
+                if item.is_dir():
+                    if leave_out is None or not os.path.samefile(item.path, leave_out):
+                        pending.append(f"{path}/")
+                elif item.is_file():
+                    yield path, _stat(item.stat())
+                else:
+                    kind = stat.filemode(item.stat().st_mode)[0]
+                    raise PostGuardrailViolation(
+                        f"workspace publication does not support sockets, pipes and devices ({kind}): {path}"
+                    )
+
+
+def hash_file(path: Path, algorithm: str) -> FileState:
+    """Read a file for its size and checksum."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, algorithm)
+        return FileState(file.tell(), digest.hexdigest())
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder; folders that were made read-only are opened up first."""
+
+    def open_up(function: Any, name: str, _error: object) -> None:
+        os.chmod(os.path.dirname(name), 0o700)
+        if os.path.isdir(name) and not os.path.islink(name):
+            os.chmod(name, 0o700)
+            shutil.rmtree(name)
+        else:
+            os.unlink(name)
+
+    if path.exists():
+        shutil.rmtree(path, onerror=open_up)
+
+
+def _check_publishable(path: str, workspace: Workspace) -> None:
+    if path.rpartition("/")[2] == MARKER:
+        raise PostGuardrailViolation(f"the task wrote {path}: {MARKER} is Perago's own name, use another")
+    if (workspace.prefix + path).startswith(ACTIONS):
+        raise PostGuardrailViolation(f"the task wrote {path}: {ACTIONS} holds lakeFS's actions and the fence")
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PostGuardrailViolation(f"the task wrote a file whose name is no UTF-8: {path!r}") from None
+
+
+def _stat(found: os.stat_result) -> FileStat:
+    return FileStat(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)

@@ -1,0 +1,346 @@
+"""Every row of the failure table, as a whole attempt: what is reported, and that nothing is published."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from perago import TaskFailed, TaskTerminalError, require_file
+from perago.errors import LakeError, LakeUnavailable
+from tests.scenarios.ports import after, before, refusing
+from tests.scenarios.world import Made, World, change_nothing, make_task, write_result
+
+
+def fails(world: World, definition, status: str, *texts: str, **changed) -> None:
+    """Run the next attempt and see that it ends as `status`, says why, and leaves the lake as it was."""
+    head, files = world.head().id, world.files()
+    settled = world.execute(definition, world.poll(definition), **changed)
+    assert settled.outcome.status == status, settled.outcome
+    for text in texts:
+        assert text in (settled.outcome.reason or "")
+    assert (world.head().id, world.files()) == (head, files)
+    assert world.leftovers() == []
+    assert world.workdirs() == []
+
+
+# --- input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"extra": 1}, "not expected: extra"),
+        ({"params": None}, "params"),
+        ({"params": {"text": 3}}, "params.text"),
+        ({"params": {"text": "x", "typo": 1}}, "params.typo"),
+        ({"workspace": "song"}, "workspace must be an object"),
+    ],
+)
+def test_a_wrong_input_fails_before_a_byte_moves(world: World, change: dict, text: str) -> None:
+    definition = make_task()
+    world.start(definition, **change)
+    lake = refusing(world.lake, "commit_at", "list", "download", "branches", "create_branch")
+    fails(world, definition, "FAILED", text, lake=lake)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("ref_type", "branch", "must be 'commit'"),
+        ("ref", "  ", "workspace.ref"),
+        ("branch", 7, "workspace.branch"),
+        ("shard", "x", "not expected: shard"),
+    ],
+)
+def test_a_wrong_workspace_fails_before_a_byte_moves(
+    world: World, field: str, value: object, text: str
+) -> None:
+    definition = make_task()
+    workspace = {
+        "repository": world.repository,
+        "branch": "main",
+        "ref_type": "commit",
+        "ref": world.head().id,
+    }
+    world.start_with(definition, {"workspace": {**workspace, field: value}, "params": {}})
+    fails(world, definition, "FAILED", text, lake=refusing(world.lake, "commit_at", "list", "download"))
+
+
+def test_a_branch_name_as_ref_is_refused(world: World) -> None:
+    definition = make_task()
+    world.start(definition, ref="main")
+    fails(world, definition, "FAILED", "'main' is a branch", lake=refusing(world.lake, "download"))
+
+
+def test_a_tag_as_ref_is_refused(world: World) -> None:
+    definition = make_task()
+    world.lake.create_tag(world.repository, "v1", world.head().id)
+    world.start(definition, ref="v1")
+    fails(world, definition, "FAILED", "'v1' is a branch, a tag", lake=refusing(world.lake, "download"))
+
+
+def test_an_input_ref_that_does_not_exist_is_named(world: World) -> None:
+    definition = make_task()
+    world.start(definition, ref="0123456789ab" * 5 + "0123")
+    fails(world, definition, "FAILED", "does not exist", "0123456789ab")
+
+
+# --- download and checks -------------------------------------------------------------------------------------
+
+
+def test_a_failing_download_fails_the_attempt(world: World) -> None:
+    definition = make_task()
+    world.start(definition)
+    fails(
+        world,
+        definition,
+        "FAILED",
+        "disk on fire",
+        lake=refusing(world.lake, "download", error=LakeError("disk on fire")),
+    )
+
+
+def test_an_object_that_no_folder_can_hold_is_refused_by_name_before_a_byte_is_written(world: World) -> None:
+    world.commit({"data/input.txt/below.txt": "x"})
+    definition = make_task()
+    world.start(definition)
+    fails(
+        world,
+        definition,
+        "FAILED",
+        "input.txt",
+        "cannot both be files",
+        lake=refusing(world.lake, "download"),
+    )
+
+
+def test_a_failing_pre_check_is_terminal_and_the_body_does_not_run(world: World) -> None:
+    def body(workspace, params):
+        raise AssertionError("the body must not run")
+
+    definition = make_task(body, pre=[require_file("raw/manifest.json")])
+    workflow = world.start(definition)
+    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", "raw/manifest.json", "pre")
+    assert world.workflow(workflow).status == "FAILED"
+
+
+def test_any_exception_in_a_pre_check_is_terminal(world: World) -> None:
+    def check(workdir, params):
+        raise ZeroDivisionError("oops")
+
+    definition = make_task(pre=[check])
+    world.start(definition)
+    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", "oops")
+
+
+def test_a_task_failed_in_a_pre_check_is_an_ordinary_failure(world: World) -> None:
+    def check(workdir, params):
+        raise TaskFailed("upstream is late")
+
+    definition = make_task(pre=[check])
+    world.start(definition)
+    fails(world, definition, "FAILED", "upstream is late")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (ValueError("bad row 7"), "FAILED", "ValueError: bad row 7"),
+        (TaskFailed("try later"), "FAILED", "try later"),
+        (TaskTerminalError("never"), "FAILED_WITH_TERMINAL_ERROR", "never"),
+        (SystemExit(3), "FAILED", "sys.exit(3)"),
+    ],
+)
+def test_a_body_that_raises(world: World, error: BaseException, status: str, text: str) -> None:
+    def body(workspace, params):
+        write_result(workspace, params)
+        raise error
+
+    definition = make_task(body)
+    world.start(definition)
+    fails(world, definition, status, text)
+
+
+def test_a_result_that_does_not_fit_its_model_fails(world: World) -> None:
+    definition = make_task(lambda workspace, params: {"said": 5})  # type: ignore[arg-type,return-value]
+    world.start(definition)
+    fails(world, definition, "FAILED", "result.said")
+
+
+def test_a_failing_post_check_is_an_ordinary_failure(world: World) -> None:
+    definition = make_task(post=[require_file("missing.txt")])
+    world.start(definition)
+    fails(world, definition, "FAILED", "missing.txt", "post")
+
+
+def test_a_failed_attempts_workdir_is_never_the_next_ones_input(world: World) -> None:
+    seen = []
+
+    def body(workspace, params):
+        seen.append(sorted(path.name for path in workspace.iterdir() if not path.name.startswith(".")))
+        (workspace / "half.txt").write_text("half")
+        raise TaskFailed("half way")
+
+    definition = make_task(body)
+    world.start(definition)
+    for _ in range(2):
+        world.execute(definition, world.poll(definition))
+    assert seen == [["deep", "input.txt"]] * 2
+
+
+# --- what cannot be published --------------------------------------------------------------------------------
+
+
+def _symlink(workspace):
+    (workspace / "link").symlink_to("/etc/hostname")
+
+
+def _symlinked_folder(workspace):
+    (workspace / "deep" / "loop").symlink_to(workspace)
+
+
+def _fifo(workspace):
+    os.mkfifo(workspace / "pipe")
+
+
+def _socket(workspace):
+    with socket.socket(socket.AF_UNIX) as made:
+        os.chdir(workspace)
+        made.bind("sock")
+
+
+def _marker(workspace):
+    (workspace / ".perago-attempt.json").write_text("mine now")
+
+
+def _nested_marker(workspace):
+    (workspace / "deep" / ".perago-attempt.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (_symlink, "workspace publication does not support symlinks: link"),
+        (_symlinked_folder, "workspace publication does not support symlinks: deep/loop"),
+        (_fifo, "pipe"),
+        (_socket, "sock"),
+        (_marker, ".perago-attempt.json"),
+        (_nested_marker, "deep/.perago-attempt.json"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_by_name(world: World, spoil, text: str) -> None:
+    here = os.getcwd()
+
+    def body(workspace, params):
+        spoil(workspace)
+        os.chdir(here)
+        return write_result(workspace, params)
+
+    definition = make_task(body)
+    world.start(definition)
+    fails(world, definition, "FAILED", text)
+
+
+def test_the_actions_folder_is_out_of_reach(world: World) -> None:
+    world.commit({"_lakefs_actions/other.yaml": "name: other"})
+
+    def body(workspace, params):
+        assert not (workspace / "_lakefs_actions").exists()
+        (workspace / "_lakefs_actions").mkdir()
+        (workspace / "_lakefs_actions" / "evil.yaml").write_text("x")
+        return Made(said="x")
+
+    definition = make_task(body, prefix="/")
+    world.start(definition)
+    fails(world, definition, "FAILED", "_lakefs_actions/evil.yaml")
+
+
+# --- fences ---------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_that_is_stale_at_the_first_fence_stages_nothing_and_sends_nothing(world: World) -> None:
+    definition = make_task()
+    world.start(definition)
+
+    def lease_runs_out() -> None:
+        world.orchestrator.time_out_in_progress("the lease ran out")
+
+    fails(
+        world,
+        definition,
+        "FAILED",
+        "no longer Conductor's current attempt",
+        lake=refusing(world.lake, "create_branch", "upload"),
+        orchestrator=refusing(before(world.orchestrator, "current", lease_runs_out), "complete"),
+    )
+
+
+def test_an_attempt_that_is_stale_at_the_second_fence_publishes_nothing(world: World) -> None:
+    definition = make_task()
+    world.start(definition)
+
+    def lease_runs_out() -> None:
+        world.orchestrator.time_out_in_progress("the lease ran out")
+
+    fails(
+        world,
+        definition,
+        "FAILED",
+        "TIMED_OUT",
+        lake=refusing(after(world.lake, "commit", lease_runs_out), "merge", "relocate"),
+        orchestrator=refusing(world.orchestrator, "complete"),
+    )
+
+
+# --- stage, publish, cleanup ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["create_branch", "upload", "delete", "commit", "head", "merge"])
+def test_a_failing_lake_call_fails_the_attempt_and_publishes_nothing(world: World, call: str) -> None:
+    def body(workspace, params):
+        (workspace / "input.txt").unlink()
+        return write_result(workspace, params)
+
+    definition = make_task(body)
+    world.start(definition)
+    lake = refusing(world.lake, call, error=LakeUnavailable(f"{call} is down"))
+    fails(world, definition, "FAILED", f"{call} is down", lake=lake)
+
+
+def test_a_staging_that_cannot_be_dropped_keeps_the_result_and_not_the_workdir(world: World, caplog) -> None:
+    definition = make_task()
+    workflow = world.start(definition)
+    lake = refusing(world.lake, "drop_branch", error=LakeError("not today"))
+    settled = world.execute(definition, world.poll(definition), lake=lake)
+    assert settled.outcome.status == "COMPLETED"
+    assert world.workflow(workflow).status == "COMPLETED"
+    assert "failed to clean staging workspace" in caplog.text
+    assert world.workdirs() == []
+    assert len(world.leftovers()) == 2
+
+
+def test_a_workdir_that_cannot_be_removed_keeps_the_result(world: World, caplog) -> None:
+    def body(workspace, params):
+        # The folder that holds the workdir is gone by the time of the cleanup: nothing is left to remove.
+        os.rename(workspace, workspace.with_name("moved"))
+        os.symlink("/nowhere", workspace)
+        return Made(said="x")
+
+    definition = make_task(body, read_only=True)
+    world.start(definition)
+    settled = world.execute(definition, world.poll(definition))
+    assert settled.outcome.status == "COMPLETED"
+
+
+def test_a_body_that_makes_its_folders_read_only_is_cleaned_up(world: World) -> None:
+    def body(workspace, params):
+        (workspace / "deep").chmod(0o500)
+        workspace.chmod(0o500)
+        return change_nothing(workspace, params)
+
+    definition = make_task(body)
+    world.start(definition)
+    assert world.execute(definition, world.poll(definition)).outcome.status == "COMPLETED"
+    assert world.workdirs() == []
