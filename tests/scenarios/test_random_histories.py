@@ -221,4 +221,4 @@ def test_a_few_random_histories_keep_the_promises(policy: str, others_write: boo
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "others_write"), CASES)
 def test_many_random_histories_keep_the_promises(policy: str, others_write: bool) -> None:
-    _run(policy, others_write, 60)
+    _run(policy, others_write, 40)

@@ -1,0 +1,131 @@
+"""`perago check`: load modules, print what they declare, and all that is wrong with it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from perago.cli import output
+from perago.declare.checks import label
+from perago.declare.controls import TaskControls
+from perago.declare.discovery import collect
+from perago.declare.faults import Fault
+from perago.declare.task import TaskDefinition
+from perago.declare.taskdef import taskdef_warnings
+
+Targets = Annotated[list[str], typer.Argument(help="Modules (app.tasks) or files (app/tasks.py).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def check(targets: Targets, as_json: AsJson = False) -> None:
+    """Print the tasks that modules declare, and every mistake in them; nothing is run or registered."""
+    found = collect(targets)
+    if as_json:
+        output.data(
+            {"tasks": [_as_json(task) for task in found.tasks], "errors": [_fault(e) for e in found.errors]}
+        )
+    else:
+        for task in found.tasks:
+            output.say(task.name, "bold")
+            for name, text in _lines(task):
+                output.say(f"  {name:<11}{text}")
+        for task in found.tasks:
+            for text in taskdef_warnings(task):
+                output.warn(text)
+        for fault in found.errors:
+            output.error(str(fault))
+    if found.errors:
+        raise typer.Exit(output.FAILED)
+
+
+def _lines(task: TaskDefinition) -> Iterator[tuple[str, str]]:
+    yield "declared", str(task.place).partition(": task")[0]
+    if task.description:
+        yield "about", task.description
+    yield "owner", task.owner_email
+    yield "signature", _signature(task)
+    yield "version", task.version
+    if not task.strict_params:
+        yield "params", "unknown fields are ignored"
+    if task.workspace is None:
+        yield "workspace", "none"
+    else:
+        spec = task.workspace
+        policy = "read-only" if spec.read_only else f"on abandoned: {spec.on_abandoned}"
+        yield "workspace", f"prefix {spec.prefix}, {policy}, placement {spec.placement}"
+        yield from (("pre", label(check)) for check in spec.pre)
+        yield from (("post", label(check)) for check in spec.post)
+    yield from _control_lines(task.controls)
+
+
+def _control_lines(controls: TaskControls) -> Iterator[tuple[str, str]]:
+    retry, timeout, limits, budget = (
+        controls.retry,
+        controls.timeout,
+        controls.limits,
+        controls.publish_budget,
+    )
+    longest = f", at most {retry.max_delay_seconds} s" if retry.max_delay_seconds else ""
+    jitter = f", jitter {retry.jitter_ms} ms" if retry.jitter_ms else ""
+    yield "retry", f"{retry.count} times, {retry.logic}, {retry.delay_seconds} s{longest}{jitter}"
+    spans = {"task": timeout.seconds, "poll": timeout.poll_seconds, "total": timeout.total_seconds}
+    others = "".join(f", {name} {seconds} s" for name, seconds in spans.items() if seconds)
+    yield "time-outs", f"response {timeout.response_seconds} s{others}, then {timeout.policy}"
+    if limits.concurrent_exec_limit:
+        yield "limits", f"{limits.concurrent_exec_limit} at once"
+    if limits.rate_limit_per_frequency:
+        window = limits.rate_limit_frequency_in_seconds
+        yield "limits", f"{limits.rate_limit_per_frequency} in {window} s"
+    if budget is not None:
+        merge = f"merge {budget.lakefs_merge_timeout_seconds} s"
+        completion = f"completion {budget.conductor_completion_timeout_seconds} s"
+        grace = f"grace {budget.worker_shutdown_grace_seconds} s"
+        heartbeat = f"heartbeat {budget.heartbeat_interval_seconds} s"
+        parts = f"{merge} + {completion} + {grace} + {heartbeat}"
+        yield "budget", f"{parts} = {budget.response_timeout_seconds} s"
+
+
+def _signature(task: TaskDefinition) -> str:
+    name = getattr(task.fn, "__name__", "?")
+    kinds = {"plain": "Path", "spark": "SparkWorkspace"}
+    parameters = [f"params: {task.params_model.__name__}"]
+    if "workspace" in inspect.signature(task.fn).parameters:
+        parameters.insert(0, f"workspace: {kinds[task.kind]}")
+    return f"{name}({', '.join(parameters)}) -> {task.result_model.__name__}"
+
+
+def _as_json(task: TaskDefinition) -> dict[str, Any]:
+    spec = task.workspace
+    return {
+        "name": task.name,
+        "file": task.place.file,
+        "line": task.place.line,
+        "description": task.description,
+        "owner_email": task.owner_email,
+        "signature": _signature(task),
+        "kind": task.kind,
+        "version": task.version,
+        "strict_params": task.strict_params,
+        "workspace": None
+        if spec is None
+        else {
+            **spec.model_dump(include={"prefix", "read_only", "on_abandoned", "placement"}),
+            "pre": [label(check) for check in spec.pre],
+            "post": [label(check) for check in spec.post],
+        },
+        "controls": task.controls.model_dump(mode="json"),
+        "warnings": taskdef_warnings(task),
+    }
+
+
+def _fault(fault: Fault) -> dict[str, Any]:
+    place = fault.place
+    return {
+        "file": place.file if place else None,
+        "line": place.line if place else None,
+        "task": place.task if place else None,
+        "message": fault.message,
+    }

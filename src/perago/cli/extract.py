@@ -1,0 +1,37 @@
+"""`perago extract`: the TaskDefs of modules, as the JSON array that `POST /metadata/taskdefs` takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perago.cli import output
+from perago.cli.check import Targets
+from perago.declare.discovery import load_tasks
+from perago.declare.taskdef import build_taskdef, taskdef_warnings
+
+
+def extract(
+    targets: Targets,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file, not to stdout.")
+    ] = None,
+) -> None:
+    """Print the TaskDefs of modules as a JSON array; the same tasks always give the same bytes."""
+    tasks = load_tasks(targets)
+    for task in tasks:
+        for text in taskdef_warnings(task):
+            output.warn(text)
+    taskdefs = [build_taskdef(task) for task in tasks]
+    if file is None:
+        output.data(taskdefs)
+        return
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(taskdefs, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        output.fail(f"cannot write {file}: {error.strerror}")
+    output.say(str(file))

@@ -1,0 +1,53 @@
+"""How commands print: data on stdout, everything else on stderr, colour only on a terminal.
+
+The rule: nothing is wrapped or decorated when the output is not a terminal, so that it can be piped.
+
+Exit codes: 0 all is well; 1 a declaration is wrong or the command failed; 2 the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, NoReturn
+
+import typer
+
+FAILED = 1
+
+
+def say(text: str, style: str | None = None) -> None:
+    """A line of the answer."""
+    _line(text, style, err=False)
+
+
+def warn(text: str) -> None:
+    """A line about what looks wrong."""
+    _line(f"warning: {text}", "yellow", err=True)
+
+
+def error(text: str) -> None:
+    """A line about what is wrong."""
+    _line(f"error: {text}", "red", err=True)
+
+
+def fail(text: str) -> NoReturn:
+    """Say what is wrong and end the command."""
+    error(text)
+    raise typer.Exit(FAILED)
+
+
+def data(value: Any) -> None:
+    """The answer as JSON."""
+    say(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _line(text: str, style: str | None, *, err: bool) -> None:
+    stream = sys.stderr if err else sys.stdout
+    if style is None or not stream.isatty():
+        typer.echo(text, err=err)
+        return
+    # Rich is slow to import, and most output goes without it.
+    from rich.console import Console
+
+    Console(file=stream).print(text, style=style, markup=False, highlight=False, soft_wrap=True)

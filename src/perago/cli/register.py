@@ -1,0 +1,118 @@
+"""`perago register`: make the server's TaskDefs those of the modules, and show what changes.
+
+The rule: only the fields that a declaration sets are changed; what somebody else set on the server stays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Protocol
+
+import typer
+
+from perago.cli import output
+from perago.cli.check import AsJson, Targets
+from perago.declare.discovery import load_tasks
+from perago.declare.task import TaskDefinition
+from perago.declare.taskdef import build_taskdef, difference, merged, taskdef_warnings
+from perago.settings import load_settings
+
+Action = Literal["create", "update", "keep"]
+
+
+class TaskDefs(Protocol):
+    """The part of the orchestrator that registering needs."""
+
+    def taskdef(self, name: str) -> Any:
+        """The registered TaskDef, or None."""
+
+    def register_taskdefs(self, definitions: Sequence[Any]) -> None:
+        """Create or update TaskDefs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What registering one task does; `fields` are (path, new, old)."""
+
+    name: str
+    action: Action
+    fields: tuple[tuple[str, Any, Any], ...]
+    definition: dict[str, Any]
+
+
+def register(
+    targets: Targets,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would change, change nothing.")
+    ] = False,
+    local: Annotated[bool, typer.Option("--local", help="Use the embedded orchestrator.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create or update the TaskDefs of modules on the Conductor of CONDUCTOR_SERVER_URL."""
+    # The adapters bring their SDKs along; the other commands start without them.
+    from perago.connect import open_conductor, open_local_orchestrator
+
+    tasks = load_tasks(targets)
+    for task in tasks:
+        for text in taskdef_warnings(task):
+            output.warn(text)
+    settings = load_settings(os.environ)
+    orchestrator = open_local_orchestrator(settings) if local else open_conductor(settings)
+    try:
+        changes = plan(orchestrator, tasks)
+        if not dry_run:
+            apply(orchestrator, changes)
+    finally:
+        orchestrator.close()
+    if as_json:
+        output.data({"dry_run": dry_run, "tasks": [_as_json(change) for change in changes]})
+    else:
+        for change in changes:
+            _show(change, dry_run=dry_run)
+
+
+def plan(server: TaskDefs, tasks: Sequence[TaskDefinition]) -> list[Change]:
+    """Compare the declared TaskDefs with the server's."""
+    return [_change(build_taskdef(task), server.taskdef(task.name)) for task in tasks]
+
+
+def apply(server: TaskDefs, changes: Sequence[Change]) -> None:
+    """Send what differs; nothing is sent where nothing does."""
+    wanted = [change.definition for change in changes if change.action != "keep"]
+    if wanted:
+        server.register_taskdefs(wanted)
+
+
+def _change(wanted: dict[str, Any], actual: dict[str, Any] | None) -> Change:
+    if actual is None:
+        return Change(wanted["name"], "create", (), wanted)
+    fields = tuple(difference(wanted, actual))
+    return Change(wanted["name"], "update" if fields else "keep", fields, merged(wanted, actual))
+
+
+def _show(change: Change, *, dry_run: bool) -> None:
+    done = {"create": "created", "update": "updated", "keep": "unchanged"}
+    planned = {"create": "would be created", "update": "would be updated", "keep": "unchanged"}
+    output.say(f"{change.name}: {(planned if dry_run else done)[change.action]}", "bold")
+    for line, style in _diff(change):
+        output.say(line, style)
+
+
+def _diff(change: Change) -> Iterator[tuple[str, str]]:
+    for path, new, old in change.fields:
+        if old is not None:
+            yield f"  - {path}: {_compact(old)}", "red"
+        if new is not None:
+            yield f"  + {path}: {_compact(new)}", "green"
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _as_json(change: Change) -> dict[str, Any]:
+    fields = [{"path": path, "new": new, "old": old} for path, new, old in change.fields]
+    return {"name": change.name, "action": change.action, "fields": fields}

@@ -1,0 +1,122 @@
+"""What `perago run` shows: a live table on a terminal, a line per change elsewhere, and the end of it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from perago.orchestrator.base import TaskState, WorkflowState
+from perago.runtime.runs import Run
+
+_STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
+_SYSTEM = {"FORK", "JOIN", "SWITCH", "DO_WHILE", "FORK_JOIN"}
+
+
+class Viewer:
+    """Shows a workflow while it goes on; all of it goes to stderr."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live: Any = None
+        self._seen: dict[str, str] = {}
+
+    def __enter__(self) -> Viewer:
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), refresh_per_second=8, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, state: WorkflowState) -> None:
+        """Show where the workflow stands now."""
+        if self._quiet:
+            return
+        if self._live is not None:
+            self._live.update(_table(state))
+            return
+        for task in worker_tasks(state):
+            if self._seen.get(task.task_id) != task.status:
+                self._seen[task.task_id] = task.status
+                typer.echo(_line(task), err=True)
+
+
+def worker_tasks(state: WorkflowState) -> list[TaskState]:
+    """The attempts: what workers run, as against the orchestrator's own tasks."""
+    return [task for task in state.tasks if task.task_type not in _SYSTEM]
+
+
+def as_json(state: WorkflowState, run: Run) -> dict[str, Any]:
+    """The end of a run as data."""
+    return {
+        "run": run.id,
+        "workflow_id": state.id,
+        "status": state.status,
+        "reason": state.reason,
+        "output": dict(state.output),
+        "tasks": [
+            {
+                "reference": task.reference,
+                "task": task.task_name,
+                "status": task.status,
+                "retry_count": task.retry_count,
+                "iteration": task.iteration,
+                "output": dict(task.output),
+                "reason": task.reason,
+            }
+            for task in worker_tasks(state)
+        ],
+    }
+
+
+def summary(state: WorkflowState, run: Run) -> Iterator[tuple[str, str | None]]:
+    """The end of a run for people: each step's last attempt, how many it took, and what it published."""
+    steps: dict[str, list[TaskState]] = {}
+    for task in worker_tasks(state):
+        steps.setdefault(task.reference, []).append(task)
+    width = max((len(reference) for reference in steps), default=0)
+    for reference, attempts in steps.items():
+        last = attempts[-1]
+        ref = _published(last)
+        tries = "1 attempt " if len(attempts) == 1 else f"{len(attempts)} attempts"
+        line = f"{reference:<{width}}  {last.status:<12}  {tries}  {ref}".rstrip()
+        yield line, _STYLES.get(last.status, "red")
+        if last.reason and last.status != "COMPLETED":
+            yield f"{'':<{width}}  {last.reason}", None
+    yield f"workflow {run.workflow_name}: {state.status}", _STYLES.get(state.status, "red")
+    if state.reason and state.status != "COMPLETED":
+        yield f"  {state.reason}", None
+
+
+def _published(task: TaskState) -> str:
+    workspace = task.output.get("workspace")
+    return f"{workspace.get('repository')} {workspace.get('ref')}" if isinstance(workspace, dict) else ""
+
+
+def _line(task: TaskState) -> str:
+    tries = f" (retry {task.retry_count})" if task.retry_count else ""
+    why = f": {task.reason}" if task.reason else ""
+    return f"{task.reference}{tries}: {task.status} {_published(task)}".rstrip() + why
+
+
+def _table(state: WorkflowState) -> Any:
+    from rich.table import Table
+
+    table = Table(title=f"workflow {state.id}: {state.status}", title_justify="left", box=None)
+    for heading in ("step", "status", "retry", "published", "why"):
+        table.add_column(heading, overflow="fold")
+    for task in worker_tasks(state):
+        style = _STYLES.get(task.status, "red")
+        why = (task.reason or "").partition("\n")[0][:80]
+        table.add_row(
+            task.reference, f"[{style}]{task.status}[/]", str(task.retry_count), _published(task), why
+        )
+    return table

@@ -1,0 +1,189 @@
+"""`perago check`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from perago.cli import app
+
+Module = Callable[[str, str], str]
+
+GOOD = """
+@task(
+    name="clean_events",
+    description="Cleans events.",
+    owner_email="data@example.com",
+    workspace=WorkspaceSpec(
+        prefix="events",
+        pre=[require_glob("raw/*.csv")],
+        post=[require_glob("clean/**/*.parquet", max_count=9)],
+        on_abandoned="supersede",
+    ),
+    controls=TaskControls(
+        retry=RetryPolicy(count=2, logic="LINEAR_BACKOFF", delay_seconds=5, max_delay_seconds=50, jitter_ms=10),
+        timeout=TimeoutPolicy(response_seconds=100, seconds=1000, policy="RETRY"),
+        limits=ExecutionLimits(
+            concurrent_exec_limit=4, rate_limit_per_frequency=5, rate_limit_frequency_in_seconds=60
+        ),
+        publish_budget=PublishBudget(
+            observed_merge_p99_seconds=20,
+            safety_margin_seconds=10,
+            lakefs_merge_timeout_seconds=60,
+            conductor_completion_timeout_seconds=15,
+            worker_shutdown_grace_seconds=30,
+            heartbeat_interval_seconds=10,
+        ),
+    ),
+)
+def clean(workspace: Path, params: Params) -> Result: ...
+
+
+@task(name="count", owner_email="data@example.com", strict_params=False)
+def count(params: Params) -> Result: ...
+"""
+
+FIVE_MISTAKES = """
+@task(name="first", owner_email="a@b.c", controls=TaskControls(retry=RetryPolicy(count=-1)))
+def first(params: Params) -> Result: ...
+
+
+@task(name="second", owner_email="a@b.c", workspace=WorkspaceSpec(prefix="/a/../b"))
+def second(workspace: Path, params: Params) -> Result: ...
+
+
+@task(name="third", owner_email="a@b.c")
+async def third(params: Params) -> Result: ...
+
+
+@task(name="fourth/part", owner_email="a@b.c")
+def fourth(params: Params) -> Result: ...
+
+
+@task(name="fifth", owner_email="a@b.c", workspace=WorkspaceSpec(pre=[require_file("/etc/passwd")]))
+def fifth(workspace: Path, params: Params) -> Result: ...
+
+
+@task(name="right", owner_email="a@b.c")
+def right(params: Params) -> Result: ...
+"""
+
+
+def test_check_prints_what_was_found(module: Module) -> None:
+    done = CliRunner().invoke(app, ["check", module("good.py", GOOD)])
+
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "clean_events",
+        "  declared   good.py:18",
+        "  about      Cleans events.",
+        "  owner      data@example.com",
+        "  signature  clean(workspace: Path, params: Params) -> Result",
+        "  version    1",
+        "  workspace  prefix /events, on abandoned: supersede, placement auto",
+        "  pre        require_glob('raw/*.csv', min_count=1)",
+        "  post       require_glob('clean/**/*.parquet', min_count=1, max_count=9)",
+        "  retry      2 times, LINEAR_BACKOFF, 5 s, at most 50 s, jitter 10 ms",
+        "  time-outs  response 100 s, task 1000 s, then RETRY",
+        "  limits     4 at once",
+        "  limits     5 in 60 s",
+        "  budget     merge 60 s + completion 15 s + grace 30 s + heartbeat 10 s = 115 s",
+        "count",
+        "  declared   good.py:47",
+        "  owner      data@example.com",
+        "  signature  count(params: Params) -> Result",
+        "  version    1",
+        "  params     unknown fields are ignored",
+        "  workspace  none",
+        "  retry      3 times, FIXED, 60 s",
+        "  time-outs  response 600 s, then TIME_OUT_WF",
+    ]
+    assert done.stderr.splitlines() == [
+        "warning: task 'clean_events': controls.timeout.response_seconds = 100 is shorter than the publish budget, "
+        "which needs 115; Conductor may take the task away while it publishes"
+    ]
+
+
+def test_five_mistakes_in_one_module_are_five_errors_and_no_traceback(module: Module) -> None:
+    done = CliRunner().invoke(app, ["check", module("five.py", FIVE_MISTAKES)])
+
+    errors = done.stderr.splitlines()
+    assert done.exit_code == 1
+    assert [error.partition("': ")[2] for error in errors] == [
+        "RetryPolicy.count = -1: must be 0 or more",
+        "WorkspaceSpec.prefix = '/a/../b': must not hold '.' or '..'",
+        "function = third: must not be async: Perago runs each attempt in a process of its own",
+        "name = 'fourth/part': must not hold path parts ('/', '\\', '.' or '..')",
+        "require_file pattern = '/etc/passwd': must be relative to the workspace's prefix, not absolute",
+    ]
+    assert errors[0].startswith("error: five.py:18: task 'first'")
+    assert done.stdout.splitlines()[0] == "right", "what is right is still shown"
+    assert "Traceback" not in done.output
+
+
+def test_the_mistakes_of_all_modules_are_told(module: Module) -> None:
+    targets = [
+        module("left.py", '@task(name="a/b", owner_email="a@b.c")\ndef a(params: Params) -> Result: ...\n'),
+        module("right.py", "x = 1 / 0\n"),
+        "nowhere.py",
+    ]
+
+    done = CliRunner().invoke(app, ["check", *targets])
+
+    assert done.exit_code == 1
+    assert ["left.py:" in done.stderr, "right.py:" in done.stderr, "'nowhere.py'" in done.stderr] == [
+        True
+    ] * 3
+    assert len(done.stderr.splitlines()) == 3
+
+
+def test_check_in_json_has_tasks_and_errors(module: Module) -> None:
+    done = CliRunner().invoke(app, ["check", "--json", module("five.py", FIVE_MISTAKES)])
+
+    found = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert [task["name"] for task in found["tasks"]] == ["right"]
+    assert len(found["errors"]) == 5
+    assert found["errors"][0] == {
+        "file": str(Path("five.py").resolve()),
+        "line": 18,
+        "task": "first",
+        "message": "RetryPolicy.count = -1: must be 0 or more",
+    }
+
+
+def test_check_in_json_has_all_that_the_text_has(module: Module) -> None:
+    done = CliRunner().invoke(app, ["check", "--json", module("good.py", GOOD)])
+
+    clean, count = json.loads(done.stdout)["tasks"]
+    assert clean["workspace"] == {
+        "prefix": "/events",
+        "read_only": False,
+        "on_abandoned": "supersede",
+        "placement": "auto",
+        "pre": ["require_glob('raw/*.csv', min_count=1)"],
+        "post": ["require_glob('clean/**/*.parquet', min_count=1, max_count=9)"],
+    }
+    assert clean["controls"]["retry"]["count"] == 2
+    assert len(clean["warnings"]) == 1
+    assert count["workspace"] is None
+
+
+def test_the_script_itself_prints_the_errors_and_ends_with_1(module: Module) -> None:
+    target = module("five.py", FIVE_MISTAKES)
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from perago.cli import main; main()", "check", target],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert len([line for line in done.stderr.splitlines() if line.startswith("error: ")]) == 5
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,225 @@
+"""`perago run` and the commands that look into the lake, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TASKS = """
+import os, time
+from pathlib import Path
+from pydantic import BaseModel
+from perago import RetryPolicy, TaskControls, TaskFailed, TaskTerminalError, WorkspaceSpec, task
+
+
+class Params(BaseModel):
+    text: str = "made"
+    fail_first: bool = False
+    wait_for: str = ""
+
+
+class Result(BaseModel):
+    retry: int
+
+
+CONTROLS = TaskControls(retry=RetryPolicy(count=2, delay_seconds=0))
+
+
+@task(name="make", owner_email="a@example.com", workspace=WorkspaceSpec(prefix="/data"), controls=CONTROLS)
+def make(workspace: Path, params: Params) -> Result:
+    tries = Path(os.environ["TRIES"])
+    count = int(tries.read_text()) if tries.exists() else 0
+    tries.write_text(str(count + 1))
+    if params.fail_first and count == 0:
+        raise TaskFailed("not the first time")
+    while params.wait_for and not Path(params.wait_for).exists():
+        time.sleep(0.02)
+    (workspace / "made.txt").write_text(params.text)
+    return Result(retry=count)
+
+
+@task(name="never", owner_email="a@example.com", workspace=WorkspaceSpec(), controls=CONTROLS)
+def never(workspace: Path, params: Params) -> Result:
+    raise TaskTerminalError("no use")
+"""
+
+
+class Shell:
+    """A user's shell in an empty folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("PERAGO_", "LAKECTL_", "CONDUCTOR_"))
+        } | {"TRIES": str(folder / "tries")}
+        (folder / "tasks.py").write_text(TASKS)
+        (folder / "in" / "data").mkdir(parents=True)
+        (folder / "in" / "data" / "input.txt").write_text("input")
+        self.write_workflow({})
+
+    def write_workflow(self, params: dict[str, Any], task: str = "make") -> None:
+        step = {"name": task, "taskReferenceName": "step", "type": "SIMPLE"}
+        step["inputParameters"] = {"workspace": "${workflow.input.workspace}", "params": params}
+        flow = {"name": "flow", "version": 1, "schemaVersion": 2, "tasks": [step]}
+        flow["outputParameters"] = {"ref": "${step.output.workspace.ref}"}
+        (self.folder / "flow.json").write_text(json.dumps(flow))
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "perago", *arguments],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def data(self, *arguments: str) -> Any:
+        code, out, err = self.run(*arguments, "--json")
+        assert code == 0, err
+        return json.loads(out)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+FLOW = ("run", "flow.json", "--tasks", "tasks.py", "--workspace", "songs")
+FIRST = (*FLOW, "--import", "songs=in")
+
+
+def test_a_workflow_runs_and_the_lake_shows_what_it_published(shell: Shell) -> None:
+    ended = shell.data(*FIRST)
+    assert ended["status"] == "COMPLETED"
+    assert [(task["reference"], task["status"], task["retry_count"]) for task in ended["tasks"]] == [
+        ("step", "COMPLETED", 0)
+    ]
+    commits = shell.data("history", "songs")
+    assert commits[0]["id"] == ended["output"]["ref"]
+    assert commits[0]["parents"] == [commits[1]["id"]]
+    assert commits[1]["parents"] == []
+    assert commits[0]["metadata"]["perago.phase"] == "confirm"
+    assert shell.data("diff", "songs", commits[1]["id"], "main") == [
+        {"path": "data/made.txt", "change": "added", "size_before": None, "size_after": 4}
+    ]
+    assert [entry["path"] for entry in shell.data("ls", "songs", "main", "/data")] == [
+        "data/input.txt",
+        "data/made.txt",
+    ]
+    assert shell.run("cat", "songs", "main", "data/made.txt")[1] == "made"
+
+
+def test_a_retry_shows_every_attempt(shell: Shell) -> None:
+    shell.write_workflow({"fail_first": True})
+    tasks = shell.data(*FIRST)["tasks"]
+    assert [(task["status"], task["retry_count"]) for task in tasks] == [("FAILED", 0), ("COMPLETED", 1)]
+    assert tasks[0]["reason"] == "not the first time"
+
+
+def test_without_a_terminal_the_steps_are_plain_lines_and_the_end_names_ref_and_attempts(
+    shell: Shell,
+) -> None:
+    shell.write_workflow({"fail_first": True})
+    code, out, err = shell.run(*FIRST)
+    assert code == 0
+    assert "step: FAILED: not the first time" in err
+    assert "2 attempts" in out
+    assert "workflow flow: COMPLETED" in out
+    assert "\x1b" not in out + err
+
+
+def test_a_workflow_that_fails_ends_non_zero_and_says_why(shell: Shell) -> None:
+    shell.write_workflow({}, task="never")
+    code, out, _ = shell.run(*FIRST)
+    assert code == 1
+    assert "FAILED_WITH_TERMINAL_ERROR" in out
+    assert "no use" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("run",), "give WORKFLOW.json and --tasks"),
+        (("run", "nope.json", "--tasks", "tasks.py"), "nope.json is not a file"),
+        (("run", "flow.json", "--tasks", "nope.py"), "nope.py"),
+        (("run", "flow.json", "--tasks", "tasks.py", "--input", "nope"), "neither JSON nor a file"),
+        (("run", "flow.json", "--tasks", "tasks.py", "--input", "[1]"), "must be a JSON object"),
+        (("run", "flow.json", "--tasks", "tasks.py", "--workspace", "songs"), "songs"),
+        (("run", "flow.json", "--tasks", "tasks.py", "--import", "songs"), "REPO=DIR"),
+        (("run", "flow.json", "--tasks", "tasks.py", "--import", "songs=nope"), "it is not a folder"),
+        (("run", "--resume"), "no run to resume"),
+        (("history", "songs"), "songs"),
+    ],
+)
+def test_a_wrong_command_line_is_told_in_words(shell: Shell, arguments: tuple[str, ...], text: str) -> None:
+    code, _, err = shell.run(*arguments)
+    assert code != 0
+    assert text in " ".join(err.replace("│", " ").split())
+    assert "Traceback" not in err
+
+
+def test_a_task_that_no_module_declares_is_named_before_anything_runs(shell: Shell) -> None:
+    shell.write_workflow({}, task="unheard_of")
+    code, _, err = shell.run(*FIRST)
+    assert code == 1
+    assert "unheard_of" in err
+
+
+def test_importing_over_an_existing_repository_is_refused(shell: Shell) -> None:
+    shell.data(*FIRST)
+    code, _, err = shell.run(*FIRST)
+    assert code == 1
+    assert "exists already" in err
+    assert shell.data(*FLOW)["status"] == "COMPLETED"
+
+
+def test_a_folder_that_holds_the_root_is_imported_without_it(shell: Shell) -> None:
+    shell.data(*FLOW, "--import", "songs=.")
+    assert not [entry for entry in shell.data("ls", "songs", "main") if ".perago/" in entry["path"]]
+
+
+def _wait_for_try(shell: Shell, count: int) -> None:
+    deadline = time.monotonic() + 60
+    while not (shell.folder / "tries").exists() or (shell.folder / "tries").read_text() != str(count):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_killed_run_goes_on_with_resume(shell: Shell) -> None:
+    shell.write_workflow({"wait_for": str(shell.folder / "go")})
+    process = shell.start(*FIRST)
+    _wait_for_try(shell, 1)
+    code, _, err = shell.run(*FLOW)
+    assert (code, "in use by another" in err) == (1, True)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    (shell.folder / "go").touch()
+    ended = shell.data("run", "--resume")
+    assert ended["status"] == "COMPLETED"
+    assert [(task["status"], task["retry_count"]) for task in ended["tasks"]] == [
+        ("TIMED_OUT", 0),
+        ("COMPLETED", 1),
+    ]
+    assert not [path for path in (shell.folder / ".perago" / "workspaces").iterdir() if path.is_dir()]
+
+
+def test_a_run_that_is_over_can_be_resumed_by_id_and_just_tells_its_end(shell: Shell) -> None:
+    ended = shell.data(*FIRST)
+    assert shell.data("run", "--resume", ended["run"]) == ended
+    assert "no run 'other'" in shell.run("run", "other", "--resume")[2]

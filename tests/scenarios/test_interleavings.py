@@ -1,0 +1,182 @@
+"""Two executions, every way to switch between them twice at a dangerous moment.
+
+The first runs up to one of its critical calls, the second up to one of its own, the first runs to its end, the
+second runs to its end.  The pairs are enumerated.  The two are twins of one attempt, or a dead attempt whose
+requests still arrive and the retry that took its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perago.declare.task import TaskDefinition
+from perago.lake.local import LocalLake
+from perago.orchestrator.base import Assignment
+from perago.runtime.executor import Executor
+from perago.runtime.publish import Publisher, drop_quietly
+from tests.scenarios.gate import Gated
+from tests.scenarios.ports import recording
+from tests.scenarios.world import Made, World, change_nothing, make_task
+
+CRITICAL = frozenset(
+    {
+        "create_branch",
+        "head",
+        "current",
+        "commit",
+        "merge",
+        "relocate",
+        "create_tag",
+        "complete",
+        "drop_branch",
+    }
+)
+POLICIES = ["replace", "supersede", "reuse"]
+
+
+def writing(said: str) -> Callable[[Path, Any], Made]:
+    def body(workspace: Path, params: Any) -> Made:
+        (workspace / "result.txt").write_text(said)
+        return Made(said=said)
+
+    return body
+
+
+BODIES = {"changing": writing("by the second"), "no-op": change_nothing}
+
+
+def fresh_world(folder: Path) -> World:
+    lake = LocalLake(folder / "lake")
+    lake.create_repository("songs")
+    world = World(lake, "songs", folder)
+    world.commit({"data/input.txt": "in"})
+    return world
+
+
+def critical_moments(world: World, definition: TaskDefinition) -> list[int]:
+    """After how many calls of a whole execution the next one is critical."""
+    world.start(definition)
+    calls: list[str] = []
+    assignment = world.poll(definition)
+    world.execute(
+        definition,
+        assignment,
+        lake=recording(world.lake, calls),
+        orchestrator=recording(world.orchestrator, calls),
+    )
+    return [number for number, name in enumerate(calls) if name in CRITICAL]
+
+
+def gated(world: World, definition: TaskDefinition, assignment: Assignment) -> Gated:
+    return Gated(
+        lambda lake, orchestrator: world.execute(
+            definition, assignment, lake=lake, orchestrator=orchestrator
+        ),
+        world.lake,
+        world.orchestrator,
+    )
+
+
+def advance(execution: Gated, calls: int | None) -> None:
+    """Let it make so many calls, or all that are left."""
+    while not execution.ended and (calls is None or calls > 0):
+        execution.grant("do")
+        calls = None if calls is None else calls - 1
+
+
+def histories(
+    folder: Path, first: TaskDefinition, second: TaskDefinition, *, twins: bool
+) -> Iterator[tuple[str, World, str]]:
+    """Every world that two executions with two switches between them can end in."""
+    moments = critical_moments(fresh_world(folder / "count 1"), first)
+    others = critical_moments(fresh_world(folder / "count 2"), second)
+    for i in moments:
+        for j in [*others, None]:
+            world = fresh_world(folder / f"{i}-{j}")
+            workflow = world.start(first)
+            assignment = world.poll(first)
+            one = gated(world, first, assignment)
+            advance(one, i)
+            if not twins and not world.workflow(workflow).running:
+                continue  # the first attempt is accepted by now, so there is no retry
+            two = gated(world, second, assignment if twins else world.retry(second))
+            advance(two, j)
+            advance(one, None)
+            advance(two, None)
+            yield f"first stopped after {i} calls, second after {j}", world, workflow
+
+
+def violations(found: Iterator[tuple[str, World, str]], definition: TaskDefinition) -> list[str]:
+    """What is wrong with each end: an output that is not on the branch, a commit lost, a workflow that cannot end."""
+    wrong = []
+    for where, world, workflow in found:
+        state = world.workflow(workflow)
+        while state.running:
+            # Both executions are over: whatever is still open times out and is retried.
+            world.execute(definition, world.retry(definition))
+            state = world.workflow(workflow)
+        if state.status != "COMPLETED":
+            wrong.append(f"{where}: the workflow is {state.status}: {state.reason}")
+        elif state.output["ref"] != world.head().id:
+            wrong.append(f"{where}: the accepted output {state.output['ref']} is not the head")
+        world.orchestrator.close()
+        world.lake.close()
+    return wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("twins", [True, False], ids=["twins", "a dead attempt and its retry"])
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_way_to_interleave_two_executions_breaks_a_promise(
+    tmp_path: Path, policy: str, kind: str, twins: bool
+) -> None:
+    first = make_task(writing("by the first"), on_abandoned=policy)
+    second = make_task(BODIES[kind], on_abandoned=policy)
+    assert violations(histories(tmp_path, first, second, twins=twins), second) == []
+
+
+def _without_claim(self: Publisher) -> None:
+    return None
+
+
+def _without_revoke(self: Publisher) -> None:
+    return None
+
+
+def _claim_dropped_early(self: Executor, attempt: Any, settled: Any) -> None:
+    if settled.claim is not None:
+        drop_quietly(self.around.lake, settled.claim.repository, settled.claim.branch)
+    _send(self, attempt, settled)
+
+
+_send = Executor._send
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("owner", "method", "broken", "twins", "kind"),
+    [
+        (Publisher, "claim", _without_claim, True, "changing"),
+        (Executor, "_send", _claim_dropped_early, True, "changing"),
+        (Publisher, "revoke", _without_revoke, False, "no-op"),
+    ],
+    ids=["without the claim", "with the claim dropped early", "without the revoke"],
+)
+def test_taking_one_rule_away_brings_a_violation_back(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    method: str,
+    broken: Any,
+    twins: bool,
+    kind: str,
+) -> None:
+    # This is the one place that changes our own code under a test: it shows that the test above can fail.
+    monkeypatch.setattr(owner, method, broken)
+    first, second = make_task(writing("by the first")), make_task(BODIES[kind])
+    assert violations(histories(tmp_path, first, second, twins=twins), second) != []
