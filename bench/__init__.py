@@ -1,0 +1,32 @@
+"""Benchmarks: ratios measured in one run, on one machine, never asserted in a test.
+
+    python -m bench [NAME…]     run them (all by default), add their rows to bench/results.json, write bench/RESULTS.md
+    python -m bench report      write bench/RESULTS.md from bench/results.json
+
+A bench is a module in `BENCHES` with `NAME`, `SERVERS` (whether it needs dev/servers) and `run() -> list[Row]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+BENCHES = ("attempt_local", "lake_local", "lake_lakefs", "worker", "spark_tasks")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure; `goal` is its bound in the same unit, as a ceiling or a floor."""
+
+    what: str
+    value: float
+    unit: str
+    goal: float | None = None
+    bound: Literal["at most", "at least"] = "at most"
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the goal is met; None where there is none."""
+        if self.goal is None:
+            return None
+        return self.value <= self.goal if self.bound == "at most" else self.value >= self.goal

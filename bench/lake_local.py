@@ -1,0 +1,136 @@
+"""The embedded lake's figures: what one tiny attempt costs, and that a commit's cost does not grow with the lake.
+
+    python -m bench.lake_local
+
+The bound: a commit of 1 changed file of 10,000 costs at most 1.5 times that of 1 changed of 1,000, flat or spread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from perago.lake.base import Download, Merge, Upload
+from perago.lake.local import LocalLake
+
+ROUNDS = 60
+BOUND = 1.5
+REPOSITORY = "bench"
+
+
+def main() -> int:
+    """Measure, print one JSON object, and fail if the bound does not hold."""
+    with tempfile.TemporaryDirectory() as name:
+        figures = {**attempt_figures(Path(name)), **scaling_figures(Path(name)), **bulk_figures(Path(name))}
+    print(json.dumps(figures, indent=2))
+    return int(any(figures[f"commit_ratio_{shape}"] > BOUND for shape in ("flat", "spread")))
+
+
+def attempt_figures(folder: Path) -> dict[str, float]:
+    """The calls of one tiny attempt with one file, in milliseconds."""
+    lake = new_lake(folder / "attempt")
+    times: dict[str, list[float]] = {}
+
+    def timed(step: str, call: Callable[[], object]) -> None:
+        start = time.perf_counter()
+        call()
+        times.setdefault(step, []).append((time.perf_counter() - start) * 1000)
+
+    for number in range(ROUNDS):
+        head = lake.head(REPOSITORY, "main").id
+        files = uploads(folder, {"out/result.json": b"%d" % number})
+        merge = Merge("stage", "main", head, "publish", {"perago.phase": "confirm"}, 60)
+        timed("create_branch", lambda head=head: lake.create_branch(REPOSITORY, "stage", head))
+        timed("upload", lambda files=files: lake.upload(REPOSITORY, "stage", files))
+        timed("commit", lambda: lake.commit(REPOSITORY, "stage", "stage", {"perago.phase": "try"}))
+        timed("merge", lambda merge=merge: lake.merge(REPOSITORY, merge))
+        timed("drop_branch", lambda: lake.drop_branch(REPOSITORY, "stage"))
+    lake.close()
+    figures = {f"attempt_{step}_ms": round(statistics.median(taken), 3) for step, taken in times.items()}
+    totals = [sum(steps) for steps in zip(*times.values(), strict=True)]
+    return {**figures, "attempt_total_ms": round(statistics.median(totals), 3)}
+
+
+def scaling_figures(folder: Path) -> dict[str, float]:
+    """Upload and commit of one changed file, by how many files there are and how they lie."""
+    figures: dict[str, float] = {}
+    for shape, folders in (("flat", 1), ("spread", 100)):
+        lakes = {count: filled(folder / f"{shape}-{count}", count, folders) for count in (1_000, 10_000)}
+        taken: dict[int, list[float]] = {count: [] for count in lakes}
+        # In turns, so that what else the machine does falls on both.
+        for number in range(ROUNDS):
+            for count, lake in lakes.items():
+                path = file_path(number * 7919 % count, folders)
+                change = uploads(folder, {path: b"changed %d" % number})
+                start = time.perf_counter()
+                lake.upload(REPOSITORY, "main", change)
+                lake.commit(REPOSITORY, "main", "change one", {})
+                taken[count].append((time.perf_counter() - start) * 1000)
+        for count, lake in lakes.items():
+            figures[f"commit_1_of_{count}_{shape}_ms"] = round(statistics.median(taken[count]), 3)
+            lake.close()
+        ratio = statistics.median(taken[10_000]) / statistics.median(taken[1_000])
+        figures[f"commit_ratio_{shape}"] = round(ratio, 2)
+    return figures
+
+
+def bulk_figures(folder: Path) -> dict[str, float]:
+    """2,000 objects of 10 KB in, listed and out, in seconds."""
+    lake = new_lake(folder / "bulk")
+    data = {f"bulk/{n % 20}/{n:05}": (b"%08d" % n) * 1250 for n in range(2_000)}
+    files = uploads(folder / "bulk-in", data)
+    out = folder / "bulk-out"
+    out.mkdir()
+    start = time.perf_counter()
+    lake.upload(REPOSITORY, "main", files)
+    lake.commit(REPOSITORY, "main", "all", {})
+    committed = time.perf_counter()
+    entries = list(lake.list(REPOSITORY, "main", ""))
+    listed = time.perf_counter()
+    lake.download(REPOSITORY, "main", [Download(entry, out / f"{n}") for n, entry in enumerate(entries)])
+    done = time.perf_counter()
+    lake.close()
+    spans = {"upload_and_commit": committed - start, "list": listed - committed, "download": done - listed}
+    return {f"bulk_2000_{step}_s": round(span, 3) for step, span in spans.items()}
+
+
+def new_lake(folder: Path) -> LocalLake:
+    """A lake with one repository."""
+    lake = LocalLake(folder)
+    lake.create_repository(REPOSITORY)
+    return lake
+
+
+def filled(folder: Path, count: int, folders: int) -> LocalLake:
+    """A lake with that many small files on main."""
+    lake = new_lake(folder)
+    objects = {file_path(number, folders): b"%d" % number for number in range(count)}
+    lake.upload(REPOSITORY, "main", uploads(folder / "in", objects))
+    lake.commit(REPOSITORY, "main", "fill", {})
+    return lake
+
+
+def file_path(number: int, folders: int) -> str:
+    """Where a file lies, in one folder or spread over many."""
+    return f"data/{number % folders:03}/file-{number:06}.bin"
+
+
+def uploads(folder: Path, objects: dict[str, bytes]) -> list[Upload]:
+    """Files with these bytes, ready to upload."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    for number, (path, data) in enumerate(objects.items()):
+        source = folder / f"upload-{number}"
+        source.write_bytes(data)
+        found.append(Upload(source, path, len(data), hashlib.sha256(data).hexdigest()))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
