@@ -1,6 +1,6 @@
 """The embedded lake's figures: what one tiny attempt costs, and that a commit's cost does not grow with the lake.
 
-    python -m bench.lake_local
+    python -m bench lake_local
 
 The bound: a commit of 1 changed file of 10,000 costs at most 1.5 times that of 1 changed of 1,000, flat or spread.
 """
@@ -8,28 +8,37 @@ The bound: a commit of 1 changed file of 10,000 costs at most 1.5 times that of 
 from __future__ import annotations
 
 import hashlib
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench import Row
 from perago.lake.base import Download, Merge, Upload
 from perago.lake.local import LocalLake
 
+NAME = "The embedded lake"
+SERVERS = False
 ROUNDS = 60
 BOUND = 1.5
 REPOSITORY = "bench"
 
 
-def main() -> int:
-    """Measure, print one JSON object, and fail if the bound does not hold."""
+def run() -> list[Row]:
+    """The figures, with the bound on how a commit scales."""
     with tempfile.TemporaryDirectory() as name:
-        figures = {**attempt_figures(Path(name)), **scaling_figures(Path(name)), **bulk_figures(Path(name))}
-    print(json.dumps(figures, indent=2))
-    return int(any(figures[f"commit_ratio_{shape}"] > BOUND for shape in ("flat", "spread")))
+        folder = Path(name)
+        figures = {**attempt_figures(folder), **scaling_figures(folder), **bulk_figures(folder)}
+    return [_row(what, value) for what, value in figures.items()]
+
+
+def _row(what: str, value: float) -> Row:
+    if what.startswith("commit_ratio"):
+        shape = what.removeprefix("commit_ratio_")
+        return Row(f"commit of 1 changed: 10,000 files against 1,000, {shape}", value, "times", BOUND)
+    text, _, unit = what.rpartition("_")
+    return Row(text.replace("_", " "), value, unit)
 
 
 def attempt_figures(folder: Path) -> dict[str, float]:
@@ -130,7 +139,3 @@ def uploads(folder: Path, objects: dict[str, bytes]) -> list[Upload]:
         source.write_bytes(data)
         found.append(Upload(source, path, len(data), hashlib.sha256(data).hexdigest()))
     return found
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,61 @@
+"""What the benches of transfers share: the servers' environment, a folder, and turns between contenders.
+
+Contenders take turns and the best turn of each counts, since what else the machine does can only make a turn slower.
+`PERAGO_BENCH_QUICK=1` takes small inputs: to see that a bench runs, not how fast.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a bench works: a folder of its own, the servers' environment, and how much it may take."""
+
+    folder: Path
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+    @property
+    def quick(self) -> bool:
+        """Whether small inputs will do."""
+        return bool(self.environ.get("PERAGO_BENCH_QUICK"))
+
+    def needed(self, name: str) -> str:
+        """A variable of the servers' environment."""
+        value = self.environ.get(name)
+        if not value:
+            raise SystemExit(f"{name} is not set: run `make bench`")
+        return value
+
+    def say(self, text: str) -> None:
+        """A line of progress."""
+        print(text, file=sys.stderr, flush=True)
+
+
+def dev_cache() -> Path:
+    """Where peers are installed, outside the checkout; the same folder as dev/servers uses."""
+    chosen = os.environ.get("PERAGO_DEV_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(chosen).expanduser().absolute() if chosen else Path(base) / "perago-dev"
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that `work` takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def in_turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """The best of `rounds` turns of each contender, which gives the seconds it took."""
+    best: dict[str, float] = {}
+    for _ in range(rounds):
+        for name, turn in contenders.items():
+            best[name] = min(turn(), best.get(name, float("inf")))
+    return best

@@ -1,0 +1,133 @@
+"""The peers that transfers are measured against: a raw obstore loop, lakectl, and the public perago 0.6.1."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from obstore.store import S3Store
+
+from bench.harness import Context, dev_cache, timed
+
+OLD_VERSION = "0.6.1"
+_THREADS = 16
+_STREAM_ABOVE = 8 * 1024 * 1024
+_CHUNK = 1024 * 1024
+
+
+class RawLoop:
+    """The limit: gets in parallel, straight to files; with `md5`, hashed on their way as a verified download must be."""
+
+    def __init__(self, context: Context, repository: str) -> None:
+        self._store = S3Store(
+            repository,
+            endpoint=context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
+            access_key_id=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
+            secret_access_key=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+
+    def download(
+        self, ref: str, objects: Sequence[tuple[str, int]], folder: Path, *, md5: bool = False
+    ) -> float:
+        """Seconds to get the objects, whose folders are made before."""
+        fresh(folder, [path for path, _ in objects])
+
+        def one(item: tuple[str, int]) -> None:
+            path, size = item
+            found = self._store.get(f"{ref}/{path}")
+            pieces = found.stream(min_chunk_size=_CHUNK) if size > _STREAM_ABOVE else [found.bytes()]
+            total = hashlib.md5(usedforsecurity=False)
+            with open(folder / path, "wb", buffering=0) as out:
+                for piece in pieces:
+                    if md5:
+                        total.update(piece)
+                    out.write(piece)
+
+        def all_of_them() -> None:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                list(pool.map(one, objects))
+
+        return timed(all_of_them)
+
+    def put(self, branch: str, path: str, data: bytes) -> None:
+        """One object, as plainly as it goes."""
+        self._store.put(f"{branch}/{path}", data, use_multipart=False)
+
+
+class Lakectl:
+    """lakectl's own local folders."""
+
+    def __init__(self, context: Context) -> None:
+        self._program = context.needed("PERAGO_DEV_LAKECTL")
+        self._environ = {**context.environ, "HOME": str(context.folder)}
+
+    def clone(self, uri: str, folder: Path) -> float:
+        """Seconds of `lakectl local clone` into a new folder."""
+        shutil.rmtree(folder, ignore_errors=True)
+        return timed(lambda: self._run("local", "clone", uri, str(folder)))
+
+    def commit(self, folder: Path, message: str) -> float:
+        """Seconds of `lakectl local commit`."""
+        return timed(lambda: self._run("local", "commit", str(folder), "-m", message))
+
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._program, *arguments], env=self._environ, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"lakectl {' '.join(arguments)}: {done.stdout}{done.stderr}")
+
+
+class OldPerago:
+    """The public perago 0.6.1, in a venv of its own; it times itself, imports aside."""
+
+    def __init__(self, context: Context) -> None:
+        self._environ = dict(context.environ)
+        self._python = _old_venv(context)
+
+    def run(self, **what: Any) -> dict[str, float]:
+        """Run its download, and its stage if `change` names a file."""
+        script = Path(__file__).parent / "scripts" / "old_perago.py"
+        done = subprocess.run(
+            [self._python, str(script), json.dumps(what)],
+            env=self._environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise SystemExit(f"perago {OLD_VERSION}: {done.stderr}")
+        answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+
+def fresh(folder: Path, paths: Sequence[str]) -> None:
+    """An empty folder with the sub-folders that the paths need."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in {os.path.dirname(path) for path in paths} | {""}:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+
+
+def _old_venv(context: Context) -> Path:
+    folder = dev_cache() / f"perago-{OLD_VERSION}"
+    python = folder / "bin" / "python"
+    done = folder / "installed"
+    if not done.exists():
+        context.say(f"installing perago {OLD_VERSION} into {folder}")
+        venv.create(folder, with_pip=True, clear=True)
+        subprocess.run(
+            [python, "-m", "pip", "install", "-q", f"perago=={OLD_VERSION}"], check=True, stdout=sys.stderr
+        )
+        done.touch()
+    return python
