@@ -6,14 +6,16 @@ SDKs are imported here only when they are needed, so that `perago check` stays q
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
+from perago.runtime.place import OpenPlace, in_workdir
 from perago.settings import LAKEFS_NAMES, Settings
 
 ROOM_FOR_THE_WORKSPACE = 4096
@@ -94,6 +96,12 @@ def open_local_orchestrator(settings: Settings, path: Path | None = None) -> Loc
     return LocalOrchestrator(path or settings.root / "orchestrator.db")
 
 
+def open_local_orchestrators(settings: Settings) -> list[Orchestrator]:
+    """Every embedded orchestrator that there is below the root: the worker's, and one for each run."""
+    files = [settings.root / "orchestrator.db", *sorted(settings.root.glob("runs/*/orchestrator.db"))]
+    return [open_local_orchestrator(settings, file) for file in files if file.is_file()]
+
+
 def open_ports(
     settings: Settings,
     *,
@@ -105,6 +113,24 @@ def open_ports(
     if local:
         return open_local_lake(settings), open_local_orchestrator(settings, orchestrator_file)
     return open_lakefs(settings), open_conductor(settings, completion_seconds=completion_seconds)
+
+
+def check_places(settings: Settings, tasks: Sequence[TaskDefinition], *, local: bool) -> None:
+    """Refuse tasks that cannot work where their placement puts them; to be called before anything is polled."""
+    if any(task.kind == "spark" for task in tasks):
+        from perago.spark.placement import check_placement
+
+        check_placement(tasks, settings, embedded=local)
+
+
+def open_places(settings: Settings, tasks: Sequence[TaskDefinition], *, local: bool) -> OpenPlace:
+    """Where the bodies of these tasks work; Spark is brought in only where one of them needs it."""
+    check_places(settings, tasks, local=local)
+    if all(task.kind == "plain" for task in tasks):
+        return in_workdir
+    from perago.spark.places import spark_places
+
+    return spark_places(settings, tasks, embedded=local)
 
 
 def max_result_bytes() -> int:

@@ -18,6 +18,7 @@ FenceMode = Literal["auto", "hard", "soft"]
 LogFormat = Literal["text", "json"]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+DURATIONS = "a duration such as 30s, 5m, 1h or 2d"
 _BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 LAKEFS_NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
@@ -95,6 +96,14 @@ def load_settings(environ: Mapping[str, str], *, root: Path | None = None) -> Se
     )
 
 
+def parse_duration(text: str) -> float:
+    """Seconds, from a number with a unit (seconds without one); `ValueError` for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip().lower())
+    if match is None:
+        raise ValueError(f"{text!r} is not {DURATIONS}")
+    return float(match[1]) * _SECONDS[match[2] or "s"]
+
+
 def _conductor(read: _Reader) -> ConductorSettings | None:
     url = read.text("CONDUCTOR_SERVER_URL")
     if url is None:
@@ -144,11 +153,7 @@ class _Reader:
         return value
 
     def duration(self, name: str, default: str) -> float:
-        def parse(text: str) -> float:
-            amount, unit = cast(Any, re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.lower())).groups()
-            return float(amount) * _SECONDS[unit or "s"]
-
-        return cast(float, self._parse(name, default, parse, "a duration such as 30s, 5m, 1h or 2d"))
+        return cast(float, self._parse(name, default, parse_duration, DURATIONS))
 
     def size(self, name: str, default: str) -> int:
         def parse(text: str) -> int:

@@ -216,7 +216,9 @@ def test_a_killed_run_goes_on_with_resume(shell: Shell) -> None:
         ("TIMED_OUT", 0),
         ("COMPLETED", 1),
     ]
-    assert not [path for path in (shell.folder / ".perago" / "workspaces").iterdir() if path.is_dir()]
+    workspaces = shell.folder / ".perago" / "workspaces"
+    assert not list(workspaces.glob("*/.perago-attempt.json"))
+    assert not list((workspaces / "outbox").iterdir())
 
 
 def test_a_run_that_is_over_can_be_resumed_by_id_and_just_tells_its_end(shell: Shell) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import typer
 
 from perago.orchestrator.base import TaskState, WorkflowState
+from perago.runtime.events import Event
 from perago.runtime.runs import Run
 
 _STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
@@ -22,6 +23,7 @@ class Viewer:
         self._quiet = quiet
         self._live: Any = None
         self._seen: dict[str, str] = {}
+        self._steps: dict[str, str] = {}
 
     def __enter__(self) -> Viewer:
         if not self._quiet and sys.stderr.isatty():
@@ -36,12 +38,20 @@ class Viewer:
         if self._live is not None:
             self._live.stop()
 
+    def heard(self, event: Event) -> None:
+        """Note what the worker tells: the step an attempt is at, and executors that die."""
+        if event.attempt is not None and event.kind in ("step", "doing"):
+            self._steps[event.attempt.task_id] = event.text or event.step
+        if event.kind == "died" and not self._quiet and self._live is None:
+            of = f" of {event.attempt.reference_task_name} at step {event.step!r}" if event.attempt else ""
+            typer.echo(f"the executor{of} died: {event.text}", err=True)
+
     def show(self, state: WorkflowState) -> None:
         """Show where the workflow stands now."""
         if self._quiet:
             return
         if self._live is not None:
-            self._live.update(_table(state))
+            self._live.update(_table(state, self._steps))
             return
         for task in worker_tasks(state):
             if self._seen.get(task.task_id) != task.status:
@@ -107,7 +117,7 @@ def _line(task: TaskState) -> str:
     return f"{task.reference}{tries}: {task.status} {_published(task)}".rstrip() + why
 
 
-def _table(state: WorkflowState) -> Any:
+def _table(state: WorkflowState, steps: Mapping[str, str]) -> Any:
     from rich.table import Table
 
     table = Table(title=f"workflow {state.id}: {state.status}", title_justify="left", box=None)
@@ -116,6 +126,8 @@ def _table(state: WorkflowState) -> Any:
     for task in worker_tasks(state):
         style = _STYLES.get(task.status, "red")
         why = (task.reason or "").partition("\n")[0][:80]
+        if task.status == "IN_PROGRESS":
+            why = steps.get(task.task_id, "")
         table.add_row(
             task.reference, f"[{style}]{task.status}[/]", str(task.retry_count), _published(task), why
         )

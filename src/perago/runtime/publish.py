@@ -7,10 +7,9 @@ attempt fence → the one call that moves the branch.  That call has three endin
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from perago.errors import (
     LakeConflict,
@@ -22,7 +21,7 @@ from perago.errors import (
     PublishFenceError,
     PublishUnknownError,
 )
-from perago.lake.base import FenceLevel, Lake, Merge, Upload
+from perago.lake.base import FenceLevel, Lake, Merge
 from perago.protocol.changes import Changes, FileState, changes_between
 from perago.protocol.names import (
     claim_branch_name,
@@ -49,13 +48,18 @@ from perago.runtime.workdir import list_prefix
 log = logging.getLogger("perago.publish")
 
 
+Put = Callable[[str, Sequence[str], str], None]
+"""Puts paths of a result onto a branch, uncommitted; the last argument is a commit that holds the result, if any."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an execution has to publish: the whole prefix as it should be, and where its bytes are."""
+    """What an execution has to publish: the whole prefix as it should be, how that differs from A, and its bytes."""
 
-    folder: Path
     states: Mapping[str, FileState]
+    changes: Changes
     recorded: str | None
+    put: Put
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +106,25 @@ class Publisher:
         self.fence()
         return Published(head.id, recorded)
 
-    def stage(self, base: str, changes: Changes, result: Result) -> StagedWorkspace:
+    def new_staging(self, base: str) -> str:
+        """Make this execution's branch at `base`; it is dropped on every exit."""
+        on = None if base == self.signature.workspace.ref else base
+        name = staging_branch_name(self.signature.attempt, self.signature.execution_id, on=on)
+        self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
+        self.lake.create_branch(self._repository, name, base)
+        return name
+
+    def stage(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
         """Put the changes on a branch of this execution's own, made at `base`, and commit them."""
-        workspace = self.signature.workspace
-        on = None if base == workspace.ref else base
-        branch = self._new_staging(base, on)
-        objects = [workspace.prefix + path for path in changes.delete]
+        branch = self.new_staging(base)
+        objects = [self.signature.workspace.prefix + path for path in changes.delete]
         if objects:
             self.lake.delete(self._repository, branch, objects)
-        self.lake.upload(self._repository, branch, list(self._uploads(changes, result)))
+        result.put(branch, changes.put, held_by)
+        return self.commit_staged(branch, base)
+
+    def commit_staged(self, branch: str, base: str) -> StagedWorkspace:
+        """Sign and commit what is on a staging branch made at `base`."""
         metadata = self.signature.staging(
             branch, base=base, fence=self.lake.fence_level(self._repository, base)
         )
@@ -147,7 +161,7 @@ class Publisher:
                 self.fence()
                 return Published(workspace.ref)
             case "restage":
-                return self._restage(plan, result)
+                return self._restage(plan, staged, result)
             case "relocate":
                 return self._relocate(plan, staged)
             case _:
@@ -182,7 +196,9 @@ class Publisher:
         self._check_parent(self.lake.commit_at(self._repository, published), plan.expected_head)
         return Published(published)
 
-    def _restage(self, plan: WorkspacePublicationPlan, result: Result) -> Published:
+    def _restage(
+        self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None, result: Result
+    ) -> Published:
         """Publish on top of this task's own commits; where they already hold the result, commit nothing."""
         workspace, head = self.signature.workspace, plan.expected_head
         listing = list_prefix(self.lake, self._repository, head, workspace.prefix)
@@ -190,7 +206,8 @@ class Publisher:
         if not changes:
             self.fence()
             return Published(head)
-        return self._merge(plan, self.stage(head, changes, result), result)
+        held_by = staged.commit if staged is not None else workspace.ref
+        return self._merge(plan, self.stage(head, changes, result, held_by), result)
 
     def _relocate(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None) -> Published:
         """Replace an abandoned publication, which stays to be found under a tag."""
@@ -198,9 +215,7 @@ class Publisher:
         if self.require_hard:
             raise PublishFenceError("PERAGO_FENCE=hard does not allow replacing a head by moving the branch")
         self.fence_level = "soft" if self._level_of(workspace.ref) == "soft" else "hard"
-        source = staged or StagedWorkspace(
-            self._repository, self._new_staging(workspace.ref, None), workspace.ref
-        )
+        source = staged or StagedWorkspace(self._repository, self.new_staging(workspace.ref), workspace.ref)
         self.fence()  # a stale attempt must not leave a tag that says it replaced something
         try:
             self.lake.create_tag(self._repository, replaced_tag_name(self.signature.attempt, head), head)
@@ -274,18 +289,6 @@ class Publisher:
     @property
     def _repository(self) -> str:
         return self.signature.workspace.repository
-
-    def _new_staging(self, base: str, on: str | None) -> str:
-        name = staging_branch_name(self.signature.attempt, self.signature.execution_id, on=on)
-        self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
-        self.lake.create_branch(self._repository, name, base)
-        return name
-
-    def _uploads(self, changes: Changes, result: Result) -> Iterable[Upload]:
-        for path in changes.put:
-            state = result.states[path]
-            source = result.folder / path
-            yield Upload(source, self.signature.workspace.prefix + path, state.size, state.checksum or "")
 
     def _read_target(self) -> TargetBranch:
         """The head, and as much of its history as the decision needs."""

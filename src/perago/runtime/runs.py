@@ -28,6 +28,8 @@ class Run:
     targets: Sequence[str]
     folder: str
     """The current folder when it was started: targets are relative to it."""
+    embedded: bool = True
+    """Whether it is on the embedded servers."""
 
 
 def runs_folder(root: Path) -> Path:

@@ -1,13 +1,15 @@
 """Sweeping: workdirs that a dead process left behind.
 
-A workdir goes when the process in its marker is gone, or when it is older than the time to live.  One whose
-process is alive stays, whatever its age: its attempt may still be running.  The outbox is no workdir.
+A workdir goes when the process in its marker is gone.  One whose process is alive stays, whatever its age: its
+attempt may still be running.  Where nobody can tell, because there is no marker or it names another host, it goes
+when it is older than the time to live.  The outbox is no workdir.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ def _orphaned(path: Path, now: float, ttl: float, alive: Callable[[Mapping[str, 
     except (OSError, ValueError):
         # Not marked yet, or the body removed the marker: only age can tell.
         return _age(path, now) > ttl
-    if not isinstance(marker, dict):
+    if not isinstance(marker, dict) or marker.get("host") != socket.gethostname():
         return _age(path, now) > ttl
     return not alive(marker)
 

@@ -16,28 +16,39 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perago.declare.checks import FolderTree, run_checks
+from perago.declare.checks import run_checks
 from perago.declare.task import TaskDefinition
+from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError, TaskFailed, TaskInputError
 from perago.lake.base import FenceLevel, Lake, Progress
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
-from perago.protocol.changes import changes_between
+from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
 from perago.protocol.outcome import Outcome, classify, completed
 from perago.protocol.publication import Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
 from perago.runtime.order import Order, read_order, resolve_workspace, workspace_output
-from perago.runtime.publish import Published, Publisher, Result
-from perago.runtime.workdir import Listing, Workdir
+from perago.runtime.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
+from perago.runtime.publish import Published, Publisher
+from perago.runtime.workdir import Workdir
 
 log = logging.getLogger("perago.transaction")
 
 DEFAULT_MERGE_TIMEOUT = 60.0
 Observer = Callable[[str], None]
 """Called with the name of each step as it begins."""
+
+
+Persist = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
+"""Asks the orchestrator about an attempt, more than once if it must."""
+
+
+def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
+    """Take the first answer, or error, for what it is."""
+    return ask()
 
 
 def clean_up_now(cleanup: ExitStack) -> None:
@@ -58,6 +69,9 @@ class Surroundings:
     clock: Callable[[], float] = time.time
     clean_up: Callable[[ExitStack], None] = clean_up_now
     max_result_bytes: int | None = None
+    open_place: OpenPlace = in_workdir
+    persist: Persist = ask_once
+    note: Note = say_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +145,38 @@ class Transaction:
                     log.info("the head records this very work: the body does not run")
                     return self._output(order, reused, {})
         with self._in("workdir"):
-            workdir = Workdir.create(
-                around.workspace_root, self._attempt, self._execution_id, now=around.clock()
-            )
-            cleanup.callback(_drop_workdir, workdir)
+            place = self._open_place(publisher, cleanup)
         with self._in("download"):
-            base = workdir.fill(around.lake, workspace, around.progress)
-        result = self._checked_body(order, workdir)
+            place.fill()
+        with place.at_work():
+            result = self._checked_body(order, place, task.workspace)
         if task.workspace.read_only:
             return self._output(order, Published(workspace.ref), result)
-        return self._output(order, self._publish(publisher, base, workdir, result), result)
+        return self._output(order, self._publish(publisher, place, result), result)
 
-    def _checked_body(self, order: Order, workdir: Workdir) -> dict[str, Any]:
-        spec = self._task.workspace
-        assert spec is not None  # noqa: S101 - only called for tasks with a workspace
+    def _open_place(self, publisher: Publisher, cleanup: ExitStack) -> Place:
+        around, workspace = self._around, publisher.signature.workspace
+        workdir = Workdir.create(around.workspace_root, self._attempt, self._execution_id, now=around.clock())
+        cleanup.callback(_drop_workdir, workdir)
+        return around.open_place(
+            Site(
+                self._task,
+                self._execution_id,
+                workspace,
+                workdir,
+                around.lake,
+                new_branch=lambda: publisher.new_staging(workspace.ref),
+                progress=around.progress,
+                note=around.note,
+            )
+        )
+
+    def _checked_body(self, order: Order, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
         with self._in("pre checks"):
-            run_checks("pre", spec.pre, FolderTree(workdir.path), order.params)
-        result = self._call(workdir.path, order.params)
+            run_checks("pre", spec.pre, place.tree(spec.pre), order.params)
+        result = self._call(place.argument, order.params)
         with self._in("post checks"):
-            run_checks("post", spec.post, FolderTree(workdir.path), order.params)
+            run_checks("post", spec.post, place.tree(spec.post), order.params)
         return result
 
     def _call(self, *arguments: object) -> dict[str, Any]:
@@ -175,19 +202,13 @@ class Transaction:
                 "workspace and return where it is"
             )
 
-    def _publish(
-        self, publisher: Publisher, base: Listing, workdir: Workdir, result: Mapping[str, Any]
-    ) -> Published:
+    def _publish(self, publisher: Publisher, place: Place, result: Mapping[str, Any]) -> Published:
         with self._in("changes"):
-            states = workdir.result(self._around.lake, publisher.signature.workspace)
-            changes = changes_between(base.states(), states)
-            outcome = Result(workdir.path, states, self._recorded(result, publisher))
+            outcome = place.result(self._recorded(result, publisher))
         with self._in("first fence"):
             self._fence()
-        staged = None
-        if changes:
-            with self._in("stage"):
-                staged = publisher.stage(publisher.signature.workspace.ref, changes, outcome)
+        with self._in("stage"):
+            staged = place.stage(publisher, outcome)
         with self._in("claim"):
             publisher.claim()
         with self._in("publish"):
@@ -208,7 +229,8 @@ class Transaction:
         return text
 
     def _fence(self) -> None:
-        assert_current_attempt_snapshot(self._attempt, self._around.orchestrator.current(self._attempt))
+        ask = partial(self._around.orchestrator.current, self._attempt)
+        assert_current_attempt_snapshot(self._attempt, self._around.persist(ask))
 
     def _new_publisher(self, order: Order, workspace: Workspace, cleanup: ExitStack) -> Publisher:
         task = self._task

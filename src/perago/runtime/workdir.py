@@ -15,7 +15,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,12 +106,16 @@ class Workdir:
             }
         )
 
-    def result(self, lake: Lake, workspace: Workspace) -> dict[str, FileState]:
-        """What the folder holds now; only files that may have changed are read."""
+    def result(
+        self, lake: Lake, workspace: Workspace, not_ours: Callable[[str], bool] = lambda _path: False
+    ) -> dict[str, FileState]:
+        """What the folder holds now, `not_ours` aside; only files that may have changed are read."""
         states: dict[str, FileState] = {}
         for path, found in scan_folder(self.path):
             if path == MARKER:
                 self._check_marker(found)
+                continue
+            if not_ours(path):
                 continue
             _check_publishable(path, workspace)
             known = self._index.get(path)

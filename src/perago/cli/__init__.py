@@ -1,0 +1,65 @@
+"""The `perago` command: parse, call, print.  One file per command; the errors of all are told in one place."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from perago import __version__
+from perago.cli import cat, check, diff, extract, fence, history, ls, output, register, run, start, sweep
+from perago.errors import PeragoError
+
+
+class _Commands(TyperGroup):
+    """The commands; what any of them raises on purpose is told in one line, without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PeragoError as error:
+            output.fail(str(error))
+
+
+app = typer.Typer(
+    name="perago",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Typed tasks for Conductor workflows, over workspaces that live in lakeFS.",
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("check")(check.check)
+app.command("extract")(extract.extract)
+app.command("register")(register.register)
+app.command("start")(start.start)
+app.command("run")(run.run)
+app.command("history")(history.history)
+app.command("diff")(diff.diff)
+app.command("ls")(ls.ls)
+app.command("cat")(cat.cat)
+app.command("sweep")(sweep.sweep)
+app.add_typer(fence.app, name="fence")
+
+
+def main() -> None:
+    """The entry point of the `perago` script."""
+    app()

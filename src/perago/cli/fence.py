@@ -1,0 +1,63 @@
+"""`perago fence`: the hard fence of a branch on lakeFS."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from perago.cli import output
+from perago.cli.lakes import AsJson, Repository
+from perago.connect import open_fence
+from perago.settings import load_settings
+
+Branch = Annotated[str, typer.Argument(metavar="[BRANCH]", help="The branch that workflows publish on.")]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The hard fence: lakeFS itself refuses a publication onto a head that its publisher did not read.",
+)
+
+
+@app.command("install")
+def install(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
+    """Put the fence on a branch, by merge."""
+    with open_fence(load_settings(os.environ)) as fence:
+        done = fence.install(repository, branch)
+    if as_json:
+        output.data(asdict(done))
+    elif not done.changed:
+        output.say(f"{repository}/{branch} carries the fence already, at {done.head}")
+    else:
+        output.say(f"{repository}/{branch} carries the fence now, at {done.head}")
+        output.say(
+            "workflows that start from this commit or a later one are fenced; from older refs they stay soft"
+        )
+
+
+@app.command("prove")
+def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
+    """Make a merge that lakeFS must refuse, on branches of its own, and show the refusal."""
+    with open_fence(load_settings(os.environ)) as fence:
+        proof = fence.prove(repository, branch)
+    if as_json:
+        output.data(asdict(proof))
+        return
+    output.say(f"refused, as it must be: {proof.refused}")
+    output.say(f"let through, as it must be: {proof.let_through}")
+    output.say(f"the fence of {repository}/{branch} holds")
+
+
+@app.command("remove")
+def remove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
+    """Take the fence off a branch, by merge."""
+    with open_fence(load_settings(os.environ)) as fence:
+        done = fence.remove(repository, branch)
+    if as_json:
+        output.data(asdict(done))
+    elif not done.changed:
+        output.say(f"{repository}/{branch} carries no fence")
+    else:
+        output.say(f"{repository}/{branch} carries no fence any more, at {done.head}")

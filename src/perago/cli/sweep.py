@@ -1,0 +1,105 @@
+"""`perago sweep`: remove what attempts that are over have left in a lake."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from perago.cli import output
+from perago.cli.lakes import AsJson, Root, opened
+from perago.connect import open_conductor, open_local_orchestrators
+from perago.errors import LakeError
+from perago.runtime.branch_sweep import Owners, Verdict, find_leftovers, judge, remove
+from perago.settings import Settings, load_settings, parse_duration
+
+DEFAULT_AGE = "1h"
+
+Repositories = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="REPO", help="The repositories to look into; all of them by default."),
+]
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def sweep(
+    repositories: Repositories = None,
+    older_than: Annotated[
+        float | None,
+        typer.Option(
+            "--older-than",
+            metavar="AGE",
+            parser=_duration,
+            help=f"How old a branch whose task no orchestrator knows must be, and a tag ({DEFAULT_AGE} for branches).",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
+    tags: Annotated[
+        bool, typer.Option("--tags", help="Remove tags of replaced heads too; wants --older-than.")
+    ] = False,
+    root: Root = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove staging and claim branches of attempts that are over, hidden ones included."""
+    if tags and older_than is None:
+        raise typer.BadParameter(
+            "--tags wants --older-than: say how old a replaced head must be to be given up"
+        )
+    age = parse_duration(DEFAULT_AGE) if older_than is None else older_than
+    settings = load_settings(os.environ, root=root)
+    with opened(root) as lake, ExitStack() as stack:
+        leftovers = find_leftovers(lake, repositories or [], tags=tags)
+        # Opened after the listing: whoever made one of these branches is known to its orchestrator by now.
+        owners = _owners(stack, settings, root)
+        verdicts = judge(lake, leftovers, owners, now=time.time(), older_than=age)
+        ended = {} if dry_run else {one.leftover: error for one, error in remove(lake, verdicts)}
+    rows = [_row(verdict, dry_run, ended.get(verdict.leftover)) for verdict in verdicts]
+    if as_json:
+        output.data({"dry_run": dry_run, "leftovers": rows})
+    else:
+        _show(rows)
+    if any(ended.values()):
+        raise typer.Exit(output.FAILED)
+
+
+def _owners(stack: ExitStack, settings: Settings, root: Path | None) -> Owners:
+    """Who can own a branch: the embedded lake belongs to the orchestrators of its root, lakeFS to Conductor."""
+    embedded = root is not None or settings.lakefs is None
+    orchestrators = open_local_orchestrators(settings) if embedded else [open_conductor(settings)]
+    for orchestrator in orchestrators:
+        stack.callback(orchestrator.close)
+    return Owners(orchestrators, complete=embedded)
+
+
+def _row(verdict: Verdict, dry_run: bool, error: LakeError | None) -> dict[str, Any]:
+    one = verdict.leftover
+    action = "keep" if not verdict.goes else "failed" if error else "would remove" if dry_run else "removed"
+    return {
+        "repository": one.repository,
+        "kind": one.kind,
+        "name": one.name,
+        "commit": one.commit,
+        "task_id": one.owner.task_id if one.owner else None,
+        "action": action,
+        "why": str(error) if error else verdict.why,
+    }
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        output.say(f"{row['action']}: {row['repository']}/{row['name']} ({row['why']})")
+    kept = sum(row["action"] == "keep" for row in rows)
+    failed = sum(row["action"] == "failed" for row in rows)
+    gone = len(rows) - kept - failed
+    verb = "would be removed" if any(row["action"] == "would remove" for row in rows) else "removed"
+    output.say(f"{gone} {verb}, {kept} kept" + (f", {failed} failed" if failed else ""))

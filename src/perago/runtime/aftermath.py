@@ -1,0 +1,77 @@
+"""What a dead executor leaves behind, removed by name: the workdir and staging branches of its executions.
+
+Dropping a staging branch also cancels a publish request that is still in flight, so it comes before anything is
+said about the attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perago.errors import LakeError
+from perago.lake.base import Lake
+from perago.protocol.names import claim_branch_name, staging_branch_name, workdir_name
+from perago.runtime.publish import drop_quietly
+from perago.runtime.slot import Execution
+from perago.runtime.transaction import Claim
+from perago.runtime.workdir import remove_tree
+
+log = logging.getLogger("perago.aftermath")
+
+BEFORE_STAGING = frozenset({"", "input", "revoke", "reuse"})
+MAY_HOLD_THE_CLAIM = frozenset({"claim", "publish", "hand over"})
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    """Removes what executions have left in a root and in a lake."""
+
+    root: Path
+    lake: Lake
+
+    def clean(self, execution: Execution, claim: Claim | None = None) -> None:
+        """Remove all that an execution of a dead process left; `claim` where its attempt is over."""
+        self.remove_workdir(execution)
+        self._drop_staging(execution)
+        self.drop_claim(claim)
+
+    def remove_workdir(self, execution: Execution) -> None:
+        """Remove the folder of an execution whose process is dead."""
+        try:
+            remove_tree(self.root / workdir_name(execution.attempt, execution.id))
+        except OSError as error:
+            log.warning("failed to clean workdir of execution %s: %s", execution.id, error)
+
+    def drop_claim(self, claim: Claim | None) -> None:
+        """Drop the claim of an attempt that is over."""
+        if claim is not None:
+            drop_quietly(self.lake, claim.repository, claim.branch)
+
+    def _drop_staging(self, execution: Execution) -> None:
+        repository = _repository(execution.assignment.input)
+        if repository is None or execution.step in BEFORE_STAGING:
+            return
+        try:
+            prefix = staging_branch_name(execution.attempt, execution.id)
+            for branch in self.lake.branches(repository, prefix):
+                drop_quietly(self.lake, repository, branch.name)
+        except LakeError as error:
+            log.warning("failed to clean staging workspace of execution %s: %s", execution.id, error)
+
+
+def claim_of(execution: Execution) -> Claim | None:
+    """The claim that a dead execution may hold; to be dropped once its attempt is over."""
+    repository = _repository(execution.assignment.input)
+    if repository is None or execution.step not in MAY_HOLD_THE_CLAIM:
+        return None
+    return Claim(repository, claim_branch_name(execution.attempt))
+
+
+def _repository(given: Mapping[str, Any]) -> str | None:
+    workspace = given.get("workspace")
+    repository = workspace.get("repository") if isinstance(workspace, Mapping) else None
+    return repository if isinstance(repository, str) else None

@@ -1,0 +1,348 @@
+"""The worker: polls, hands attempts to executors, keeps their leases and sends their results.
+
+All decisions are made on one thread, in the order in which things happen: other threads (the broker, the executors'
+listeners, leases, the courier) only post what they have seen.  So nothing here is locked, and nothing here waits
+but for the next post: a slot's backoff, a slow server and a removal of many files are all somebody else's time.
+
+    polled ─▶ waiting ─▶ busy slot ─▶ ended ─▶ outbox, courier ─▶ accepted, lease let go
+                            ├──▶ died ─▶ FAILED with the reason, the same way
+                            └──▶ over in the meantime ─▶ executor stopped, nothing sent
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from perago.lake.base import Lake
+from perago.orchestrator.base import Assignment, Orchestrator
+from perago.protocol.outcome import Outcome
+from perago.runtime.aftermath import Aftermath, claim_of
+from perago.runtime.broker import Broker
+from perago.runtime.courier import Courier, Delivery
+from perago.runtime.crew import Crew
+from perago.runtime.envelope import Answer, Began, Broken, Cleaned, Ended, Noted, Ready
+from perago.runtime.events import Event, Kind, Listener
+from perago.runtime.flights import Flights, fields_of
+from perago.runtime.health import Pulse
+from perago.runtime.heartbeat import LeaseKeeper
+from perago.runtime.lock import locked_root
+from perago.runtime.logs import Masker, secrets_of
+from perago.runtime.mailbox import Mailbox
+from perago.runtime.outbox import Outbox, Parcel, parcel_of
+from perago.runtime.plan import WorkerPlan
+from perago.runtime.shutdown import Shutdown
+from perago.runtime.signals import on_stop_signals
+from perago.runtime.slot import Execution, Slot, Wiring, describe_exit
+from perago.runtime.sweep import sweep_workdirs
+from perago.runtime.tasklog import TaskLogs
+from perago.runtime.timetable import Timetable
+
+log = logging.getLogger("perago.supervisor")
+
+DRAINED, UNFINISHED = 0, 1
+BEAT_SECONDS = 1.0
+UNTIL_SECONDS = 0.1
+SECOND_SWEEP_SECONDS = 10.0
+SENDERS = 4
+MOST_TRIES_TO_BEGIN = 3
+
+
+class Supervisor:
+    """One worker on one workspace root; `run` is its life."""
+
+    def __init__(
+        self, plan: WorkerPlan, orchestrator: Orchestrator, lake: Lake, *, pulse: Pulse | None = None
+    ) -> None:
+        self._plan = plan
+        self._orchestrator = orchestrator
+        self._lake = lake
+        self._root = plan.settings.workspace_root
+        self._pulse = pulse or Pulse(list(plan.tasks))
+        self._tell: Listener = lambda _event: None
+        self._mail = Mailbox()
+        self._end = Shutdown(plan.kill_after_seconds, plan.sending_seconds)
+        self._waiting: deque[Execution] = deque()
+        self._unsent: set[str] = set()
+        self._taken = 0
+        self._polling = True
+        self._aftermath = Aftermath(self._root, lake)
+        self._chores = Timetable("chores", threads=SENDERS)
+        self._task_logs = TaskLogs(orchestrator.log)
+        self._leases = LeaseKeeper(
+            orchestrator,
+            plan.worker_id,
+            stale=lambda execution_id, why: self._mail.post(lambda: self._over(execution_id, why)),
+            failed=lambda attempt: self._mail.post(lambda: self._tell(Event("lease-failed", attempt))),
+            threads=max(2, min(plan.slots, 8)),
+        )
+        self._flights = Flights(plan.tasks, self._leases, self._task_logs)
+        self._broker = Broker(
+            orchestrator,
+            list(plan.tasks),
+            plan.worker_id,
+            polled=lambda found: self._mail.post(lambda: self._polled(found)),
+            ended=lambda: self._mail.post(self._polling_ended),
+            pulse=self._pulse,
+        )
+        self._crew = Crew(plan.spec, plan.slots, self._wiring())
+
+    def run(self, until: Callable[[], bool] | None = None, on_event: Listener | None = None) -> int:
+        """Work until a signal, `drain` or `until`, then finish what is in flight; returns the exit code.
+
+        0: everything in flight has ended and its results are sent.  1: executors were killed, or results could
+        not be sent in time; they stay in the outbox.
+        """
+        self._tell = on_event or self._tell
+        with ExitStack() as opened:
+            opened.enter_context(locked_root(self._root))
+            self._courier = self._new_courier()
+            first_sweep = min(SECOND_SWEEP_SECONDS, self._sweep())
+            for service in (self._chores, self._task_logs, self._leases):
+                opened.enter_context(service)
+            opened.callback(self._crew.kill_all)
+            opened.enter_context(on_stop_signals(lambda name: self._mail.post(lambda: self._signalled(name))))
+            self._resume_outbox()
+            # Soon again: executors of a supervisor that was just killed may still have been dying.
+            self._chores.add("sweep", self._sweep, after=first_sweep)
+            log.info("worker %s", self._plan)
+            self._broker.start()
+            self._work(until)
+        if self._unsent:
+            log.warning("%d results stay in the outbox: the next start sends them", len(self._unsent))
+        return UNFINISHED if self._end.forced or self._unsent else DRAINED
+
+    def drain(self) -> None:
+        """Take no more attempts, finish those in flight, then let `run` return; from any thread."""
+        self._mail.post(lambda: self._begin_to_drain("as asked"))
+
+    # --- the loop --------------------------------------------------------------------------------------------
+
+    def _work(self, until: Callable[[], bool] | None) -> None:
+        next_look = 0.0
+        while not self._may_leave(time.monotonic()):
+            self._mail.read(self._patience(UNTIL_SECONDS if until is not None else BEAT_SECONDS))
+            now = time.monotonic()
+            if until is not None and self._end.working and now >= next_look:
+                next_look = now + UNTIL_SECONDS
+                if until():
+                    self._begin_to_drain("the work is done")
+            self._keep_going(now)
+            self._pulse.beat()
+            self._pulse.in_flight(len(self._flights))
+
+    def _patience(self, longest: float) -> float:
+        """How long to wait for news: until a slot may start, at the most."""
+        next_start = self._crew.next_start() if self._end.working else None
+        return longest if next_start is None else min(longest, max(0.0, next_start - time.monotonic()))
+
+    def _keep_going(self, now: float) -> None:
+        """Whatever the news were: start, hand out, ask for more, leave."""
+        if self._end.out_of_time(now):
+            self._force("the drain took too long")
+        if self._end.working or (self._end.draining and self._waiting):
+            self._crew.start_due(now, self._restarted)
+        if not self._end.forced:
+            self._crew.hand_out(self._waiting)
+        if self._end.working:
+            self._broker.offer(self._crew.idle - len(self._waiting), taken=self._taken)
+            self._taken = 0
+        elif not self._polling and not self._waiting:
+            self._crew.dismiss_idle()
+
+    def _may_leave(self, now: float) -> bool:
+        busy = self._polling or bool(self._waiting)
+        return self._end.over(now, busy=busy, executors=not self._crew.all_gone, unsent=bool(self._unsent))
+
+    # --- an attempt's way ------------------------------------------------------------------------------------
+
+    def _polled(self, found: Sequence[Assignment]) -> None:
+        for assignment in found:
+            execution = self._flights.admit(assignment)
+            self._waiting.append(execution)
+            self._event("polled", execution)
+        self._taken += len(found)
+
+    def _answered(self, slot: Slot, answer: Answer) -> None:
+        match answer:
+            case Ready():
+                slot.ready()
+            case Broken(reason):
+                log.error("executor %d could not start: %s", slot.number, reason)
+            case Began(execution_id, step):
+                if (execution := self._flights.get(execution_id)) is not None:
+                    execution.step = step
+                    self._event("step", execution)
+            case Noted(execution_id, text):
+                if (execution := self._flights.get(execution_id)) is not None:
+                    self._event("doing", execution, text=text)
+            case Ended():
+                self._ended(slot, answer)
+            case Cleaned(execution_id):
+                slot.uncleaned.pop(execution_id, None)
+
+    def _ended(self, slot: Slot, ended: Ended) -> None:
+        execution = slot.ended(ended.execution_id, ended.settled)
+        if execution is None:
+            return
+        settled = ended.settled
+        log.info("%s", settled.outcome.reason or settled.outcome.status, extra=fields_of(execution))
+        self._event("ended", execution, bytes_moved=ended.bytes_moved)
+        if settled.outcome.send:
+            self._send(execution, parcel_of(execution.id, execution.assignment, settled))
+        else:
+            self._flights.end(execution.id)
+            self._chores.add(("quiet", execution.id), lambda: self._aftermath.drop_claim(settled.claim))
+        most = self._plan.settings.executor_max_tasks
+        if most and slot.done >= most and slot.state == "idle":
+            slot.dismiss()
+
+    def _send(self, execution: Execution, parcel: Parcel) -> None:
+        self._unsent.add(execution.id)
+        self._courier.send(parcel, lambda: self._before_sending(execution))
+
+    def _before_sending(self, execution: Execution) -> None:
+        """On the sending thread: a dead executor's leavings go, and the task's log is complete."""
+        if execution.died:
+            self._aftermath.clean(execution)
+        self._flights.finish_log(execution)
+
+    def _delivered(self, delivery: Delivery) -> None:
+        parcel = delivery.parcel
+        self._unsent.discard(parcel.execution_id)
+        execution = self._flights.end(parcel.execution_id)
+        event = Event(
+            "accepted" if delivery.accepted else "not-accepted",
+            parcel.attempt,
+            parcel.execution_id,
+            settled=execution.settled if execution else None,
+            parcel=parcel,
+            died=execution is not None and execution.died,
+            text=delivery.reason,
+        )
+        self._tell(event)
+
+    def _over(self, execution_id: str, why: str) -> None:
+        """The orchestrator has moved on from an attempt that is still running here: stop it, say nothing."""
+        execution = self._flights.get(execution_id)
+        if execution is None or execution.settled is not None or execution.died:
+            return
+        log.warning("the attempt is over (%s) and is stopped", why, extra=fields_of(execution))
+        slot = self._crew.running(execution_id)
+        if slot is not None:
+            slot.stopped_stale = True
+            slot.kill()
+        elif execution in self._waiting:
+            self._waiting.remove(execution)
+            self._flights.end(execution.id)
+            self._event("stopped", execution, text=why)
+
+    # --- executors -------------------------------------------------------------------------------------------
+
+    def _gone(self, slot: Slot, exit_code: int) -> None:
+        by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
+        left = slot.bury(time.monotonic(), by_itself=by_itself)
+        how = describe_exit(exit_code)
+        if by_itself:
+            log.error("executor %d died: %s", slot.number, how)
+            attempt, step = (running.attempt, running.step) if running else (None, "")
+            self._tell(Event("died", attempt, running.id if running else "", step, text=how))
+        for execution in left:
+            if self._end.forced:
+                self._aftermath.remove_workdir(execution)
+            elif execution.settled is not None:
+                self._clean_later(execution)
+            elif stale:
+                self._flights.end(execution.id)
+                self._event("stopped", execution)
+                self._clean_later(execution)
+            else:
+                self._died(execution, how)
+
+    def _died(self, execution: Execution, how: str) -> None:
+        if not execution.step and execution.given < MOST_TRIES_TO_BEGIN:
+            self._waiting.appendleft(execution)
+            return
+        execution.died = True
+        outcome = Outcome("FAILED", reason=f"the executor died with {how} at step {execution.step!r}")
+        self._send(execution, Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution)))
+
+    def _clean_later(self, execution: Execution) -> None:
+        # The claim of a settled execution is the courier's.
+        claim = None if execution.settled is not None else claim_of(execution)
+        self._chores.add(("clean", execution.id), lambda: self._aftermath.clean(execution, claim))
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    def _signalled(self, name: str) -> None:
+        if self._end.working:
+            self._begin_to_drain(name)
+        else:
+            self._force(f"{name} again")
+
+    def _begin_to_drain(self, why: str) -> None:
+        if self._end.working:
+            self._end.drain(time.monotonic())
+            self._broker.stop()
+            log.info("draining (%s): %d attempts are in flight", why, len(self._flights))
+
+    def _force(self, why: str) -> None:
+        log.warning("executors are killed (%s): Conductor's leases end their attempts", why)
+        self._end.force(time.monotonic())
+        self._crew.kill_all()
+
+    def _restarted(self, slot: Slot) -> None:
+        self._tell(Event("restarted", text=f"executor {slot.number}"))
+
+    def _polling_ended(self) -> None:
+        self._polling = False
+
+    # --- small parts -----------------------------------------------------------------------------------------
+
+    def _resume_outbox(self) -> None:
+        for parcel in self._courier.outbox.parcels():
+            log.info("a result of an earlier worker is in the outbox: task %s", parcel.attempt.task_id)
+            self._unsent.add(parcel.execution_id)
+            self._flights.keep_lease(parcel.execution_id, parcel.attempt)
+            self._courier.resume(parcel)
+
+    def _sweep(self) -> float:
+        swept = len(sweep_workdirs(self._root, now=time.time(), ttl=self._plan.settings.workspace_gc_ttl))
+        self._mail.post(lambda: self._tell(Event("swept", count=swept)))
+        return self._plan.settings.workspace_gc_interval
+
+    def _new_courier(self) -> Courier:
+        return Courier(
+            self._orchestrator,
+            self._lake,
+            Outbox(self._root),
+            self._chores,
+            self._plan.worker_id,
+            self._plan.settings.failure_reason_max_length,
+            lambda delivery: self._mail.post(lambda: self._delivered(delivery)),
+        )
+
+    def _wiring(self) -> Wiring:
+        return Wiring(
+            answered=lambda slot, answer: self._mail.post(lambda: self._answered(slot, answer)),
+            gone=lambda slot, exit_code: self._mail.post(lambda: self._gone(slot, exit_code)),
+            printed=self._flights.printed,
+            output_ended=self._flights.output_ended,
+            mask=Masker(secrets_of(self._plan.settings)),
+        )
+
+    def _event(self, kind: Kind, execution: Execution, *, bytes_moved: int = 0, text: str = "") -> None:
+        self._tell(
+            Event(
+                kind,
+                execution.attempt,
+                execution.id,
+                execution.step,
+                execution.settled,
+                bytes_moved=bytes_moved,
+                text=text,
+            )
+        )

@@ -1,0 +1,167 @@
+"""`perago start`: what it refuses before it starts, each in one line with the remedy, and that it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from perago import load_tasks
+from perago.cli import app
+from perago.cli.register import apply, plan
+from perago.connect import open_local_orchestrator
+from perago.runtime.lock import locked_root
+from perago.settings import LAKEFS_NAMES, load_settings
+
+Module = Callable[[str, str], str]
+SERVERS = ("CONDUCTOR_SERVER_URL", *LAKEFS_NAMES)
+TASK = """
+@task(name="started", owner_email="a@b.c", workspace=WorkspaceSpec({spec}), controls=TaskControls({controls}))
+def started(workspace: Path, params: Params) -> Result: ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SERVERS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def target(module: Module) -> str:
+    return module("starts.py", TASK.format(spec="", controls=""))
+
+
+def start(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(app, ["start", *arguments], env=environ)
+
+
+def error_of(result: Result) -> str:
+    """The one line that a refused start prints."""
+    assert result.exit_code == 1, result.output
+    *notes, line = result.stderr.splitlines()
+    assert all("was registered" in note for note in notes)
+    return line
+
+
+def test_without_lakefs_it_says_what_to_set(target: str) -> None:
+    assert error_of(start(target)) == f"error: lakeFS is not configured: set {', '.join(LAKEFS_NAMES)}"
+
+
+def test_with_half_of_the_lakefs_settings_it_says_which_are_missing(target: str) -> None:
+    assert "set LAKECTL_CREDENTIALS_ACCESS_KEY_ID" in error_of(
+        start(target, LAKECTL_SERVER_ENDPOINT_URL="http://l")
+    )
+
+
+def test_without_conductor_it_says_what_to_set(target: str) -> None:
+    lakefs = dict.fromkeys(LAKEFS_NAMES, "http://127.0.0.1:9")
+
+    assert error_of(start(target, **lakefs)) == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL"
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_answer_is_named(target: str) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        line = error_of(start(target, **dict.fromkeys(SERVERS, address)))
+
+    assert "the lake cannot be used" in line
+    assert "LAKECTL_SERVER_ENDPOINT_URL" in line
+
+
+def test_a_taskdef_that_is_not_registered_is_named_with_the_command_that_mends_it(target: str) -> None:
+    line = error_of(start(target, "--local"))
+
+    assert line == (
+        "error: TaskDef 'started' is not registered. Run `perago register --local starts.py`, or start with --register"
+    )
+
+
+def test_a_taskdef_that_differs_is_shown_with_the_difference(
+    module: Module, target: str, tmp_path: Path
+) -> None:
+    orchestrator = open_local_orchestrator(load_settings({}, root=tmp_path / ".perago"))
+    apply(orchestrator, plan(orchestrator, load_tasks([target])))
+    orchestrator.close()
+    changed = module("changed.py", TASK.format(spec="", controls="retry=RetryPolicy(count=7)"))
+
+    line = error_of(start(changed, "--local"))
+
+    assert "TaskDef 'started' differs: retryCount is 3, declared 7" in line
+    assert "perago register --local changed.py" in line
+
+
+def test_a_hard_fence_refuses_a_task_that_replaces(target: str) -> None:
+    line = error_of(start(target, "--local", PERAGO_FENCE="hard"))
+
+    assert "PERAGO_FENCE=hard, but task 'started' replaces abandoned publications" in line
+    assert 'on_abandoned="supersede"' in line
+
+
+def test_a_root_that_cannot_be_written_is_refused(target: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    line = error_of(
+        start(target, "--local", "--register", PERAGO_WORKSPACE_ROOT=str(tmp_path / "file" / "below"))
+    )
+
+    assert "is not writable" in line
+
+
+def test_a_root_that_another_worker_holds_is_refused(target: str, tmp_path: Path) -> None:
+    with locked_root(tmp_path / "held"):
+        line = error_of(start(target, "--local", "--register", PERAGO_WORKSPACE_ROOT=str(tmp_path / "held")))
+
+    assert f"in use by another worker (process {os.getpid()})" in line
+
+
+def test_a_wrong_port_is_refused(target: str) -> None:
+    assert "--http 'ninety' is not PORT" in error_of(
+        start(target, "--local", "--register", "--http", "ninety")
+    )
+
+
+def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "perago", "start", target, "--local", "--register", "--http", str(port)],
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+
+    with worker:
+        health = json.loads(page(port, "/healthz"))
+        metrics = page(port, "/metrics")
+        worker.send_signal(signal.SIGTERM)
+        code = worker.wait(60)
+
+    assert health["healthy"]
+    assert "perago_in_flight 0.0" in metrics
+    assert code == 0
+
+
+def page(port: int, path: str) -> str:
+    """The page, as soon as somebody serves it."""
+    for _ in range(600):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+                text: str = answer.read().decode()
+                return text
+        except urllib.error.URLError:
+            time.sleep(0.05)
+    raise AssertionError("nobody serves the page")

@@ -1,0 +1,97 @@
+"""The site of a worker test: the embedded servers, and the real ones where they are up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from perago.lake.base import Upload
+from perago.lake.local import LocalLake
+from perago.orchestrator.local import LocalOrchestrator
+from perago.runtime.workdir import hash_file
+from tests.runtime.site import Site
+
+REAL = pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])
+
+
+@contextmanager
+def _local(folder: Path) -> Iterator[Site]:
+    root = folder / "root"
+    with (
+        closing(LocalLake(root / "lake")) as lake,
+        closing(LocalOrchestrator(root / "orchestrator.db")) as flow,
+    ):
+        lake.create_repository("songs")
+        environ = dict.fromkeys(
+            (
+                "CONDUCTOR_SERVER_URL",
+                "LAKECTL_SERVER_ENDPOINT_URL",
+                "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
+                "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
+            ),
+            "",
+        )
+        calls = (flow.task_logs, flow.requeue, lambda workflow: flow.terminate(workflow, "by the test"))
+        yield Site("local", lake, flow, "songs", folder, environ, *calls)
+
+
+@contextmanager
+def _real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Site]:
+    # Imported here: the SDKs take a second, and the embedded servers do without.
+    from perago.lake.lakefs import LakeFSLake
+    from perago.orchestrator.conductor import ConductorOrchestrator
+
+    lakefs, conductor = request.getfixturevalue("lakefs_server"), request.getfixturevalue("conductor_server")
+    lake = LakeFSLake(
+        lakefs.url,
+        access_key_id=lakefs.access_key_id,
+        secret_access_key=lakefs.secret_access_key,
+        cache_dir=folder / "cache",
+        cache_bytes=100_000_000,
+    )
+    environ = {
+        "CONDUCTOR_SERVER_URL": conductor.url,
+        "LAKECTL_SERVER_ENDPOINT_URL": lakefs.url,
+        "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": lakefs.access_key_id,
+        "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs.secret_access_key,
+    }
+    repository = request.getfixturevalue("lakefs_repository")
+
+    def task_log(task_id: str) -> list[str]:
+        return [
+            line for one in conductor.call("GET", f"/tasks/{task_id}/log") for line in one["log"].split("\n")
+        ]
+
+    def requeue(task_id: str) -> object:
+        found = conductor.call("GET", f"/tasks/{task_id}")
+        # An update to IN_PROGRESS that does not extend the lease puts the task back into its queue.
+        update = {
+            "workflowInstanceId": found["workflowInstanceId"],
+            "taskId": task_id,
+            "status": "IN_PROGRESS",
+        }
+        return conductor.call("POST", "/tasks", update)
+
+    with closing(lake), closing(ConductorOrchestrator(conductor.url)) as flow:
+        calls = (task_log, requeue, lambda workflow: conductor.call("DELETE", f"/workflow/{workflow}"))
+        yield Site("real", lake, flow, repository, folder, environ, *calls)
+
+
+@pytest.fixture(params=["local", REAL])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Servers with a repository whose main holds one file in the tasks' prefix."""
+    opened = _local(tmp_path) if request.param == "local" else _real(request, tmp_path)
+    with opened as made:
+        source = tmp_path / "input.txt"
+        source.write_text("in")
+        state = hash_file(source, made.lake.checksum_algorithm)
+        upload = Upload(source, "data/input.txt", state.size, state.checksum or "")
+        made.lake.upload(made.repository, "main", [upload])
+        made.lake.commit(made.repository, "main", "input", {})
+        try:
+            yield made
+        finally:
+            made.close()

@@ -1,0 +1,91 @@
+"""The tasks of the worker tests.  Their names carry a suffix, so that tests on one Conductor never meet.
+
+What a body does is up to its params; it notes that it ran in the file of TEST_NOTES.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from perago import WorkspaceSpec, task
+from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
+
+SUFFIX = os.environ.get("TEST_SUFFIX", "here")
+RESPONSE_SECONDS = int(os.environ.get("TEST_RESPONSE_SECONDS", "3"))
+CONTROLS = TaskControls(
+    retry=RetryPolicy(count=5, delay_seconds=0),
+    timeout=TimeoutPolicy(response_seconds=RESPONSE_SECONDS, policy="RETRY"),
+)
+
+
+class Params(BaseModel):
+    text: str = "made"
+    seconds: float = 0
+    wait_for: str = ""
+    do: str = "write"
+    size: int = 0
+
+
+class Made(BaseModel):
+    said: str
+
+
+def act(folder: Path, params: Params) -> Made:
+    """Do what the params say."""
+    with open(os.environ["TEST_NOTES"], "a") as notes:
+        print(f"body {os.getpid()} {params.text}", file=notes)
+    while params.wait_for and not Path(params.wait_for).exists():
+        time.sleep(0.02)
+    if params.do == "hold the GIL":
+        hold_the_gil(params.seconds)
+    elif params.do == "print":
+        print("printed by the body", params.text)
+        os.write(2, b"printed past Python\n")
+    elif params.do == "leave":
+        os._exit(7)
+    elif params.do == "fail":
+        raise ValueError("as asked\n" + "with more to say\n" * 100)
+    else:
+        time.sleep(params.seconds)
+    if params.do != "change nothing":
+        (folder / f"{params.text}.txt").write_text(params.text)
+    return Made(said=params.text if not params.size else "x" * params.size)
+
+
+def hold_the_gil(seconds: float) -> None:
+    """Let no other Python thread run: the whole time is one regular expression."""
+    rounds, began = 20, time.monotonic()
+    while True:
+        one = time.monotonic()
+        re.match("(a+)+b", "a" * rounds)
+        took = time.monotonic() - one
+        if time.monotonic() - began + took >= seconds:
+            return
+        # Each letter more takes twice as long.
+        if took * 2 < seconds - (time.monotonic() - began):
+            rounds += 1
+
+
+def declare(number: int) -> None:
+    """One task of the workflow."""
+
+    @task(
+        name=f"worker_step_{number}_{SUFFIX}",
+        owner_email="tests@example.com",
+        workspace=WorkspaceSpec(prefix="/data"),
+        controls=CONTROLS,
+    )
+    def run(workspace: Path, params: Params) -> Made:
+        return act(workspace, params)
+
+    setattr(sys.modules[__name__], f"step_{number}", run)
+
+
+for _number in (1, 2, 3):
+    declare(_number)

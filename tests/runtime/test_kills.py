@@ -1,0 +1,130 @@
+"""Every step of an attempt, and a death or a goodbye at its beginning.
+
+The observer that kills is passed in; the worker knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from perago.orchestrator.base import WorkflowState
+from tests.runtime.observers import STEPS, SignalAt
+from tests.runtime.site import Site, eventually
+
+QUICK = {"body", "publish", "hand over"}
+"""Enough for `make check`; the rest of the matrix is slow."""
+EACH_STEP = [step if step in QUICK else pytest.param(step, marks=pytest.mark.slow) for step in STEPS]
+
+
+def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
+    """One commit on top of the input, and it is the one that the workflow speaks of."""
+    assert done.status == "COMPLETED", [(task.status, task.reason) for task in done.tasks]
+    history = [commit.id for commit in site.history()]
+    assert history[1] == before
+    assert history[0] == done.output["ref"]
+    assert site.files() == {"data/input.txt": "in", "data/made.txt": "made"}
+
+
+@pytest.mark.parametrize("step", EACH_STEP)
+def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(site: Site, step: str) -> None:
+    before = site.head().id
+    killer = SignalAt(step, signal.SIGKILL, "executor", site.folder / "killed")
+    worker = site.start_worker(observe=killer)
+
+    done = site.finished(site.start_workflow({}))
+
+    assert_published_once(site, before, done)
+    if step != "cleanup":
+        assert done.tasks[0].status == "FAILED"
+        assert done.tasks[0].reason == f"the executor died with signal SIGKILL at step {step!r}"
+    assert worker.drain() == 0
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+
+
+@pytest.mark.parametrize("step", EACH_STEP)
+def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(site: Site, step: str) -> None:
+    before = site.head().id
+    killer = SignalAt(step, signal.SIGKILL, "supervisor", site.folder / "killed")
+    first = site.start_worker(observe=killer)
+    workflow_id = site.start_workflow({})
+    assert first.wait() == -signal.SIGKILL
+
+    second = site.start_worker()
+    done = site.finished(workflow_id)
+
+    assert_published_once(site, before, done)
+    assert second.drain() == 0
+    assert (site.workdirs(), site.outbox()) == ([], [])
+
+
+@pytest.mark.parametrize("step", EACH_STEP)
+def test_a_worker_that_is_told_to_stop_at_a_step_finishes_the_attempt_first(site: Site, step: str) -> None:
+    before = site.head().id
+    worker = site.start_worker(observe=SignalAt(step, signal.SIGTERM, "supervisor", site.folder / "told"))
+    workflow_id = site.start_workflow({})
+
+    assert worker.wait() == 0
+
+    done = site.finished(workflow_id)
+    assert_published_once(site, before, done)
+    assert [task.retry_count for task in done.tasks] == [0]
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+
+
+def test_no_executor_outlives_its_supervisor(site: Site) -> None:
+    worker = site.start_worker()
+    site.start_workflow({"seconds": 60})
+    eventually(site.bodies, "the body runs")
+    executors = worker.executors()
+    assert len(executors) == 2
+
+    worker.signal(signal.SIGKILL)
+
+    eventually(lambda: not any(map(is_running, executors)), "the executors are gone", 10)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_signal_to_every_process_of_the_worker_still_drains(site: Site) -> None:
+    worker = site.start_worker()
+    workflow_id = site.start_workflow({"seconds": 2})
+    eventually(site.bodies, "the body runs")
+
+    for executor in worker.executors():
+        os.kill(executor, signal.SIGTERM)
+    assert worker.drain() == 0
+
+    assert [task.retry_count for task in site.finished(workflow_id).tasks] == [0]
+
+
+def test_a_second_signal_kills_what_is_in_flight(site: Site) -> None:
+    worker = site.start_worker()
+    workflow_id = site.start_workflow({"seconds": 60})
+    eventually(site.bodies, "the body runs")
+
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "draining" in worker.said(), "the worker drains")
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 1
+    assert site.workdirs() == []
+    assert site.workflow(workflow_id).running
+
+
+def test_a_drain_that_takes_too_long_kills_what_is_in_flight(site: Site) -> None:
+    worker = site.start_worker(PERAGO_SHUTDOWN_FORCE_KILL_AFTER="1s")
+    site.start_workflow({"seconds": 60})
+    eventually(site.bodies, "the body runs")
+
+    assert worker.drain() == 1
+
+    assert site.workdirs() == []

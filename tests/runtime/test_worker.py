@@ -1,0 +1,69 @@
+"""A whole worker: real processes, on the embedded servers and on the real ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.runtime.site import Site, eventually
+
+
+def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step(site: Site) -> None:
+    before = site.head().id
+    worker = site.start_worker()
+
+    done = site.finished(site.start_workflow({"text": "one"}, {"text": "two"}, {"text": "three"}))
+
+    assert done.status == "COMPLETED", done.reason
+    commits = [before, *(task.output["workspace"]["ref"] for task in done.tasks)]
+    assert [task.input["workspace"]["ref"] for task in done.tasks] == commits[:-1]
+    assert [commit.id for commit in site.history()[:4]] == list(reversed(commits))
+    assert site.files().keys() == {"data/input.txt", "data/one.txt", "data/two.txt", "data/three.txt"}
+    assert worker.drain() == 0
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+
+
+def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(site: Site) -> None:
+    site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"do": "print"}))
+
+    lines = eventually(lambda: site.task_log(done.tasks[0].task_id), "the log is there")
+    assert "printed by the body made" in lines
+    assert "printed past Python" in lines
+
+
+def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) -> None:
+    site.start_worker(slots=1)
+
+    workflow_id = site.start_workflow({"do": "fail"})
+
+    first = eventually(
+        lambda: [task for task in site.workflow(workflow_id).tasks if task.status == "FAILED"], "a failure"
+    )[0]
+    assert first.reason.startswith("ValueError: as asked")
+    assert len(first.reason) <= 500
+    assert site.finished(workflow_id).status == "FAILED"
+    assert len(site.bodies()) == 6
+
+
+def test_a_result_that_conductor_would_not_take_fails_before_anything_is_published(site: Site) -> None:
+    before = site.head().id
+    site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"size": 4_000_000}))
+
+    assert done.status == "FAILED"
+    assert "put bulk into the workspace" in (done.tasks[0].reason or "")
+    assert site.head().id == before
+
+
+@pytest.mark.slow
+def test_an_executor_is_recycled_after_so_many_tasks(site: Site) -> None:
+    worker = site.start_worker(slots=1, PERAGO_EXECUTOR_MAX_TASKS="2")
+
+    done = site.finished(site.start_workflow(*[{"text": f"t{n}"} for n in range(3)]))
+
+    assert done.status == "COMPLETED"
+    pids = [line.split()[1] for line in site.bodies()]
+    assert pids[0] == pids[1] != pids[2]
+    assert worker.drain() == 0
