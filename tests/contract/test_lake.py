@@ -16,6 +16,11 @@ from perago.lake.base import Lake
 from tests.contract.lakes import Work, at_once
 
 
+class TestRepositories:
+    def test_a_repository_is_listed_once(self, lake: Lake, repository: str) -> None:
+        assert list(lake.repositories()).count(repository) == 1
+
+
 class TestListing:
     def test_paths_come_in_the_order_of_their_utf8_bytes(self, work: Work) -> None:
         paths = ["b", "a/b", "a-b", "a", "a0", "B", "é", "z", "a/b/c", "😀", "\uffee", "a.b"]

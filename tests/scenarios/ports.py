@@ -18,6 +18,7 @@ PORT_CALLS = frozenset(
         "drop_branch",
         "upload",
         "delete",
+        "copy",
         "uncommitted",
         "commit",
         "fence_level",

@@ -92,6 +92,12 @@ class Lake(Protocol):
     checksum_algorithm: str
     """The hashlib name of the hash that `Entry.checksum` and `Upload.checksum` hold."""
 
+    def create_repository(self, name: str, files: Sequence[Upload] = (), message: str = "import") -> None:
+        """Make a repository whose branch `main` holds `files`; `LakeConflict` if the name is taken."""
+
+    def repositories(self) -> Sequence[str]:
+        """The names of all repositories."""
+
     def commit_at(self, repository: str, ref: str) -> Commit:
         """The commit that a branch, tag, commit id or unique id prefix names."""
 
@@ -129,6 +135,9 @@ class Lake(Protocol):
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+
+    def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
+        """Put objects of the ref `source` onto a branch under the same paths, uncommitted, without moving bytes."""
 
     def uncommitted(self, repository: str, branch: str) -> bool:
         """Whether a branch holds uncommitted changes."""

@@ -162,6 +162,14 @@ class LocalLake:
             staging.forget(db, found, paths)
             staging.put(db, found, gone)
 
+    def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
+        """Put objects of the ref `source` onto a branch under the same paths, uncommitted."""
+        wanted = self._branch(repository, branch)
+        objects = {path: self._object(repository, source, path) for path in paths}
+        with self._store.write(durable=False) as db:
+            self._still(db, repository, wanted)
+            staging.put(db, wanted, objects)
+
     def uncommitted(self, repository: str, branch: str) -> bool:
         """Whether a branch holds uncommitted changes."""
         with self._store.read() as db:

@@ -1,0 +1,349 @@
+"""The real lakeFS: transfers against lakectl, a raw obstore loop and perago 0.6.1; stage, publish and memory.
+
+    download    list, get, write, verify and index, as an attempt does it, into an empty cache
+    again       the same with what the first left in the cache
+    stage       find 1 changed file of many, send it, commit it
+
+The raw loop is given the names and only gets and writes.  A download that returns every file's MD5 has to hash every
+byte, so for the large objects, where hashing costs more than the transfer on this loopback, the bound is held against a
+raw loop that hashes too, and the figure against the bare loop stands beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import lakefs_sdk
+
+from bench import Row
+from bench.harness import Context, in_turns, timed
+from bench.peers import Lakectl, OldPerago, RawLoop
+from perago.lake.base import Merge, Upload
+from perago.lake.lakefs import LakeFSLake
+from perago.protocol.changes import changes_between
+from perago.protocol.publication import Workspace
+from perago.runtime.workdir import Workdir
+
+NAME = "The real lakeFS: transfers, stage, publish, memory"
+SERVERS = True
+KB, MB = 1024, 1024 * 1024
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A set of objects of one size, below one prefix."""
+
+    name: str
+    count: int
+    size: int
+
+    @property
+    def prefix(self) -> str:
+        """Where they are."""
+        return f"{self.name}/"
+
+    def paths(self) -> list[str]:
+        """Their names, spread over twenty folders."""
+        return [f"{self.prefix}d{n % 20:02}/f{n:06}.bin" for n in range(self.count)]
+
+
+class Bench:
+    """One repository of the server, and the contenders over it."""
+
+    def __init__(self, context: Context, server: lakefs_sdk.ApiClient, repository: str) -> None:
+        self.context = context
+        self.server = server
+        self.repository = repository
+        self.raw = RawLoop(context, repository)
+        self.lakectl = Lakectl(context)
+        self.old = OldPerago(context)
+        self._folder = context.folder / repository
+        self._folder.mkdir()
+
+    def folder(self) -> Path:
+        """A name for a new folder."""
+        return self._folder / uuid.uuid4().hex
+
+    def clear(self) -> None:
+        """Remove all folders: the large set fills disks."""
+        shutil.rmtree(self._folder)
+
+    def lake(self, cache: Path) -> LakeFSLake:
+        """A lake of ours over that cache."""
+        return LakeFSLake(
+            self.context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
+            access_key_id=self.context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
+            secret_access_key=self.context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+            cache_dir=cache,
+            cache_bytes=10**11,
+        )
+
+    def put(self, data: Data) -> str:
+        """Upload and commit a set of objects, as Perago would."""
+        source = self.folder()
+        source.mkdir()
+        uploads = []
+        for number, path in enumerate(data.paths()):
+            file = source / str(number)
+            # Random enough for every object to differ, and quick to make.
+            content = os.urandom(min(data.size, 64 * KB)) * (data.size // min(data.size, 64 * KB))
+            file.write_bytes(content)
+            uploads.append(Upload(file, path, len(content), hashlib.md5(content).hexdigest()))
+        with self.lake(self.folder()) as lake:
+            lake.upload(self.repository, "main", uploads)
+            return lake.commit(self.repository, "main", f"put {data.name}", {})
+
+    def filled(self, cache: Path, ref: str, data: Data) -> tuple[float, Workdir]:
+        """Seconds to fill a new workdir, and that workdir."""
+        workdir = Workdir(self.folder(), {})
+        with self.lake(cache) as lake:
+            workspace = Workspace(self.repository, "main", ref, data.prefix)
+            lake.head(self.repository, "main")
+            return timed(lambda: workdir.fill(lake, workspace)), workdir
+
+    def object_gets(self) -> int:
+        """Objects that the server's gateway and API have served, by its own counters."""
+        address = f"{self.context.needed('LAKECTL_SERVER_ENDPOINT_URL')}/metrics"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        counted = [line for line in lines if "_request_duration_seconds_count{" in line]
+        gets = [
+            line for line in counted if 'operation="get_object"' in line or 'operation="GetObject"' in line
+        ]
+        return sum(int(float(line.rsplit(" ", 1)[1])) for line in gets)
+
+
+def run() -> list[Row]:
+    """All figures."""
+    with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
+        return _figures(Context(Path(folder)))
+
+
+def _figures(context: Context) -> list[Row]:
+    sets = [
+        Data("small-2000", 2_000, 10 * KB),
+        Data("small-10000", 10_000, 10 * KB),
+        Data("large-20", 20, 50 * MB),
+    ]
+    if context.quick:
+        sets = [Data("small-200", 200, 10 * KB), Data("large-3", 3, 20 * MB)]
+    rows: list[Row] = []
+    for data in sets:
+        with _bench(context) as bench:
+            context.say(data.name)
+            ref = bench.put(data)
+            rows += _downloads(bench, ref, data)
+            if data.name == sets[-2].name:
+                rows += _stage(bench, ref, data)
+    with _bench(context) as bench:
+        rows += _publish(bench, rounds=5 if context.quick else 40)
+        rows += _memory(bench, (64 if context.quick else 2048) * MB)
+    return rows
+
+
+def _downloads(bench: Bench, ref: str, data: Data) -> list[Row]:
+    small = data.size < MB
+    objects = [(path, data.size) for path in data.paths()]
+    caches = iter([bench.folder() for _ in range(_ROUNDS)])
+    moved: list[int] = []
+    again: list[float] = []
+
+    def ours() -> float:
+        cache = next(caches)
+        first, _ = bench.filled(cache, ref, data)
+        before = bench.object_gets()
+        again.append(bench.filled(cache, ref, data)[0])
+        moved.append(bench.object_gets() - before)
+        return first
+
+    turns: dict[str, Callable[[], float]] = {
+        "raw": lambda: bench.raw.download(ref, objects, bench.folder()),
+        "raw with MD5": lambda: bench.raw.download(ref, objects, bench.folder(), md5=True),
+        "ours": ours,
+        "lakectl": lambda: bench.lakectl.clone(
+            f"lakefs://{bench.repository}/main/{data.prefix}", bench.folder()
+        ),
+    }
+    best = in_turns(turns, _ROUNDS)
+    old = bench.old.run(repository=bench.repository, ref=ref, prefix=data.prefix, folder=str(bench.folder()))
+    name = data.name
+    goal = {"raw": 1.3 if small else None, "raw with MD5": None if small else 1.3}
+    return [
+        Row(f"{name}: download", best["ours"], "s"),
+        Row(f"{name}: download again, from the cache", min(again), "s"),
+        *(Row(f"{name}: {peer}", best[peer], "s") for peer in ("raw", "raw with MD5", "lakectl")),
+        Row(f"{name}: perago 0.6.1", old["download"], "s"),
+        *(
+            Row(f"{name}: download / {peer} loop", best["ours"] / best[peer], "times", goal[peer])
+            for peer in goal
+        ),
+        Row(
+            f"{name}: lakectl local clone / download", best["lakectl"] / best["ours"], "times", 1, "at least"
+        ),
+        Row(
+            f"{name}: perago 0.6.1 / download",
+            old["download"] / best["ours"],
+            "times",
+            5 if small else None,
+            "at least",
+        ),
+        Row(
+            f"{name}: download / again", best["ours"] / min(again), "times", 3 if small else None, "at least"
+        ),
+        Row(
+            f"{name}: objects fetched again, by the server's counters",
+            float(max(moved)),
+            "objects",
+            0,
+        ),
+    ]
+
+
+def _stage(bench: Bench, ref: str, data: Data) -> list[Row]:
+    cache = bench.folder()
+    changed = data.paths()[data.count // 2]
+    below = changed.removeprefix(data.prefix)
+    workspace = Workspace(bench.repository, "main", ref, data.prefix)
+    with bench.lake(cache) as lake:
+        workdir = Workdir(bench.folder(), {})
+        base = workdir.fill(lake, workspace).states()
+
+        def ours() -> float:
+            (workdir.path / below).write_bytes(os.urandom(data.size))
+            return timed(lambda: _stage_once(lake, workdir, workspace, base))
+
+        clone = bench.folder()
+        lake.create_branch(bench.repository, "lakectl", ref)
+        bench.lakectl.clone(f"lakefs://{bench.repository}/lakectl/{data.prefix}", clone)
+
+        def lakectl() -> float:
+            (clone / below).write_bytes(os.urandom(data.size))
+            return bench.lakectl.commit(clone, "one changed")
+
+        best = in_turns({"ours": ours, "lakectl": lakectl}, _ROUNDS)
+    bench.context.say("stage by perago 0.6.1, which sends everything")
+    folder = str(bench.folder())
+    old = bench.old.run(repository=bench.repository, ref=ref, prefix=data.prefix, folder=folder, change=below)
+    what = f"stage after 1 change of {data.count}"
+    return [
+        Row(what, best["ours"], "s"),
+        Row(f"{what}: lakectl local commit", best["lakectl"], "s"),
+        Row(f"{what}: perago 0.6.1", old["stage"], "s"),
+        Row(f"{what}: lakectl / ours", best["lakectl"] / best["ours"], "times", 1, "at least"),
+        Row(f"{what}: perago 0.6.1 / ours", old["stage"] / best["ours"], "times", 100, "at least"),
+    ]
+
+
+def _stage_once(lake: LakeFSLake, workdir: Workdir, workspace: Workspace, base: dict[str, object]) -> None:
+    states = workdir.result(lake, workspace)
+    changes = changes_between(base, states)  # type: ignore[arg-type]
+    branch = f"stage-{uuid.uuid4().hex}"
+    lake.create_branch(workspace.repository, branch, workspace.ref)
+    uploads = [
+        Upload(workdir.path / path, workspace.prefix + path, states[path].size, states[path].checksum or "")
+        for path in changes.put
+    ]
+    lake.upload(workspace.repository, branch, uploads)
+    lake.commit(workspace.repository, branch, "one changed", {})
+
+
+def _publish(bench: Bench, rounds: int) -> list[Row]:
+    """Branch, put, commit and merge of one small file, by the adapter and by bare calls, in turns."""
+    branches, refs = lakefs_sdk.BranchesApi(bench.server), lakefs_sdk.RefsApi(bench.server)
+    commits = lakefs_sdk.CommitsApi(bench.server)
+    repository, file = bench.repository, bench.folder()
+    with bench.lake(bench.folder()) as lake:
+
+        def ours(data: bytes, head: str) -> None:
+            file.write_bytes(data)
+            upload = Upload(file, "a", len(data), hashlib.md5(data).hexdigest())
+            branch = f"side-{uuid.uuid4().hex}"
+            lake.create_branch(repository, branch, head)
+            lake.upload(repository, branch, [upload])
+            lake.commit(repository, branch, "stage", {"perago.phase": "try"})
+            lake.merge(repository, Merge(branch, "main", head, "publish", {}, 60))
+
+        def raw(data: bytes, head: str) -> None:
+            branch = f"side-{uuid.uuid4().hex}"
+            wanted = lakefs_sdk.BranchCreation(name=branch, source=head, hidden=True)
+            branches.create_branch(repository, wanted)
+            bench.raw.put(branch, "a", data)
+            commits.commit(repository, branch, lakefs_sdk.CommitCreation(message="stage", metadata={}))
+            refs.merge_into_branch(
+                repository, branch, "main", merge=lakefs_sdk.Merge(message="publish", squash_merge=True)
+            )
+
+        taken: dict[str, list[float]] = {"ours": [], "raw": []}
+        for _ in range(rounds):
+            for name, work in (("ours", ours), ("raw", raw)):
+                head = lake.head(repository, "main").id
+                start = time.perf_counter()
+                work(os.urandom(1000), head)
+                taken[name].append(time.perf_counter() - start)
+    middle = {name: statistics.median(times) for name, times in taken.items()}
+    return [
+        Row("publish one file", middle["ours"] * 1000, "ms"),
+        Row("publish one file: bare calls", middle["raw"] * 1000, "ms"),
+        Row("publish one file: ours / bare calls", middle["ours"] / middle["raw"], "times", 1.5),
+    ]
+
+
+def _memory(bench: Bench, size: int) -> list[Row]:
+    """The peak of extra memory for one large file, in and out."""
+    file, rows = bench.folder(), []
+    block = os.urandom(16 * MB)
+    with file.open("wb") as out:
+        for number in range(size // len(block)):
+            out.write(number.to_bytes(8, "big") + block[8:])
+    for way, target in (("up", file), ("down", bench.folder())):
+        what = {"way": way, "repository": bench.repository, "file": str(target), "cache": str(bench.folder())}
+        script = Path(__file__).parent / "scripts" / "move_large.py"
+        done = subprocess.run(
+            [sys.executable, script, json.dumps(what)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        figures = json.loads(done.stdout)
+        label = f"one file of {size // MB} MB {way}"
+        rows.append(Row(f"{label}: peak extra memory", figures["extra"] / MB, "MB", 200))
+        rows.append(Row(f"{label}: time", figures["seconds"], "s"))
+    return rows
+
+
+@contextmanager
+def _bench(context: Context) -> Iterator[Bench]:
+    """A bench over a fresh repository, which is gone at the end."""
+    server = lakefs_sdk.ApiClient(
+        lakefs_sdk.Configuration(
+            host=f"{context.needed('LAKECTL_SERVER_ENDPOINT_URL')}/api/v1",
+            username=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
+            password=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+        )
+    )
+    repositories = lakefs_sdk.RepositoriesApi(server)
+    name = f"bench-{uuid.uuid4().hex[:12]}"
+    wanted = lakefs_sdk.RepositoryCreation(
+        name=name, storage_namespace=f"local://{name}", default_branch="main"
+    )
+    repositories.create_repository(wanted)
+    bench = Bench(context, server, name)
+    try:
+        yield bench
+    finally:
+        bench.clear()
+        repositories.delete_repository(name, force=True)

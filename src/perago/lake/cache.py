@@ -1,0 +1,275 @@
+"""The content cache: objects by the MD5 of their bytes, and small notes (listings), below one folder.
+
+    objects/ab/<md5>-<size>     an object's bytes
+    notes/<name>                a checksum of the rest, then the rest
+    index.db                    what there is, how large, when it was last used (SQLite)
+
+The rules: what comes out is hashed on its way, so that a flipped byte or a cut file is a miss, never a result; the
+whole stays below a bound, least recently used out first; any number of threads and processes share the folder; and
+the cache never fails a transfer: what goes wrong in here is a miss.
+
+A new object is a hard link of the file that was just downloaded where the file system can, so filling costs no
+copy.  A body that then writes into that file in place spoils the cached object, which the next hash notices; what is
+handed out is always a copy, so nothing spreads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+_CHUNK = 1024 * 1024
+_BUSY_SECONDS = 10
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS kept_by_use ON kept (used, size);
+"""
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+def object_name(checksum: str, size: int) -> str:
+    """The name an object has in the cache."""
+    return f"{checksum}-{size}"
+
+
+class Cache:
+    """A bounded folder of verified bytes; with a bound of 0 it holds nothing."""
+
+    def __init__(self, folder: Path, limit: int, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._objects = folder / "objects"
+        self._notes = folder / "notes"
+        self._index = folder / "index.db"
+        self._limit = limit
+        self._clock = clock
+        self._ready = False
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything can be kept at all."""
+        return self._limit > 0
+
+    def copy_out(self, checksum: str, size: int, part: str) -> bool:
+        """Write a cached object to the new file `part`, if it is here and whole; `part` is not there otherwise."""
+        path = self._object_path(checksum, size)
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            whole = _copy_verified(source, size, checksum, part)
+        except OSError as error:
+            _log.warning("cannot use cached object %s: %s", path, error.strerror)
+            whole = False
+        finally:
+            os.close(source)
+        if not whole:
+            _log.warning("cached object %s is damaged and is dropped", path)
+            _remove(part)
+            _remove(path)
+        return whole
+
+    def put_in(self, checksum: str, size: int, file: str) -> None:
+        """Keep the bytes of `file`, which were just verified; its room was reserved before."""
+        path = self._object_path(checksum, size)
+        try:
+            _link(file, path)
+        except OSError as error:
+            _log.warning("cannot cache %s: %s", path, error.strerror)
+
+    def settle(self, names: Sequence[str]) -> None:
+        """After `put_in`: drop what others threw off the books before it was here, else it would stay for ever."""
+        for name in set(names) - self.present(names):
+            _remove(self._path(name))
+
+    def load(self, name: str) -> bytes | None:
+        """A note's bytes, if it is here and whole."""
+        try:
+            digest, _, data = (self._notes / name).read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        if digest != hashlib.sha256(data).hexdigest().encode():
+            _log.warning("cached note %s is damaged and is dropped", name)
+            _remove(self._notes / name)
+            return None
+        self.touch([name])
+        return data
+
+    def save(self, name: str, data: bytes) -> None:
+        """Keep a note, in place of an older one of that name."""
+        text = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
+        if name not in self.reserve({name: len(text)}):
+            return
+        part = self._notes / f".{uuid.uuid4().hex}"
+        try:
+            part.write_bytes(text)
+            part.replace(self._notes / name)
+        except OSError as error:
+            _log.warning("cannot cache %s: %s", name, error.strerror)
+
+    def reserve(self, sizes: Mapping[str, int]) -> set[str]:
+        """Make room for what is about to come, by name; returns the names that fit."""
+        fits: dict[str, int] = {}
+        room = self._limit
+        for name, size in sizes.items():
+            if size <= room:
+                fits[name] = size
+                room -= size
+        if not fits:
+            return set()
+        now = self._clock()
+
+        def book(db: sqlite3.Connection) -> set[str]:
+            # Booked before a byte is written: a process that dies leaves too much on the books, never too little.
+            rows = [(name, size, now) for name, size in fits.items()]
+            db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
+            for name in list(self._least_used(db)):
+                db.execute("DELETE FROM kept WHERE name = ?", (name,))
+                _remove(self._path(name))
+            return set(fits)
+
+        return self._change(book) or set()
+
+    def present(self, names: Sequence[str]) -> set[str]:
+        """Which of these are on the books."""
+        if not names:
+            return set()
+        wanted = json.dumps(names)
+        look = "SELECT name FROM json_each(?) JOIN kept ON kept.name = json_each.value"
+        return self._change(lambda db: {name for (name,) in db.execute(look, (wanted,))}) or set()
+
+    def touch(self, names: Iterable[str]) -> None:
+        """Note that these were used now."""
+        now = self._clock()
+        rows = [(now, name) for name in names]
+        if rows:
+            self._change(lambda db: db.executemany("UPDATE kept SET used = ? WHERE name = ?", rows))
+
+    def used_bytes(self) -> int:
+        """What is on the books."""
+        return self._change(_total) or 0
+
+    def _least_used(self, db: sqlite3.Connection) -> Iterator[str]:
+        """Who must go, oldest use first, so that the rest stays below the bound."""
+        over = _total(db) - self._limit
+        for name, size in db.execute("SELECT name, size FROM kept ORDER BY used") if over > 0 else ():
+            if over <= 0:
+                return
+            yield name
+            over -= size
+
+    def _change(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Do work in one transaction on the index; trouble is logged, and the answer is then None."""
+        if not self.enabled:
+            return None
+        try:
+            self._make_folder()
+            with closing(sqlite3.connect(self._index, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
+                db.execute("PRAGMA synchronous = OFF")
+                db.executescript(_SCHEMA)
+                db.execute("BEGIN IMMEDIATE")
+                done = work(db)
+                db.execute("COMMIT")
+                return done
+        except sqlite3.OperationalError as error:
+            _log.warning("the cache index %s cannot be used now: %s", self._index, error)
+        except sqlite3.DatabaseError as error:
+            _log.warning("the cache index %s is damaged, the cache starts over: %s", self._index, error)
+            self._start_over()
+        except OSError as error:
+            _log.warning("the cache below %s cannot be used now: %s", self._index.parent, error.strerror)
+        return None
+
+    def _start_over(self) -> None:
+        """Drop everything: without an index nothing is ever counted or thrown out."""
+        self._ready = False
+        shutil.rmtree(self._objects, ignore_errors=True)
+        shutil.rmtree(self._notes, ignore_errors=True)
+        _remove(self._index)
+
+    def _make_folder(self) -> None:
+        if self._ready:
+            return
+        self._notes.mkdir(parents=True, exist_ok=True)
+        self._ready = True
+
+    def _path(self, name: str) -> str | Path:
+        checksum, dash, size = name.partition("-")
+        if dash and len(checksum) == 32 and size.isdigit():
+            return self._object_path(checksum, int(size))
+        return self._notes / name
+
+    def _object_path(self, checksum: str, size: int) -> str:
+        return f"{self._objects}/{checksum[:2]}/{checksum}-{size}"
+
+
+def _total(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT coalesce(sum(size), 0) FROM kept").fetchone()[0])
+
+
+def _copy_verified(source: int, size: int, checksum: str, part: str) -> bool:
+    """Copy while hashing; true if size and MD5 are those wanted."""
+    total = hashlib.md5(usedforsecurity=False)
+    left = size
+    target = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        # One byte more than is wanted, so that a file that grew is noticed.
+        while piece := os.read(source, min(_CHUNK, left + 1)):
+            left -= len(piece)
+            if left < 0:
+                return False
+            total.update(piece)
+            write_all(target, piece)
+    finally:
+        os.close(target)
+    return left == 0 and total.hexdigest() == checksum
+
+
+def write_all(file: int, data: bytes | memoryview) -> None:
+    """Write all of it, however often the system takes less."""
+    written = os.write(file, data)
+    while written < len(data):
+        data = memoryview(data)[written:]
+        written = os.write(file, data)
+
+
+def _link(file: str, path: str) -> None:
+    try:
+        os.link(file, path)
+    except FileExistsError:
+        return
+    except FileNotFoundError:
+        # The first of its two digits; made here, since most of the 256 folders are not needed for long.
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        _link_or_copy(file, path)
+    except OSError:
+        _link_or_copy(file, path)
+
+
+def _link_or_copy(file: str, path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.link(file, path)
+        return
+    part = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}"
+    try:
+        shutil.copyfile(file, part)
+        os.replace(part, path)
+    except OSError:
+        _remove(part)
+        raise
+
+
+def _remove(path: str | Path) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -1,0 +1,146 @@
+"""The hard fence on lakeFS: a pre-merge action that lets a merge through only onto the head it expects.
+
+lakeFS runs the action inside the loop that moves the branch, with the head it is about to replace, so the
+comparison and the move are one step.  It reads actions from the *source* commit of a merge: a staging commit
+without the exact file is not fenced.  A merge that names no expected head passes.
+
+`Fence` puts the file on a branch, takes it away, and shows that it holds; all of it by merge, so that it works on
+protected branches too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from perago.errors import HeadMoved, LakeError, LakeRefused
+from perago.lake.base import Lake, Merge, Upload
+from perago.protocol.publication import KEY
+from perago.protocol.signing import EXPECTED_HEAD
+
+FENCE_PATH = "_lakefs_actions/perago-fence.yaml"
+FENCE_MARK = "perago fence:"
+FENCE_KEY = "perago-fence"
+"""The logical task key of fence commits: no workflow step has it, so no retry takes one for its own."""
+
+FENCE_TEXT = f"""\
+name: perago fence
+description: refuses a merge onto a head other than the one its publisher read
+on:
+  pre-merge:
+hooks:
+  - id: expected_head
+    type: lua
+    properties:
+      script: |
+        local expected = action.commit.metadata["{EXPECTED_HEAD}"]
+        local head = action.commit.parents[1]
+        if expected ~= nil and expected ~= "" and expected ~= head then
+          error("{FENCE_MARK} expected head " .. expected .. " but the branch is at " .. head)
+        end
+"""
+
+_SIGNED = {KEY: FENCE_KEY}
+_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """What a branch is at after `install` or `remove`; `changed` is false where it was so before."""
+
+    head: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A merge that the server refused, in its own words, and one that it let through."""
+
+    refused: str
+    let_through: str
+
+
+class Fence:
+    """The fence of the branches of one lake."""
+
+    def __init__(self, lake: Lake, *, new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12]) -> None:
+        self._lake = lake
+        self._new_id = new_id
+
+    def install(self, repository: str, branch: str) -> Fenced:
+        """Put the exact file on a branch."""
+        head = self._lake.head(repository, branch).id
+        if self._lake.fence_level(repository, head) == "hard":
+            return Fenced(head, changed=False)
+        with self._branch_at(repository, head) as side:
+            self._put(repository, side, FENCE_PATH, FENCE_TEXT)
+            return Fenced(
+                self._publish(repository, side, branch, head, "Install the Perago fence"), changed=True
+            )
+
+    def remove(self, repository: str, branch: str) -> Fenced:
+        """Take the file off a branch, whatever it says."""
+        head = self._lake.head(repository, branch).id
+        if all(entry.path != FENCE_PATH for entry in self._lake.list(repository, head, "_lakefs_actions/")):
+            return Fenced(head, changed=False)
+        with self._branch_at(repository, head) as side:
+            self._lake.delete(repository, side, [FENCE_PATH])
+            return Fenced(
+                self._publish(repository, side, branch, head, "Remove the Perago fence"), changed=True
+            )
+
+    def prove(self, repository: str, branch: str) -> Proof:
+        """Have the server refuse a merge that it must refuse; on two branches of its own, at the branch's head."""
+        head = self._lake.head(repository, branch).id
+        if self._lake.fence_level(repository, head) != "hard":
+            raise LakeRefused(
+                f"branch {branch!r} of repository {repository!r} is not fenced: its head {head} does not carry the "
+                f"exact {FENCE_PATH}; run `perago fence install {repository} {branch}`"
+            )
+        with self._branch_at(repository, head) as target, self._branch_at(repository, head) as source:
+            self._put(repository, source, "perago-fence-proof/late", "from the old head")
+            self._lake.commit(repository, source, "A publication from the old head", _SIGNED)
+            self._put(repository, target, "perago-fence-proof/first", "on the branch already")
+            moved = self._lake.commit(repository, target, "A publication that was first", _SIGNED)
+            refused = self._refusal(repository, _merge(source, target, head))
+            return Proof(refused, self._lake.merge(repository, _merge(source, target, moved)))
+
+    def _refusal(self, repository: str, merge: Merge) -> str:
+        try:
+            made = self._lake.merge(repository, merge)
+        except HeadMoved as error:
+            return str(error)
+        raise LakeError(
+            f"the fence does not hold: the server made {made} by a merge that expected head {merge.expected_head}; "
+            "are actions switched off on this server?"
+        )
+
+    def _publish(self, repository: str, side: str, branch: str, head: str, message: str) -> str:
+        self._lake.commit(repository, side, message, _SIGNED)
+        return self._lake.merge(repository, _merge(side, branch, head, message))
+
+    def _put(self, repository: str, branch: str, path: str, text: str) -> None:
+        data = text.encode()
+        checksum = hashlib.new(self._lake.checksum_algorithm, data).hexdigest()
+        with TemporaryDirectory(prefix="perago-fence-") as folder:
+            file = Path(folder) / "object"
+            file.write_bytes(data)
+            self._lake.upload(repository, branch, [Upload(file, path, len(data), checksum)])
+
+    @contextmanager
+    def _branch_at(self, repository: str, head: str) -> Iterator[str]:
+        name = f"perago-fence-{self._new_id()}"
+        self._lake.create_branch(repository, name, head)
+        try:
+            yield name
+        finally:
+            self._lake.drop_branch(repository, name)
+
+
+def _merge(source: str, target: str, expected_head: str, message: str = "Prove the Perago fence") -> Merge:
+    return Merge(source, target, expected_head, message, _SIGNED, _TIMEOUT)

@@ -1,0 +1,192 @@
+"""Fetching one object into one file: to a temporary name, verified, kept in the cache, renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import logging
+import os
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from perago.errors import LakeError, LakeUnavailable
+from perago.lake.base import Download, Progress
+from perago.lake.cache import write_all
+from perago.lake.lakefs_checksums import SMALLEST_PART, fits_one_part, fits_usual_parts
+from perago.lake.lakefs_client import Options
+from perago.lake.transfer_budget import Budget
+from perago.lake.transfer_store import Buffer, Stores
+
+_AHEAD = 4
+_TINY = 64 * 1024
+_CHUNK = 1024 * 1024
+_VERY_LARGE = 256 * 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+class Getter:
+    """Fetches objects of one ref of one repository."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        budget: Budget,
+        ranges: ThreadPoolExecutor,
+        options: Options,
+        where: tuple[str, str],
+    ) -> None:
+        self._stores = stores
+        self._budget = budget
+        self._ranges = ranges
+        self._options = options
+        self._repository, self._ref = where
+        self._part_name = f".perago-{uuid.uuid4().hex}-"
+        self._numbers = itertools.count()
+
+    def is_large(self, file: Download) -> bool:
+        """Whether an object is streamed, and its bytes are reported as they come."""
+        return file.entry.size > self._options.part_bytes
+
+    def part(self, target: Path) -> str:
+        """A new name next to `target`, short however long that one is."""
+        return f"{os.path.dirname(target)}/{self._part_name}{next(self._numbers)}.part"
+
+    def fetch(self, file: Download, progress: Progress | None) -> tuple[str, str]:
+        """Get an object into a part file, verified; returns the MD5 of its bytes and the part's name."""
+        wanted = file.entry.checksum
+        part = self.part(file.target)
+        try:
+            md5 = self._once(file, part, progress)
+            if wanted is None or md5 == wanted or self._came_in_parts(part, file, md5):
+                return md5, part
+            os.unlink(part)
+            second = self._once(file, part, None)
+            if second != wanted:
+                self._check_agreement(file, md5, second)
+            return second, part
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            raise
+
+    def _once(self, file: Download, part: str, progress: Progress | None) -> str:
+        if not self.is_large(file):
+            return self._small(file, part)
+        total, size = hashlib.md5(usedforsecurity=False), 0
+        out = _create(part)
+        try:
+            for piece in self._pieces(file):
+                total.update(piece)
+                write_all(out, piece)
+                size += len(piece)
+                if progress is not None:
+                    progress(0, len(piece))
+        finally:
+            os.close(out)
+        if size != file.entry.size:
+            raise LakeUnavailable(f"{self._doing(file)}: {size} bytes arrived, not {file.entry.size}")
+        return total.hexdigest()
+
+    def _small(self, file: Download, part: str) -> str:
+        size = file.entry.size
+        # The tiny ones, of which there are many, cannot fill the memory.
+        counted = size if size > _TINY else 0
+        if counted:
+            self._budget.take(counted, wait=True)
+        try:
+            data = self._sized(
+                file, size, lambda: self._stores.get(self._repository, self._ref, file.entry.path)
+            )
+            md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            out = _create(part)
+            try:
+                write_all(out, data)
+            finally:
+                os.close(out)
+        finally:
+            if counted:
+                self._budget.give_back(counted)
+        return md5
+
+    def _pieces(self, file: Download) -> Iterator[Buffer]:
+        """A larger object's bytes: one stream, or several ranges at once where that is long."""
+        if file.entry.size >= _VERY_LARGE:
+            return self._in_ranges(file)
+        return self._stores.stream(self._repository, self._ref, file.entry.path, _CHUNK)
+
+    def _in_ranges(self, file: Download) -> Iterator[Buffer]:
+        """The object's ranges in order, the next few under way."""
+        size, step = file.entry.size, self._options.part_bytes
+        spans = deque((at, min(at + step, size)) for at in range(0, size, step))
+        under_way: deque[tuple[int, Future[Buffer]]] = deque()
+        try:
+            while spans or under_way:
+                # Waiting for room while holding some could have two objects wait for each other.
+                while spans and len(under_way) < _AHEAD:
+                    length = spans[0][1] - spans[0][0]
+                    if not self._budget.take(length, wait=not under_way):
+                        break
+                    under_way.append((length, self._ranges.submit(self._range, file, spans.popleft())))
+                length, piece = under_way[0]
+                yield piece.result()
+                under_way.popleft()
+                self._budget.give_back(length)
+        finally:
+            for length, piece in under_way:
+                piece.cancel()
+                self._budget.give_back(length)
+
+    def _range(self, file: Download, span: tuple[int, int]) -> Buffer:
+        path = file.entry.path
+        return self._sized(
+            file, span[1] - span[0], lambda: self._stores.get_range(self._repository, self._ref, path, span)
+        )
+
+    def _sized(self, file: Download, size: int, get: Callable[[], Buffer]) -> Buffer:
+        """What `get` gives, which must be of this size; a cut answer is asked for again."""
+
+        def checked() -> Buffer:
+            data = get()
+            if len(data) != size:
+                raise LakeUnavailable(f"{self._doing(file)}: {len(data)} bytes arrived, not {size}")
+            return data
+
+        return self._stores.again(self._doing(file), checked)
+
+    def _came_in_parts(self, part: str, file: Download, md5: str) -> bool:
+        """Whether the object's checksum is no MD5 of its bytes but that of a multipart upload of them."""
+        wanted = file.entry.checksum or ""
+        if fits_one_part(md5, wanted):
+            return True
+        if file.entry.size <= SMALLEST_PART:
+            return False
+        source = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return fits_usual_parts(source, file.entry.size, wanted)
+        finally:
+            os.close(source)
+
+    def _check_agreement(self, file: Download, first: str, second: str) -> None:
+        """Two transfers gave bytes that no known form of the checksum fits: pass only what may be multipart."""
+        wanted, size = file.entry.checksum, file.entry.size
+        if first != second or size <= SMALLEST_PART:
+            raise LakeError(
+                f"{self._doing(file)}: its bytes have MD5 {second} and not {wanted}; it is damaged on the server"
+            )
+        _log.warning(
+            "%s: checksum %s is taken for that of a multipart upload; two transfers gave the same %d bytes",
+            self._doing(file),
+            wanted,
+            size,
+        )
+
+    def _doing(self, file: Download) -> str:
+        return f"download object {file.entry.path!r} at {self._ref!r} of repository {self._repository!r}"
+
+
+def _create(part: str) -> int:
+    return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

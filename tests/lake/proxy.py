@@ -1,0 +1,171 @@
+"""A proxy in front of a real server that fails on purpose: cuts, refuses, stalls and drips, where a test says so.
+
+A fault is chosen for each request by the first rule that fits its method and path and is not used up.  What was
+asked is kept, so that a test can count.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import socketserver
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Literal
+
+Way = Literal["cut before", "cut after", "cut body", "answer", "stall", "drip"]
+_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
+
+
+@dataclass(slots=True)
+class Fault:
+    """What happens to requests whose `METHOD path` matches `where`.
+
+    cut before    the connection closes, and the server never sees the request
+    cut after     the server has done it, the answer is lost
+    cut body      the first `keep` bytes of the answer's body come, then the connection closes
+    answer        `status` comes, and the server never sees the request
+    stall         nothing comes, and the server never sees the request
+    drip          the answer comes a byte at a time, for ever
+    """
+
+    way: Way
+    where: str
+    times: int = 1
+    status: int = 503
+    keep: int = 0
+
+    def takes(self, line: str) -> bool:
+        """Whether this fault is for this request; counts it if so."""
+        if self.times <= 0 or not re.search(self.where, line):
+            return False
+        self.times -= 1
+        return True
+
+
+@dataclass(slots=True)
+class FaultProxy:
+    """The proxy's address, its faults, and what came by."""
+
+    url: str
+    upstream: str
+    faults: list[Fault] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def count(self, pattern: str) -> int:
+        """How many requests came whose `METHOD path` matches."""
+        return sum(1 for line in self.seen if re.search(pattern, line))
+
+    def fault_for(self, line: str) -> Fault | None:
+        """Note a request, and choose its fault."""
+        with self.lock:
+            self.seen.append(line)
+            return next((fault for fault in self.faults if fault.takes(line)), None)
+
+
+@contextmanager
+def fault_proxy(upstream: str, *faults: Fault) -> Iterator[FaultProxy]:
+    """A proxy on a port of its own, until the block ends."""
+    server = _Server(("127.0.0.1", 0), _Handler)
+    proxy = FaultProxy(f"http://127.0.0.1:{server.server_address[1]}", upstream, list(faults))
+    server.proxy = proxy
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.over.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 64
+    proxy: FaultProxy
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    """One client connection: requests one after the other until somebody closes."""
+
+    server: _Server
+
+    def handle(self) -> None:
+        with suppress(OSError, http.client.HTTPException):
+            while self._one():
+                pass
+
+    def _one(self) -> bool:
+        first = self.rfile.readline().decode("latin-1").strip()
+        if not first:
+            return False
+        method, path, _ = first.split(" ", 2)
+        headers = http.client.parse_headers(self.rfile)
+        fault = self.server.proxy.fault_for(f"{method} {path}")
+        body = self.rfile.read(int(headers.get("Content-Length", 0)))
+        if fault is not None and fault.way in ("cut before", "stall", "answer"):
+            return self._without_server(fault)
+        answer, data = self._forward(method, path, headers, body)
+        if fault is not None and fault.way == "cut after":
+            return False
+        length = answer.getheader("Content-Length") if method == "HEAD" else str(len(data))
+        text = [f"HTTP/1.1 {answer.status} {answer.reason}"]
+        text += [f"{name}: {value}" for name, value in answer.getheaders() if name.lower() not in _HOP]
+        if length is not None:
+            text.append(f"Content-Length: {length}")
+        head = ("\r\n".join(text) + "\r\n\r\n").encode("latin-1")
+        return self._send(head, data, fault)
+
+    def _send(self, head: bytes, data: bytes, fault: Fault | None) -> bool:
+        if fault is None:
+            self.wfile.write(head + data)
+            return True
+        if fault.way == "cut body":
+            self.wfile.write(head + data[: fault.keep])
+            return False
+        for byte in head:
+            self.wfile.write(bytes([byte]))
+            if self.server.proxy.over.wait(0.05):
+                break
+        return False
+
+    def _without_server(self, fault: Fault) -> bool:
+        if fault.way == "stall":
+            self.server.proxy.over.wait()
+            return False
+        if fault.way == "cut before":
+            return False
+        body = b'{"message": "said by the fault proxy"}'
+        head = f"HTTP/1.1 {fault.status} Fault\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        self.wfile.write(head.encode() + b"\r\n" + body)
+        return True
+
+    def _forward(
+        self, method: str, path: str, headers: http.client.HTTPMessage, body: bytes
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        host = urllib.parse.urlsplit(self.server.proxy.upstream)
+        upstream = http.client.HTTPConnection(host.hostname or "", host.port, timeout=60)
+        try:
+            upstream.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in headers.items():
+                if name.lower() != "connection":
+                    upstream.putheader(name, value)
+            upstream.endheaders(body or None)
+            answer = upstream.getresponse()
+            return answer, answer.read()
+        finally:
+            upstream.close()
+
+    def finish(self) -> None:
+        with suppress(OSError):
+            super().finish()
+            self.connection.shutdown(socket.SHUT_RDWR)

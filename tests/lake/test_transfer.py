@@ -1,0 +1,298 @@
+"""Bytes in and out of the real server: cached, verified, whatever form their checksum has and whatever their name."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from obstore.store import S3Store
+
+from perago.errors import LakeError
+from perago.lake.base import Download, Entry, Upload
+from perago.lake.lakefs import LakeFSLake
+from tests.conftest import LakefsServer
+from tests.contract.lakes import Work
+from tests.lake.conftest import OpenLakeFS
+from tests.lake.proxy import FaultProxy, fault_proxy
+
+MIB = 1024 * 1024
+OBJECT = r"GET /test-[^/?]+/[^/?]+/"
+
+
+def md5(data: bytes) -> str:
+    return hashlib.md5(data).hexdigest()
+
+
+def fetch(lake: LakeFSLake, work: Work, commit: str, folder: Path) -> dict[str, bytes]:
+    """Download everything at a commit into a new folder; checks what `download` says of it."""
+    folder.mkdir()
+    entries = list(lake.list(work.repository, commit, ""))
+    files = [Download(entry, folder / f"{number}") for number, entry in enumerate(entries)]
+    checksums = lake.download(work.repository, commit, files)
+    found = {file.entry.path: file.target.read_bytes() for file in files}
+    assert checksums == {path: md5(data) for path, data in found.items()}
+    assert len(list(folder.iterdir())) == len(files)
+    return found
+
+
+def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, part: int) -> None:
+    """What another tool does: a multipart upload that says nothing of the MD5."""
+    store = S3Store(
+        repository,
+        endpoint=server.url,
+        access_key_id=server.access_key_id,
+        secret_access_key=server.secret_access_key,
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
+    store.put(f"main/{path}", data, use_multipart=True, chunk_size=part)
+
+
+class TestCache:
+    def test_the_second_download_moves_no_bytes(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {"a": b"1" * 50, "b/c": b"2" * 100_000, "empty": b"", "large": bytes(range(256)) * 40_000}
+        commit = lakefs_work.commit("main", objects)
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one") == objects
+            assert proxy.count(OBJECT) == 4
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
+            assert proxy.count(OBJECT) == 4
+
+    def test_an_object_that_stayed_the_same_in_a_later_commit_does_not_come_again(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        first = lakefs_work.commit("main", {"same": b"s" * 1000, "other": b"1"})
+        second = lakefs_work.commit("main", {"other": b"2"})
+        with fault_proxy(lakefs_server.url) as proxy:
+            fetch(open_lakefs(proxy.url), lakefs_work, first, tmp_path / "one")
+            fetch(open_lakefs(proxy.url), lakefs_work, second, tmp_path / "two")
+            assert proxy.count(f"{OBJECT}same") == 1
+
+    @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+    def test_a_damaged_object_is_fetched_again_and_only_that_one(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        damage: str,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 5000 for n in range(6)}
+        commit = lakefs_work.commit("main", objects)
+        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
+        [kept] = tmp_path.glob(f"cache/objects/*/{md5(objects['f3'])}-5000")
+        data = kept.read_bytes()
+        kept.unlink()
+        if damage != "gone":
+            kept.write_bytes(data[:-1] + (b"x" if damage == "flip" else b""))
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
+            assert proxy.count(OBJECT) == proxy.count(f"{OBJECT}f3") == 1
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
+            assert proxy.count(OBJECT) == 1
+
+    def test_a_body_that_writes_into_its_file_costs_one_object_and_spoils_none(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {"a": b"1" * 500, "b": b"2" * 500}
+        commit = lakefs_work.commit("main", objects)
+        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
+        with open(tmp_path / "one/0", "r+b") as body:
+            body.write(b"the body was here")
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
+            assert proxy.count(OBJECT) <= 1
+
+    def test_a_cache_smaller_than_the_input_is_no_obstacle(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 1000 for n in range(20)}
+        commit = lakefs_work.commit("main", objects)
+        lake = open_lakefs(cache_bytes=5000)
+        assert fetch(lake, lakefs_work, commit, tmp_path / "one") == objects
+        assert fetch(lake, lakefs_work, commit, tmp_path / "two") == objects
+        assert sum(file.stat().st_size for file in tmp_path.glob("cache/objects/*/*")) <= 5000
+
+    def test_without_a_cache_everything_comes_from_the_server(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"a": b"1"})
+        with fault_proxy(lakefs_server.url) as proxy:
+            for name in ("one", "two"):
+                fetch(open_lakefs(proxy.url, cache_bytes=0), lakefs_work, commit, tmp_path / name)
+            assert proxy.count(OBJECT) == 2
+
+
+class TestChecksums:
+    @pytest.mark.parametrize(
+        ("size", "part", "fetched"),
+        [(1000, 5 * MIB, 1), (11 * MIB, 5 * MIB, 1), (17 * MIB, 8 * MIB, 1), (15 * MIB, 7 * MIB, 2)],
+        ids=["one part", "parts of 5", "parts of 8", "unusual parts"],
+    )
+    def test_other_tools_multipart_objects_are_verified_and_cached(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        size: int,
+        part: int,
+        fetched: int,
+    ) -> None:
+        data = bytes(range(251)) * (size // 251 + 1)
+        data = data[:size]
+        put_in_parts(lakefs_server, lakefs_work.repository, "theirs", data, part)
+        commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one") == {"theirs": data}
+            assert proxy.count(OBJECT) == fetched
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == {"theirs": data}
+            assert proxy.count(OBJECT) == fetched
+
+    def test_a_checksum_of_no_known_form_is_said_in_the_log(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs: LakeFSLake,
+        lakefs_work: Work,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        put_in_parts(lakefs_server, lakefs_work.repository, "theirs", b"x" * 15 * MIB, 7 * MIB)
+        commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
+        with caplog.at_level(logging.WARNING):
+            fetch(lakefs, lakefs_work, commit, tmp_path / "one")
+        assert "multipart" in caplog.text
+        assert "'theirs'" in caplog.text
+
+    def test_our_own_large_objects_list_the_md5_of_their_bytes(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        data = bytes(range(256)) * 4096 * 20
+        commit = lakefs_work.commit("main", {"large": data, "medium": data[: 6 * MIB], "small": data[:10]})
+        listed = {entry.path: entry.checksum for entry in lakefs.list(lakefs_work.repository, commit, "")}
+        assert listed == {"large": md5(data), "medium": md5(data[: 6 * MIB]), "small": md5(data[:10])}
+        assert fetch(lakefs, lakefs_work, commit, tmp_path / "one")["large"] == data
+
+    @pytest.mark.parametrize("size", [10, 3 * MIB])
+    def test_bytes_that_fit_no_form_of_the_checksum_are_refused_by_name(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path, size: int
+    ) -> None:
+        commit = lakefs_work.commit("main", {"some/path": b"x" * size})
+        [entry] = lakefs.list(lakefs_work.repository, commit, "")
+        wrong = Download(replace(entry, checksum=md5(b"something else")), tmp_path / "out")
+        with pytest.raises(LakeError, match=r"some/path.*damaged"):
+            lakefs.download(lakefs_work.repository, commit, [wrong])
+        assert not (tmp_path / "out").exists()
+        assert not list(tmp_path.glob(".perago-*"))
+
+    def test_an_object_of_another_size_than_listed_is_refused_by_name(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"some/path": b"x" * 100})
+        wrong = Download(Entry("some/path", 99, None), tmp_path / "out")
+        with pytest.raises(LakeError, match=r"some/path.*100 bytes arrived, not 99"):
+            open_lakefs(tries=2).download(lakefs_work.repository, commit, [wrong])
+        assert list(tmp_path.glob("out")) == []
+
+
+class TestUpload:
+    @pytest.mark.parametrize("change", ["grown", "cut", "other"])
+    def test_a_large_file_that_changed_after_it_was_hashed_does_not_appear(
+        self, lakefs: LakeFSLake, lakefs_work: Work, change: str
+    ) -> None:
+        data = b"x" * 20 * MIB
+        upload = lakefs_work.an_upload("some/path", data)
+        changed = {"grown": data + b"x", "cut": data[:-1], "other": data[:-1] + b"y"}[change]
+        upload.source.write_bytes(changed)
+        with pytest.raises(LakeError, match=r"some/path.*changed"):
+            lakefs.upload(lakefs_work.repository, "main", [upload])
+        assert lakefs_work.paths("main") == []
+
+    def test_a_large_file_that_is_gone_is_refused_by_name(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        gone = Upload(tmp_path / "gone", "some/path", 20 * MIB, "0" * 32)
+        with pytest.raises(LakeError, match=r"some/path.*No such file"):
+            lakefs.upload(lakefs_work.repository, "main", [gone])
+
+    def test_one_changed_object_is_one_request(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
+    ) -> None:
+        with fault_proxy(lakefs_server.url) as proxy:
+            upload = lakefs_work.an_upload("a", b"1")
+            open_lakefs(proxy.url).upload(lakefs_work.repository, "main", [upload])
+            assert [line.split()[0] for line in proxy.seen] == ["PUT"]
+
+    def test_deletes_go_in_batches(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
+    ) -> None:
+        objects = {f"f{n}": b"" for n in range(30)}
+        lakefs_work.commit("main", objects)
+        absent = [f"absent-{n}" for n in range(1500)]
+        with fault_proxy(lakefs_server.url) as proxy:
+            open_lakefs(proxy.url).delete(lakefs_work.repository, "main", [*absent, *objects])
+            assert len(proxy.seen) == 2
+        assert lakefs_work.paths("main") == []
+
+
+class TestNames:
+    def test_names_that_the_s3_library_cannot_say_go_through_the_api(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        names = ["new\nline", "tab\there", "a//b", "a/./b", "folder/", "end/.."]
+        objects = {name: name.encode() for name in names}
+        commit = lakefs_work.commit("main", objects)
+        assert lakefs_work.paths(commit) == sorted(names, key=str.encode)
+        assert fetch(lakefs, lakefs_work, commit, tmp_path / "one") == objects
+
+    def test_a_file_under_such_a_name_is_verified_too(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
+        upload = lakefs_work.an_upload("new\nline", b"seen")
+        upload.source.write_bytes(b"Seen")
+        with pytest.raises(LakeError, match="changed"):
+            lakefs.upload(lakefs_work.repository, "main", [upload])
+        assert lakefs_work.paths("main") == []
+
+
+class TestProgress:
+    def test_a_large_download_reports_on_its_way(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        data = b"x" * 20 * MIB
+        commit = lakefs_work.commit("main", {"large": data})
+        [entry] = lakefs.list(lakefs_work.repository, commit, "")
+        steps: list[tuple[int, int]] = []
+        file = Download(entry, tmp_path / "out")
+        lakefs.download(lakefs_work.repository, commit, [file], lambda *step: steps.append(step))
+        assert len(steps) > 5
+        assert tuple(map(sum, zip(*steps, strict=True))) == (1, len(data))
+
+
+class TestErrors:
+    def test_the_first_object_that_fails_for_good_ends_the_download(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {f"f{n}": b"1" for n in range(3)})
+        missing = [Download(Entry(f"missing-{n}", 1, None), tmp_path / f"out-{n}") for n in range(2000)]
+        with fault_proxy(lakefs_server.url) as proxy:
+            with pytest.raises(LakeError, match="missing-"):
+                open_lakefs(proxy.url).download(lakefs_work.repository, commit, missing)
+            assert asked(proxy) < 200
+
+    def test_a_folder_that_is_not_there_is_named(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"a": b"1"})
+        [entry] = lakefs.list(lakefs_work.repository, commit, "")
+        with pytest.raises(LakeError, match="no-such-folder"):
+            lakefs.download(
+                lakefs_work.repository, commit, [Download(entry, tmp_path / "no-such-folder/out")]
+            )
+
+
+def asked(proxy: FaultProxy) -> int:
+    return proxy.count(OBJECT)
