@@ -27,6 +27,12 @@ EXPORTS = {
     "require_glob",
     "forbid_glob",
     "check_guardrails",
+    # checks on the tables of Spark tasks
+    "require_columns",
+    "require_rows",
+    "forbid_nulls",
+    "require_unique",
+    "require_values",
     # loading
     "load_tasks",
     "load_module_task",

@@ -27,6 +27,13 @@ from perago.errors import (
     TaskInputError,
     TaskTerminalError,
 )
+from perago.spark.checks import (
+    forbid_nulls,
+    require_columns,
+    require_rows,
+    require_unique,
+    require_values,
+)
 from perago.spark.workspace import SparkWorkspace
 
 __version__ = "1.0.0.dev0"
@@ -56,11 +63,16 @@ __all__ = [
     "build_taskdef",
     "check_guardrails",
     "forbid_glob",
+    "forbid_nulls",
     "load_module_task",
     "load_tasks",
+    "require_columns",
     "require_dir",
     "require_file",
     "require_glob",
+    "require_rows",
+    "require_unique",
+    "require_values",
     "task",
     "write_taskdef",
 ]

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel
 
 from perago.declare import contract
+from perago.declare.checks import label
 from perago.declare.controls import TaskControls
 from perago.declare.faults import Place, Problem, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
@@ -235,3 +236,8 @@ def _disagreements(signature: Signature, said: Mapping[str, Any]) -> Iterator[Pr
     if isinstance(spec, WorkspaceSpec) and spec.placement == "direct" and signature.kind == "plain":
         rule = "is for Spark tasks: a function that takes a Path works in a folder"
         yield Problem("workspace.placement", rule, spec.placement)
+    if isinstance(spec, WorkspaceSpec) and signature.kind == "plain":
+        for check in (*spec.pre, *spec.post):
+            if getattr(check, "__perago_check__", None) == "table":
+                rule = "looks into a table, which only a Spark task can: (workspace: SparkWorkspace, …)"
+                yield Problem(f"workspace check {label(check)}", rule)

@@ -1,0 +1,95 @@
+"""What a Spark session is configured with.
+
+    Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER, PERAGO_SPARK_CONF
+
+The defaults suit a small machine with a local master; on a cluster Spark's own sizes stay.  Keys to a lake are never
+here: a session's configuration is on the JVM's command line, where everybody can read it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from perago.errors import RuntimeConfigError
+from perago.settings import Settings
+
+_GIB = 1024**3
+_LINE = re.compile(r"\s*([^\s=:#]+)\s*[=:\s]\s*(.*?)\s*$")
+
+
+def is_local(master: str) -> bool:
+    """Whether a master runs everything in this process's JVM."""
+    return master == "local" or master.startswith("local[")
+
+
+def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The configuration to build a session with; `scratch` is a folder of this process's own."""
+    said = parse_conf(settings.spark_conf)
+    known = _spark_defaults(environ)
+    defaults = {"spark.app.name": "perago", **_defaults(settings, scratch)}
+    chosen = {key: value for key, value in defaults.items() if key not in known}
+    return {**chosen, "spark.master": settings.spark_master, **said}
+
+
+def parse_conf(text: str) -> dict[str, str]:
+    """PERAGO_SPARK_CONF: `key=value` pairs with `;` between them."""
+    pairs: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        key, separator, value = item.partition("=")
+        if not separator or not key.strip():
+            raise RuntimeConfigError(f"PERAGO_SPARK_CONF: {item!r} is not key=value; pairs are cut at ';'")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def _defaults(settings: Settings, scratch: Path) -> dict[str, str]:
+    common = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # The same rows on every machine, wherever it stands.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        # Spark commits below a folder that only this execution sees, and Perago publishes after the job has ended:
+        # renaming everything a second time, and marking success, would tell nobody anything.
+        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+        "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    }
+    if not is_local(settings.spark_master):
+        return common
+    cores = os.cpu_count() or 1
+    return {
+        **common,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": f"{_driver_gib()}g",
+        "spark.local.dir": str(scratch),
+        "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
+        # One process reads the folders either way; a job for it only costs.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    }
+
+
+def _driver_gib() -> int:
+    """An eighth of the machine, between 1 and 8 GiB: several executors have a session each."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 1
+    return max(1, min(8, total // 8 // _GIB))
+
+
+def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """What spark-defaults.conf sets; spark-submit reads the file itself, we only stay out of its way."""
+    folder = environ.get("SPARK_CONF_DIR")
+    if not folder and environ.get("SPARK_HOME"):
+        folder = os.path.join(environ["SPARK_HOME"], "conf")
+    file = Path(folder) / "spark-defaults.conf" if folder else None
+    if file is None or not file.is_file():
+        return {}
+    found = (_LINE.match(line) for line in file.read_text(encoding="utf-8").splitlines())
+    return {match[1]: match[2] for match in found if match}

@@ -1,0 +1,128 @@
+"""The direct place: a Spark task reads and writes its staging branch over s3a, and nothing passes through this process.
+
+The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0007):
+it is this execution's own, hidden, and merged by nobody else.  It is committed only after the jobs of the attempt have
+ended and the attempt fence has held, and dropped if nothing changed.  The workdir holds the marker alone.
+
+What Spark leaves behind (unfinished tasks, marks of success, folder markers that were not in the input) is deleted
+from the branch before the commit; folder markers of the input that Spark took away are put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from perago.declare.checks import Check, ListingTree, Tree
+from perago.errors import NothingToCommit, PostGuardrailViolation
+from perago.lake.base import Entry
+from perago.protocol.changes import ACTIONS, MARKER, FileState, changes_between, projected
+from perago.protocol.publication import StagedWorkspace
+from perago.runtime.place import Site
+from perago.runtime.publish import Publisher, Result
+from perago.settings import LakeFSSettings
+from perago.spark.audit import AuditedTree, Auditor
+from perago.spark.paths import is_leftover
+from perago.spark.s3a import open_bucket
+from perago.spark.session import Sessions
+from perago.spark.work import at_work
+from perago.spark.workspace import SparkWorkspace
+
+
+class DirectPlace:
+    """The prefix on the execution's own staging branch."""
+
+    def __init__(self, site: Site, sessions: Sessions, lakefs: LakeFSSettings) -> None:
+        self._site = site
+        self._sessions = sessions
+        self._lakefs = lakefs
+        self._branch = ""
+        self._workspace: SparkWorkspace | None = None
+        self._base: dict[str, Entry] = {}
+
+    def fill(self) -> None:
+        """Make the branch; the input is on it."""
+        repository, prefix = self._site.workspace.repository, self._site.workspace.prefix
+        self._branch = self._site.new_branch()
+        self._base = self._listing(self._site.workspace.ref)
+        base = f"s3a://{repository}/{self._branch}/{prefix}"
+        self._workspace = SparkWorkspace(base, self._sessions.get, prefix=prefix)
+
+    @property
+    def argument(self) -> SparkWorkspace:
+        """The workspace over the branch."""
+        assert self._workspace is not None  # noqa: S101 - `fill` comes first
+        return self._workspace
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """A job group of the attempt's own, with the keys to the repository."""
+        open_bucket(self._sessions.get(), self._site.workspace.repository, self._lakefs)
+        return at_work(self._sessions, self._site, self.argument)
+
+    def tree(self, checks: Sequence[Check]) -> Tree:
+        """The branch's listing, whose tables can be looked into."""
+        auditor = Auditor(self.argument, self._sessions.for_checks, checks)
+        return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
+
+    def result(self, recorded: str | None) -> Result:
+        """What the branch holds below the prefix, Spark's leftovers aside."""
+        states = self._states(self._listing(self._branch))
+        changes = changes_between(self._states(self._base), states)
+        return Result(states, changes, recorded, self._put)
+
+    def stage(self, publisher: Publisher, result: Result) -> StagedWorkspace | None:
+        """Tidy the branch up and commit it; a branch that is as the input was is dropped."""
+        repository, base = self._site.workspace.repository, self._site.workspace.ref
+        if result.changes:
+            self._tidy_up()
+            try:
+                return publisher.commit_staged(self._branch, base)
+            except NothingToCommit:
+                pass  # checksums could not tell, the lake can
+        self._site.lake.drop_branch(repository, self._branch)
+        return None
+
+    def _tidy_up(self) -> None:
+        lake, repository = self._site.lake, self._site.workspace.repository
+        now = self._listing(self._branch)
+        left = [path for path, entry in now.items() if self._is_left(path, entry)]
+        if left:
+            lake.delete(repository, self._branch, left)
+        taken = [path for path, entry in self._base.items() if _is_folder(entry) and path not in now]
+        if taken:
+            lake.copy(repository, self._branch, self._site.workspace.ref, taken)
+
+    def _put(self, branch: str, paths: Sequence[str], held_by: str) -> None:
+        workspace = self._site.workspace
+        objects = [workspace.prefix + path for path in paths]
+        self._site.lake.copy(workspace.repository, branch, held_by, objects)
+
+    def _listing(self, ref: str) -> dict[str, Entry]:
+        """Every object below the prefix, by its whole path."""
+        workspace = self._site.workspace
+        found = self._site.lake.list(workspace.repository, ref, workspace.prefix)
+        return {entry.path: entry for entry in found}
+
+    def _states(self, listing: dict[str, Entry]) -> dict[str, FileState]:
+        """What a task may see of a listing, by path below the prefix."""
+        states = {}
+        for path, entry in listing.items():
+            self._check_name(path)
+            shown = projected(path, entry.size, self._site.workspace.prefix)
+            if shown is not None and not self._is_left(path, entry):
+                states[shown] = FileState(entry.size, entry.checksum)
+        return states
+
+    def _is_left(self, path: str, entry: Entry) -> bool:
+        # What was published under such a name before is data, whatever it is called.
+        if path in self._base:
+            return False
+        return _is_folder(entry) or is_leftover(path.removeprefix(self._site.workspace.prefix))
+
+    def _check_name(self, path: str) -> None:
+        if path not in self._base and (path.startswith(ACTIONS) or path.rpartition("/")[2] == MARKER):
+            raise PostGuardrailViolation(f"the task wrote {path}: that name is Perago's or lakeFS's own")
+
+
+def _is_folder(entry: Entry) -> bool:
+    return entry.size == 0 and entry.path.endswith("/")

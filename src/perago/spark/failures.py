@@ -1,0 +1,80 @@
+"""Spark's failures as one short reason: the cause, the table, the task.  The stack stays in the log.
+
+Spark wraps the cause in a job abort, a stage failure and a lost task, with a stack in each message.  What people need
+is the innermost cause's first line, without the paths of this machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
+
+SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JError, ConnectionError)
+
+_LONGEST = 240
+_DEEPEST = 20
+_PYTHON_ERROR = re.compile(
+    r"^(?:pyspark\.errors\.[\w.]+|[A-Za-z_][\w.]*(?:Error|Exception)): .+", re.MULTILINE
+)
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
+
+
+def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ()) -> str:
+    """The cause in a line; `base` is cut out of paths, `tables` are those the attempt has touched."""
+    if isinstance(error, (Py4JNetworkError, ConnectionError)):
+        return "Spark's JVM is gone: it was killed or ran out of memory (spark.driver.memory)"
+    text = _cause(error)
+    for start in (base, base.removeprefix("file://"), base.replace("file://", "file:")):
+        text = text.replace(start.rstrip("/") + "/", "").replace(start.rstrip("/"), ".")
+    text = _SQLSTATE.sub("", text)
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 2].rstrip() + " …"
+    used = sorted(set(tables))
+    if used and not any(table in text for table in used):
+        more = ", …" if len(used) > 3 else ""
+        text += f" (tables: {', '.join(used[:3])}{more})"
+    return text
+
+
+def _cause(error: BaseException) -> str:
+    java = _java_exception(error)
+    if java is None:
+        return _first_line(str(error)) or type(error).__name__
+    innermost, wrapped = java, str(java.getMessage() or "")
+    for _ in range(_DEEPEST):
+        following = innermost.getCause()
+        if following is None:
+            break
+        innermost = following
+    message = str(innermost.getMessage() or "")
+    kind = innermost.getClass().getSimpleName()
+    # An exception of Python code in a worker comes as text, with Python's own last line in it.
+    python = _PYTHON_ERROR.findall(message or wrapped) if kind == "PythonException" else []
+    if python:
+        return str(python[-1])
+    line = _first_line(message)
+    if line.startswith("["):
+        return line  # Spark's own errors lead with their condition
+    return f"{kind}: {line}" if line else kind
+
+
+def _java_exception(error: BaseException) -> Any:
+    if isinstance(error, Py4JJavaError):
+        return error.java_exception
+    return getattr(error, "_origin", None)
+
+
+def _first_line(text: str) -> str:
+    """The first paragraph as one line."""
+    lines = []
+    for line in text.strip().splitlines():
+        if not line.strip() or line.startswith(("\tat ", "  at ", "JVM stacktrace", "Driver stacktrace")):
+            break
+        lines.append(line.strip())
+        if len(lines) == 3:
+            break
+    return " ".join(lines)

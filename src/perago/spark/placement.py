@@ -1,0 +1,55 @@
+"""Which of the two placements a Spark task has.
+
+    placement     master      lake        where
+    local         any         any         the workdir
+    auto          local       any         the workdir
+    auto          a cluster   embedded    the workdir
+    auto          a cluster   lakeFS      direct
+    direct        any         lakeFS      direct
+    direct        any         embedded    refused at start
+
+The rule: what cannot work is refused before a worker polls, not in an attempt.  Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from perago.declare.checks import label, needs_path
+from perago.declare.task import TaskDefinition
+from perago.errors import RuntimeConfigError, TaskDefinitionError
+from perago.settings import Settings
+from perago.spark.conf import is_local, parse_conf
+
+Where = Literal["local", "direct"]
+
+
+def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) -> Where:
+    """Where a Spark task works; `embedded` says that the lake is the embedded one."""
+    spec = task.workspace
+    wanted = spec.placement if spec is not None else "local"
+    if wanted == "auto":
+        return "local" if embedded or is_local(settings.spark_master) else "direct"
+    return wanted
+
+
+def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embedded: bool) -> None:
+    """Refuse Spark tasks that cannot work where they are placed."""
+    parse_conf(settings.spark_conf)
+    for task in tasks:
+        spec = task.workspace
+        if task.kind != "spark" or spec is None:
+            continue
+        if placement_of(task, settings, embedded=embedded) == "local":
+            continue
+        if embedded:
+            raise RuntimeConfigError(
+                f'task {task.name!r} has placement="direct", which needs lakeFS: the embedded lake has no s3a'
+            )
+        wanting = [label(check) for check in (*spec.pre, *spec.post) if needs_path(check)]
+        if wanting:
+            raise TaskDefinitionError(
+                f"{task.place}: {', '.join(wanting)}: wants a folder on disk, and with direct placement there is none; "
+                "use the require_… checks"
+            )

@@ -1,0 +1,42 @@
+"""How Spark reaches a repository of lakeFS: Hadoop's s3a over lakeFS's S3 gateway.
+
+The keys are set per repository in the running session, not in its configuration: that would put them on the JVM's
+command line, and would turn every other `s3a://` address of a body to lakeFS too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perago.settings import LakeFSSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# The version of Hadoop that PySpark 4.3 bundles, and of the SDK parts it needs; the whole SDK would be 600 MB.
+S3A_PACKAGES = (
+    "org.apache.hadoop:hadoop-aws:3.5.0",
+    "software.amazon.awssdk:s3:2.35.4",
+    "software.amazon.awssdk:s3-transfer-manager:2.35.4",
+    "software.amazon.awssdk:sts:2.35.4",
+    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+)
+S3A_EXCLUDES = ("software.amazon.awssdk:bundle",)
+
+
+def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) -> None:
+    """Let the session read and write a repository as the bucket `s3a://<repository>`."""
+    values = {
+        "endpoint": lakefs.endpoint,
+        "endpoint.region": "us-east-1",
+        "path.style.access": "true",
+        "connection.ssl.enabled": str(lakefs.endpoint.startswith("https:")).lower(),
+        "access.key": lakefs.access_key_id,
+        "secret.key": lakefs.secret_access_key,
+        "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
+        # lakeFS does not keep what Hadoop would compare to notice an object that changes while it is read.
+        "change.detection.mode": "none",
+    }
+    conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
+    for key, value in values.items():
+        conf.set(f"fs.s3a.bucket.{repository}.{key}", value)

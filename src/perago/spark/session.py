@@ -1,0 +1,173 @@
+"""The Spark session of a process: made when the first Spark task begins, reused by all that follow.
+
+- Its scratch folder is below the root and carries the mark of its process; a new session removes those of the dead,
+  because a JVM that was killed leaves its shuffle files behind.
+- Spark's own signal handling is undone: whether an attempt ends is the supervisor's decision.
+- A session whose JVM has died, or that a body has stopped, is made anew for the next attempt.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perago.errors import RuntimeConfigError
+from perago.runtime.process import is_alive, process_identity
+from perago.runtime.workdir import remove_tree
+from perago.settings import Settings
+from perago.spark.conf import session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OWNER = "owner.json"
+
+
+class Sessions:
+    """Gives out the session of this process; safe for threads."""
+
+    def __init__(
+        self, settings: Settings, packages: tuple[str, ...] = (), excludes: tuple[str, ...] = ()
+    ) -> None:
+        self._settings = settings
+        self._packages = packages
+        self._excludes = excludes
+        self._lock = threading.Lock()
+        self._session: SparkSession | None = None
+        self._for_checks: SparkSession | None = None
+        self._users = 0
+
+    def get(self) -> SparkSession:
+        """The session, made on first use."""
+        with self._lock:
+            if self._session is None or not _is_usable(self._session):
+                self._for_checks = None
+                self._session = self._make()
+            return self._session
+
+    def for_checks(self) -> SparkSession:
+        """A session beside it in which one query is one Spark job: adaptive execution would make a job per shuffle."""
+        session = self.get()
+        with self._lock:
+            if self._for_checks is None:
+                self._for_checks = session.newSession()
+                self._for_checks.conf.set("spark.sql.adaptive.enabled", "false")
+            return self._for_checks
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[SparkSession]:
+        """The session for one attempt; what attempts have cached and named is dropped when the last one leaves."""
+        session = self.get()
+        with self._lock:
+            self._users += 1
+        try:
+            yield session
+        finally:
+            with self._lock:
+                self._users -= 1
+                if self._users == 0:
+                    _forget(session)
+
+    def _make(self) -> SparkSession:
+        scratch = _scratch_folder(self._settings.root / "spark")
+        conf = session_conf(self._settings, scratch, os.environ)
+        _add_to_list(conf, "spark.jars.packages", self._packages)
+        _add_to_list(conf, "spark.jars.excludes", self._excludes)
+        with _own_signals():
+            session = _start(conf)
+        session.sparkContext.setLogLevel("WARN")
+        _write_no_checksum_files(session)
+        atexit.register(_end, session, scratch)
+        return session
+
+
+def _start(conf: dict[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.Builder()
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        if "JAVA_GATEWAY_EXITED" in str(error):
+            raise RuntimeConfigError(
+                "Spark did not start: is a Java 17 or later on PATH or in JAVA_HOME? The log has Spark's own words"
+            ) from error
+        raise
+
+
+def _write_no_checksum_files(session: SparkSession) -> None:
+    """Without the checksum file that Hadoop puts next to each file of a local folder: lakes have their own."""
+    jvm: Any = session._jvm
+    context: Any = session.sparkContext
+    jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)
+
+
+def _is_usable(session: SparkSession) -> bool:
+    from py4j.protocol import Py4JError
+
+    context: Any = session.sparkContext
+    try:
+        return context._jsc is not None and not context._jsc.sc().isStopped()
+    except (Py4JError, OSError):
+        return False
+
+
+def _forget(session: SparkSession) -> None:
+    """Drop cached tables and temporary views, so that one attempt's do not become another's."""
+    if _is_usable(session):
+        session.catalog.clearCache()
+        # The catalog's own listing takes a second; this is what it would call for each.
+        jvm_session: Any = session._jsparkSession
+        jvm_session.sessionState().catalog().clearTempTables()
+
+
+def _end(session: SparkSession, scratch: Path) -> None:
+    # An exit in good order: the JVM removes what it has, and we remove the rest.
+    with contextlib.suppress(Exception):
+        session.stop()
+    with contextlib.suppress(OSError):
+        remove_tree(scratch)
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep the process's own handler of SIGINT, which Spark replaces."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _scratch_folder(root: Path) -> Path:
+    """A folder of this process's own; those of dead processes go."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for folder in root.iterdir():
+        try:
+            owner = json.loads((folder / _OWNER).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(owner, dict) and not is_alive(owner):
+            with contextlib.suppress(OSError):
+                remove_tree(folder)
+    mine = root / f"session-{os.getpid()}-{os.urandom(4).hex()}"
+    mine.mkdir(mode=0o700)
+    (mine / _OWNER).write_text(json.dumps(process_identity()), encoding="utf-8")
+    return mine
+
+
+def _add_to_list(conf: dict[str, str], key: str, items: tuple[str, ...]) -> None:
+    if items:
+        conf[key] = ",".join([*filter(None, [conf.get(key, "")]), *items])

@@ -1,0 +1,113 @@
+"""Reading and writing tables, with a schema where one is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from perago.errors import GuardrailViolation
+from perago.spark.schema import TableSchema, declared, differences
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_CARRIES_A_SCHEMA = ("parquet", "orc")
+
+
+def read_table(
+    spark: SparkSession, uri: str, format: str, schema: TableSchema | None, options: Mapping[str, Any]
+) -> DataFrame:
+    """The table at `uri`; a Parquet table that Spark wrote is opened without a Spark job."""
+    reader = spark.read.format(format).options(**options)
+    if schema is None:
+        return _opened(spark, uri, format, options)[0]
+    wanted = declared(schema)
+    names = [field.name for field in wanted.struct.fields]
+    if format in _CARRIES_A_SCHEMA:
+        table, without_nulls = _opened(spark, uri, format, options)
+        wrong = differences(
+            wanted, table.schema, lambda name: name in without_nulls and not without_nulls[name]
+        )
+        if not wrong:
+            return table.select(*names)
+    else:
+        wrong = _wrong_header(spark, uri, names, options) if format == "csv" else []
+        if not wrong:
+            return reader.schema(wanted.struct).load(uri)
+    raise GuardrailViolation("it is not as declared: " + "; ".join(wrong))
+
+
+def write_table(
+    df: DataFrame,
+    uri: str,
+    format: str,
+    partition_by: Sequence[str],
+    mode: str,
+    schema: TableSchema | None,
+    options: Mapping[str, Any],
+) -> None:
+    """Write a table; columns that the schema declares without nulls are written as such."""
+    if schema is not None:
+        df = _as_declared(df, schema)
+    writer = df.write.format(format).mode(mode).options(**options)
+    if partition_by:
+        writer = writer.partitionBy(*partition_by)
+    writer.save(uri)
+
+
+def _opened(
+    spark: SparkSession, uri: str, format: str, options: Mapping[str, Any]
+) -> tuple[DataFrame, dict[str, bool]]:
+    """The table, and for each column whose nullability is stored whether it is without nulls."""
+    from perago.spark.stored import first_file, parquet_schema
+
+    reader = spark.read.format(format).options(**options)
+    merged = str(options.get("mergeSchema", "")).lower() == "true"
+    file = first_file(spark, uri) if format == "parquet" and not merged else None
+    stored = parquet_schema(spark, file) if file is not None else None
+    if stored is None:
+        return reader.load(uri), {}
+    return reader.schema(stored).load(uri), {field.name: not field.nullable for field in stored.fields}
+
+
+def _wrong_header(
+    spark: SparkSession, uri: str, names: Sequence[str], options: Mapping[str, Any]
+) -> list[str]:
+    """How the first line of a CSV table with a header differs from the declared columns, which Spark takes by place."""
+    if str(options.get("header", "")).lower() != "true":
+        return []
+    plain = {key: value for key, value in options.items() if key.lower() != "inferschema"}
+    found = spark.read.format("csv").options(**plain).load(uri).columns
+    if list(found) == list(names):
+        return []
+    missing = [f"column {name!r} is missing" for name in names if name not in found]
+    extra = [f"column {name!r} is not declared" for name in found if name not in names]
+    return missing + extra or [f"the columns come as {', '.join(found)}, declared {', '.join(names)}"]
+
+
+def _as_declared(df: DataFrame, schema: TableSchema) -> DataFrame:
+    wanted = declared(schema)
+    wrong = differences(wanted, df.schema, lambda _name: False)
+    if wrong:
+        raise GuardrailViolation("it is not as declared: " + "; ".join(wrong))
+    nullable = {field.name for field in df.schema.fields if field.nullable}
+    names = [field.name for field in wanted.struct.fields]
+    further = [name for name in df.columns if name not in names]
+    required = {field.name for field in wanted.struct.fields if not field.nullable}
+    columns = [
+        _never_null(df, name) if name in required & nullable else df[name] for name in [*names, *further]
+    ]
+    return df.select(*columns)
+
+
+def _never_null(df: DataFrame, name: str) -> Column:
+    """The column, declared without nulls; Spark has this expression, and no Python name for it."""
+    from pyspark.sql import Column
+
+    jvm: Any = df.sparkSession._jvm
+    bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    column: Any = df[name]
+    asserted = jvm.org.apache.spark.sql.catalyst.expressions.objects.AssertNotNull(
+        bridge.expression(column._jc), jvm.PythonUtils.toSeq([name])
+    )
+    return Column(bridge.column(asserted)).alias(name)

@@ -1,0 +1,117 @@
+"""`SparkWorkspace`: the workspace of a Spark task, as its body sees it.
+
+The rule: tables are named by their path below the task's prefix, and a path that leaves it is refused.  Where the
+bytes are, in a folder or on a staging branch, is not the body's business.
+
+Every task module imports this, on machines with and without pyspark, so pyspark is imported when it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from perago.errors import GuardrailViolation, TaskFailed
+from perago.spark.paths import checked_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from perago.spark.schema import TableSchema
+
+Mode = Literal["overwrite", "append", "error", "errorifexists", "ignore"]
+FORMATS = ("parquet", "csv", "json", "orc", "text")
+
+
+class SparkWorkspace:
+    """Tables by their path in the workspace.
+
+    Perago makes one for each attempt; a unit test makes its own: `SparkWorkspace(tmp_path, spark)`.
+    """
+
+    __perago_workspace__: ClassVar[str] = "spark"
+
+    def __init__(
+        self,
+        base: str | os.PathLike[str],
+        session: SparkSession | Callable[[], SparkSession],
+        *,
+        prefix: str = "",
+    ) -> None:
+        text = os.fspath(base).rstrip("/")
+        self._base = text if "://" in text else f"file://{os.path.abspath(text)}"
+        self._session = session
+        self._prefix = prefix
+        self._tables: set[str] = set()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of this process."""
+        return self._session() if callable(self._session) else self._session
+
+    @property
+    def base(self) -> str:
+        """Where the prefix is, for Spark."""
+        return self._base
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The paths that were read and written so far."""
+        return frozenset(self._tables)
+
+    def uri(self, path: str) -> str:
+        """Where Spark finds a path of the workspace."""
+        return f"{self._base}/{checked_path(path, pattern=True, prefix=self._prefix)}"
+
+    def read(
+        self, path: str, format: str = "parquet", schema: TableSchema | None = None, **options: Any
+    ) -> DataFrame:
+        """The table at a path; with a schema it must fit, and what does not fit is listed before any work."""
+        from perago.spark.tables import read_table
+
+        self._touch(path, format)
+        try:
+            return read_table(self.spark, self.uri(path), format, schema, options)
+        except Exception as error:
+            raise self._failed("reading", path, error) from error
+
+    def write(
+        self,
+        df: DataFrame,
+        path: str,
+        format: str = "parquet",
+        partition_by: Sequence[str] = (),
+        mode: Mode = "overwrite",
+        *,
+        schema: TableSchema | None = None,
+        **options: Any,
+    ) -> None:
+        """Write a table to a path; what was there is replaced, unless `mode` says otherwise.
+
+        With a schema the table must fit it, and columns declared without nulls are written as such: a null in one
+        fails the job.
+        """
+        from perago.spark.tables import write_table
+
+        checked_path(path, pattern=False, prefix=self._prefix)
+        self._touch(path, format)
+        columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+        try:
+            write_table(df, self.uri(path), format, columns, mode, schema, options)
+        except Exception as error:
+            raise self._failed("writing", path, error) from error
+
+    def _touch(self, path: str, format: str) -> None:
+        if format not in FORMATS:
+            raise TaskFailed(f"format {format!r} of table {path!r} is not one of {', '.join(FORMATS)}")
+        self._tables.add(path)
+
+    def _failed(self, doing: str, path: str, error: Exception) -> Exception:
+        from perago.spark.failures import SPARK_ERRORS, short_reason
+
+        if isinstance(error, GuardrailViolation):
+            return GuardrailViolation(f"{doing} table {path!r}: {error}")
+        if not isinstance(error, SPARK_ERRORS):
+            return error
+        return TaskFailed(f"{doing} table {path!r} failed: {short_reason(error, base=self._base)}")
