@@ -159,6 +159,7 @@ class Workdir:
 
 def scan_folder(root: Path, *, leave_out: Path | None = None) -> Iterator[tuple[str, FileStat]]:
     """Every file below a folder, `leave_out` aside; what cannot be published is refused by name."""
+    not_this = leave_out.stat() if leave_out is not None and leave_out.exists() else None
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -168,7 +169,7 @@ def scan_folder(root: Path, *, leave_out: Path | None = None) -> Iterator[tuple[
                 if item.is_symlink():
                     raise PostGuardrailViolation(f"workspace publication does not support symlinks: {path}")
                 if item.is_dir():
-                    if leave_out is None or not os.path.samefile(item.path, leave_out):
+                    if not_this is None or not os.path.samestat(item.stat(), not_this):
                         pending.append(f"{path}/")
                 elif item.is_file():
                     yield path, _stat(item.stat())
