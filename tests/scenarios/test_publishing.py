@@ -6,7 +6,7 @@ import pytest
 
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
-from tests.scenarios.ports import after, before, recording, refusing
+from tests.scenarios.ports import Wrapped, after, before, recording, refusing
 from tests.scenarios.world import World, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
@@ -410,3 +410,19 @@ def test_the_claim_is_held_until_the_result_is_accepted(world: World) -> None:
     world.execute(definition, assignment, orchestrator=orchestrator)
     assert seen == [True, True]
     assert world.leftovers() == []
+
+
+def test_a_merge_that_cannot_be_read_back_counts_where_the_lake_itself_has_compared(world: World) -> None:
+    definition = make_task()
+    world.start(definition)
+    hard = world.lake.fence_level(world.repository, world.head().id) == "hard"
+    merged = []
+    lake = after(world.lake, "merge", lambda: merged.append(True))
+
+    def look(name, call, arguments):
+        if name == "commit_at" and merged:
+            raise LakeUnavailable("gone dark")
+        return call(*arguments)
+
+    settled = world.execute(definition, world.poll(definition), lake=Wrapped(lake, look))
+    assert settled.outcome.status == ("COMPLETED" if hard else "FAILED")
