@@ -98,7 +98,7 @@ def load_settings(environ: Mapping[str, str], *, root: Path | None = None) -> Se
 
 def parse_duration(text: str) -> float:
     """Seconds, from a number with a unit (seconds without one); `ValueError` for anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip().lower())
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", text.strip().lower())
     if match is None:
         raise ValueError(f"{text!r} is not {DURATIONS}")
     return float(match[1]) * _SECONDS[match[2] or "s"]

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from perago.cli import app
 from tests.conftest import LakefsServer
 
-
 EXPECTED = {
     "install": {"head", "changed"},
     "prove": {"refused", "let_through"},

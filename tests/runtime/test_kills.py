@@ -14,7 +14,7 @@ from perago.orchestrator.base import WorkflowState
 from tests.runtime.observers import STEPS, SignalAt
 from tests.runtime.site import Site, eventually
 
-QUICK = {"body", "publish", "hand over"}
+QUICK = {"hand over"}
 """Enough for `make check`; the rest of the matrix is slow."""
 EACH_STEP = [step if step in QUICK else pytest.param(step, marks=pytest.mark.slow) for step in STEPS]
 

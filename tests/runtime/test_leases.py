@@ -12,6 +12,7 @@ from tests.runtime.observers import PauseAt
 from tests.runtime.site import Site, eventually
 
 
+@pytest.mark.slow
 def test_a_task_that_runs_five_times_its_response_time_out_stays_alive(site: Site) -> None:
     site.response_seconds = 2
     site.start_worker()

@@ -129,11 +129,13 @@ class Session:
 
     def begin(self, workflow: Path, targets: list[str], given: str, workspace: str | None) -> Run:
         """Register everything and start the workflow; nothing runs yet."""
+        from perago.connect import check_places
         from perago.runtime.runs import Run, new_run_id, save_run
 
         definition = read_definition(workflow)
         known = load_tasks(targets)
         check_known(definition, {task.name for task in known})
+        check_places(self._settings, known, local=self._local)
         run_id = new_run_id(time.time())
         with ExitStack() as opened:
             lake, orchestrator = self._ports(opened, run_id)
@@ -199,7 +201,7 @@ class Session:
     def _work(
         self, current: Run, tasks: list[TaskDefinition], jobs: int, over: Callable[[], bool], viewer: Viewer
     ) -> None:
-        from perago.connect import max_result_bytes, open_ports
+        from perago.connect import max_result_bytes, open_places, open_ports
         from perago.runtime.child import ExecutorSpec
         from perago.runtime.plan import WorkerPlan
         from perago.runtime.supervisor import Supervisor
@@ -208,7 +210,12 @@ class Session:
             open_ports, self._settings, local=self._local, orchestrator_file=self._state_file(current.id)
         )
         spec = ExecutorSpec(
-            self._settings, tuple(current.targets), ports, max_result_bytes(), log_level=logging.ERROR
+            self._settings,
+            tuple(current.targets),
+            ports,
+            max_result_bytes(),
+            log_level=logging.ERROR,
+            open_places=partial(open_places, self._settings, local=self._local),
         )
         plan = WorkerPlan({task.name: task for task in tasks}, jobs, spec)
         with ExitStack() as opened:

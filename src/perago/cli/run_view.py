@@ -9,6 +9,7 @@ from typing import Any
 import typer
 
 from perago.orchestrator.base import TaskState, WorkflowState
+from perago.protocol.names import SHORT
 from perago.runtime.events import Event
 from perago.runtime.runs import Run
 
@@ -106,9 +107,11 @@ def summary(state: WorkflowState, run: Run) -> Iterator[tuple[str, str | None]]:
         yield f"  {state.reason}", None
 
 
-def _published(task: TaskState) -> str:
+def _published(task: TaskState, length: int | None = None) -> str:
     workspace = task.output.get("workspace")
-    return f"{workspace.get('repository')} {workspace.get('ref')}" if isinstance(workspace, dict) else ""
+    if not isinstance(workspace, dict):
+        return ""
+    return f"{workspace.get('repository')} {str(workspace.get('ref'))[:length]}"
 
 
 def _line(task: TaskState) -> str:
@@ -120,8 +123,8 @@ def _line(task: TaskState) -> str:
 def _table(state: WorkflowState, steps: Mapping[str, str]) -> Any:
     from rich.table import Table
 
-    table = Table(title=f"workflow {state.id}: {state.status}", title_justify="left", box=None)
-    for heading in ("step", "status", "retry", "published", "why"):
+    table = Table(title=f"workflow {state.id}: {state.status}", title_justify="left", box=None, expand=True)
+    for heading in ("step", "status", "retry", "ref", "now, or why"):
         table.add_column(heading, overflow="fold")
     for task in worker_tasks(state):
         style = _STYLES.get(task.status, "red")
@@ -129,6 +132,6 @@ def _table(state: WorkflowState, steps: Mapping[str, str]) -> Any:
         if task.status == "IN_PROGRESS":
             why = steps.get(task.task_id, "")
         table.add_row(
-            task.reference, f"[{style}]{task.status}[/]", str(task.retry_count), _published(task), why
+            task.reference, f"[{style}]{task.status}[/]", str(task.retry_count), _published(task, SHORT), why
         )
     return table

@@ -12,6 +12,7 @@ but for the next post: a slot's backoff, a slow server and a removal of many fil
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -68,7 +69,7 @@ class Supervisor:
         self._waiting: deque[Execution] = deque()
         self._unsent: set[str] = set()
         self._taken = 0
-        self._polling = True
+        self._polled_out = threading.Event()
         self._aftermath = Aftermath(self._root, lake)
         self._chores = Timetable("chores", threads=SENDERS)
         self._task_logs = TaskLogs(orchestrator.log)
@@ -85,7 +86,7 @@ class Supervisor:
             list(plan.tasks),
             plan.worker_id,
             polled=lambda found: self._mail.post(lambda: self._polled(found)),
-            ended=lambda: self._mail.post(self._polling_ended),
+            ended=lambda: self._mail.post(self._polled_out.set),
             pulse=self._pulse,
         )
         self._crew = Crew(plan.spec, plan.slots, self._wiring())
@@ -150,12 +151,16 @@ class Supervisor:
         if self._end.working:
             self._broker.offer(self._crew.idle - len(self._waiting), taken=self._taken)
             self._taken = 0
-        elif not self._polling and not self._waiting:
+        elif self._polled_out.is_set() and not self._waiting:
             self._crew.dismiss_idle()
 
     def _may_leave(self, now: float) -> bool:
-        busy = self._polling or bool(self._waiting)
-        return self._end.over(now, busy=busy, executors=not self._crew.all_gone, unsent=bool(self._unsent))
+        busy = not self._polled_out.is_set() or bool(self._waiting)
+        # The sweep is the one chore that is never done; the others send results and clean up after the dead.
+        chores = len(self._chores) > 1
+        return self._end.over(
+            now, busy=busy, executors=not self._crew.all_gone, unsent=chores or bool(self._unsent)
+        )
 
     # --- an attempt's way ------------------------------------------------------------------------------------
 
@@ -296,9 +301,6 @@ class Supervisor:
 
     def _restarted(self, slot: Slot) -> None:
         self._tell(Event("restarted", text=f"executor {slot.number}"))
-
-    def _polling_ended(self) -> None:
-        self._polling = False
 
     # --- small parts -----------------------------------------------------------------------------------------
 

@@ -188,18 +188,24 @@ def hash_file(path: Path, algorithm: str) -> FileState:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder; folders that were made read-only are opened up first."""
+    """Remove a folder; what a body closed to its owner is opened up first."""
+    if not path.exists():
+        return
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        _open_up(path)
+        shutil.rmtree(path)
 
-    def open_up(function: Any, name: str, _error: object) -> None:
-        os.chmod(os.path.dirname(name), 0o700)
-        if os.path.isdir(name) and not os.path.islink(name):
-            os.chmod(name, 0o700)
-            shutil.rmtree(name)
-        else:
-            os.unlink(name)
 
-    if path.exists():
-        shutil.rmtree(path, onerror=open_up)
+def _open_up(path: Path) -> None:
+    os.chmod(path, 0o700)
+    # From the top down: a folder can be looked into only after it was opened.
+    for folder, below, _ in os.walk(path):
+        for name in below:
+            found = os.path.join(folder, name)
+            if not os.path.islink(found):
+                os.chmod(found, 0o700)
 
 
 def _check_publishable(path: str, workspace: Workspace) -> None:

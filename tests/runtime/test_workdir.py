@@ -1,0 +1,298 @@
+"""The workdir: private, marked, filled from one commit, and read back without reading what did not change."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from perago.errors import LakeError, PostGuardrailViolation
+from perago.lake.local import LocalLake
+from perago.protocol.attempt import Attempt
+from perago.protocol.changes import changes_between
+from perago.protocol.publication import Workspace
+from perago.runtime.process import process_identity
+from perago.runtime.workdir import Workdir, remove_tree, scan_folder
+from tests.contract.lakes import Work
+from tests.opens import OPENS
+
+ATTEMPT = Attempt("wf-1", "11111111-2222-3333-4444-555555555555", "step", "make", 2, 3, 0)
+MARKER = ".perago-attempt.json"
+ODD_NAMES = [
+    "with space",
+    " leading and trailing ",
+    "-rf",
+    "~",
+    "$HOME",
+    "a;b|c&d",
+    "quo'te\"s",
+    "new\nline",
+    "tab\there",
+    "back\\slash",
+    "*?[x]",
+    "ünï-日本-🎧",
+    "e\u0301 is not \u00e9",
+    ".hidden",
+    "...",
+    "n" * 255,
+]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Work]:
+    with closing(LocalLake(tmp_path / "lake")) as lake:
+        lake.create_repository("songs")
+        yield Work(lake, "songs", tmp_path / "files")
+
+
+def filled(
+    work: Work, root: Path, objects: dict[str, bytes], *, prefix: str = ""
+) -> tuple[Workdir, Workspace]:
+    """A workdir that holds these objects."""
+    commit = work.commit("main", objects)
+    workspace = Workspace(work.repository, "main", commit, prefix)
+    workdir = Workdir.create(root, ATTEMPT, "e1", now=1_700_000_000.0)
+    workdir.fill(work.lake, workspace)
+    return workdir, workspace
+
+
+def changed(
+    work: Work, root: Path, objects: dict[str, bytes], body: Callable[[Path], object]
+) -> tuple[set, set]:
+    """What a body changes: (put, deleted)."""
+    commit = work.commit("main", objects)
+    workspace = Workspace(work.repository, "main", commit, "")
+    workdir = Workdir.create(root, ATTEMPT, "e1", now=0)
+    base = workdir.fill(work.lake, workspace)
+    body(workdir.path)
+    changes = changes_between(base.states(), workdir.result(work.lake, workspace))
+    workdir.drop()
+    return set(changes.put), set(changes.delete)
+
+
+class TestCreation:
+    def test_it_is_for_nobody_else(self, tmp_path: Path) -> None:
+        workdir = Workdir.create(tmp_path / "new" / "root", ATTEMPT, "e1", now=0)
+        assert workdir.path.stat().st_mode & 0o777 == 0o700
+        assert (tmp_path / "new" / "root").stat().st_mode & 0o777 == 0o700
+
+    def test_the_marker_says_whose_it_is(self, tmp_path: Path) -> None:
+        workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=1_700_000_000.5)
+        assert json.loads((workdir.path / MARKER).read_text()) == {
+            "attempt": {
+                "workflow_instance_id": "wf-1",
+                "task_id": ATTEMPT.task_id,
+                "reference_task_name": "step",
+                "task_name": "make",
+                "retry_count": 2,
+            },
+            "execution_id": "e1",
+            **process_identity(),
+            "started": 1_700_000_000.5,
+        }
+
+    def test_two_executions_of_one_attempt_have_two(self, tmp_path: Path) -> None:
+        one = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+        two = Workdir.create(tmp_path, ATTEMPT, "e2", now=0)
+        assert one.path != two.path
+
+    def test_a_folder_that_is_there_is_never_taken_over(self, tmp_path: Path) -> None:
+        Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+        with pytest.raises(FileExistsError):
+            Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+
+
+class TestMarker:
+    def test_it_is_no_part_of_the_result(self, work: Work, tmp_path: Path) -> None:
+        workdir, workspace = filled(work, tmp_path, {"a": b"1"})
+        assert set(workdir.result(work.lake, workspace)) == {"a"}
+
+    @pytest.mark.parametrize("path", [MARKER, f"deep/{MARKER}"])
+    def test_an_object_of_its_name_is_not_downloaded(self, work: Work, tmp_path: Path, path: str) -> None:
+        workdir, workspace = filled(work, tmp_path, {"a": b"1", path: b"an object"})
+        assert json.loads((workdir.path / MARKER).read_text())["execution_id"] == "e1"
+        assert not (workdir.path / "deep").exists()
+        assert set(workdir.result(work.lake, workspace)) == {"a"}
+
+    @pytest.mark.parametrize("path", [MARKER, f"deep/{MARKER}"])
+    def test_a_body_that_writes_it_is_refused_by_name(self, work: Work, tmp_path: Path, path: str) -> None:
+        workdir, workspace = filled(work, tmp_path, {"deep/a": b"1"})
+        (workdir.path / path).write_text("mine")
+        with pytest.raises(PostGuardrailViolation, match=r"\.perago-attempt\.json"):
+            workdir.result(work.lake, workspace)
+
+    def test_a_body_that_removes_it_harms_nobody(self, work: Work, tmp_path: Path) -> None:
+        workdir, workspace = filled(work, tmp_path, {"a": b"1"})
+        (workdir.path / MARKER).unlink()
+        assert set(workdir.result(work.lake, workspace)) == {"a"}
+
+
+class TestIndex:
+    MANY = {f"{number % 5}/{number}": b"%03d" % number for number in range(60)}  # noqa: RUF012 - never written
+
+    def test_files_that_did_not_change_are_not_read(self, work: Work, tmp_path: Path) -> None:
+        workdir, workspace = filled(work, tmp_path, self.MANY)
+        OPENS.start(workdir.path)
+        with OPENS.heard() as files:
+            states = workdir.result(work.lake, workspace)
+        assert files == []
+        assert len(states) == 60
+
+    def test_only_the_changed_file_is_read(self, work: Work, tmp_path: Path) -> None:
+        workdir, workspace = filled(work, tmp_path, self.MANY)
+        (workdir.path / "3" / "33").write_bytes(b"new")
+        (workdir.path / "added").write_bytes(b"new")
+        OPENS.start(workdir.path)
+        with OPENS.heard() as files:
+            workdir.result(work.lake, workspace)
+        assert sorted(files) == ["3/33", "added"]
+
+    @pytest.mark.parametrize("count", [1, 5, 16, 17, 60])
+    def test_an_edit_in_the_tick_of_the_index_is_found_though_size_and_time_are_the_same(
+        self, work: Work, tmp_path: Path, count: int
+    ) -> None:
+        objects = {f"f{number}": b"old" for number in range(count)}
+
+        def edit_in_place(path: Path) -> None:
+            before = (path / "f0").stat()
+            with open(path / "f0", "r+b") as file:
+                file.write(b"new")
+            os.utime(path / "f0", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        work.commit("main", {"seed": b"1"})
+        for number in range(10):
+            put, deleted = changed(work, tmp_path, {**objects, "seed": b"%d" % number}, edit_in_place)
+            assert (put, deleted) == ({"f0"}, set())
+
+    def test_bytes_written_again_as_they_were_are_no_change(self, work: Work, tmp_path: Path) -> None:
+        put, deleted = changed(work, tmp_path, self.MANY, lambda path: (path / "0" / "0").write_bytes(b"000"))
+        assert (put, deleted) == (set(), set())
+
+    def test_a_touched_and_a_renamed_over_file_are_read_and_found_equal(
+        self, work: Work, tmp_path: Path
+    ) -> None:
+        def body(path: Path) -> None:
+            os.utime(path / "0" / "0")
+            (path / "copy").write_bytes(b"001")
+            (path / "copy").rename(path / "1" / "1")
+
+        assert changed(work, tmp_path, self.MANY, body) == (set(), set())
+
+
+class TestResult:
+    def test_files_and_folders_may_swap_places(self, work: Work, tmp_path: Path) -> None:
+        def body(path: Path) -> None:
+            (path / "file").unlink()
+            (path / "file").mkdir()
+            (path / "file" / "inside").write_bytes(b"x")
+            (path / "folder" / "a").unlink()
+            (path / "folder").rmdir()
+            (path / "folder").write_bytes(b"y")
+            (path / "empty").mkdir()
+
+        objects = {"file": b"1", "folder/a": b"2", "kept": b"3"}
+        assert changed(work, tmp_path, objects, body) == ({"file/inside", "folder"}, {"file", "folder/a"})
+
+    @pytest.mark.parametrize("name", ODD_NAMES)
+    def test_odd_names_come_and_go_as_they_are(self, work: Work, tmp_path: Path, name: str) -> None:
+        workdir, workspace = filled(work, tmp_path, {f"in/{name}": b"1", "other": b"2"}, prefix="in/")
+        assert {path.name for path in workdir.path.iterdir()} == {name, MARKER}
+        (workdir.path / f"deep-{name}"[:80]).mkdir()
+        (workdir.path / f"deep-{name}"[:80] / name).write_bytes(b"3")
+        assert set(workdir.result(work.lake, workspace)) == {name, f"deep-{name}"[:80] + f"/{name}"}
+
+    def test_a_name_that_is_no_utf8_is_refused(self, work: Work, tmp_path: Path) -> None:
+        workdir, workspace = filled(work, tmp_path, {"a": b"1"})
+        (Path(os.fsdecode(os.fsencode(workdir.path) + b"/\xff\xfe"))).write_bytes(b"x")
+        with pytest.raises(PostGuardrailViolation, match="no UTF-8"):
+            workdir.result(work.lake, workspace)
+
+    @pytest.mark.parametrize("prefix", ["", "_lakefs_actions_too/"])
+    def test_only_the_real_actions_folder_is_out_of_reach(
+        self, work: Work, tmp_path: Path, prefix: str
+    ) -> None:
+        workdir, workspace = filled(work, tmp_path, {f"{prefix}a": b"1"}, prefix=prefix)
+        (workdir.path / "_lakefs_actions").mkdir()
+        (workdir.path / "_lakefs_actions" / "x.yaml").touch()
+        if prefix:
+            assert "_lakefs_actions/x.yaml" in workdir.result(work.lake, workspace)
+        else:
+            with pytest.raises(PostGuardrailViolation, match=r"_lakefs_actions/x\.yaml"):
+                workdir.result(work.lake, workspace)
+
+    def test_an_impossible_object_is_refused_before_a_folder_is_made(
+        self, work: Work, tmp_path: Path
+    ) -> None:
+        commit = work.commit("main", {"a/b": b"1", "z/../../etc/x": b"2"})
+        workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+        with pytest.raises(LakeError, match=r"z/\.\./\.\./etc/x"):
+            workdir.fill(work.lake, Workspace(work.repository, "main", commit, ""))
+        assert [path.name for path in workdir.path.iterdir()] == [MARKER]
+
+
+class TestScan:
+    def test_a_folder_to_leave_out_is_left_out_by_what_it_is_not_by_its_name(self, tmp_path: Path) -> None:
+        for path in ("a/file", "b/a/file"):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).touch()
+        assert [path for path, _ in scan_folder(tmp_path, leave_out=tmp_path / "a")] == ["b/a/file"]
+
+
+class TestRemoval:
+    def test_a_folder_that_is_gone_is_no_error(self, tmp_path: Path) -> None:
+        workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+        workdir.drop()
+        workdir.drop()
+        assert not workdir.path.exists()
+
+    def test_links_are_removed_and_not_followed(self, tmp_path: Path) -> None:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "kept").touch()
+        workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+        (workdir.path / "link").symlink_to(outside)
+        workdir.drop()
+        assert (outside / "kept").exists()
+
+    @pytest.mark.parametrize("mode", [0o500, 0o400, 0o000])
+    def test_closed_folders_are_opened_up_by_whoever_made_them(self, tmp_path: Path, mode: int) -> None:
+        tmp_path.chmod(0o777)
+
+        def make_and_remove() -> None:
+            # Relative: the folders above the current one are root's.
+            path = Path("root", "closed")
+            (path / "a" / "b" / "c").mkdir(parents=True)
+            for folder in (path / "a" / "b" / "c", path / "a" / "b", path / "a", path):
+                (folder / "file").touch()
+                (folder / "link").symlink_to("/nowhere")
+                folder.chmod(mode)
+            remove_tree(path)
+            assert not path.exists()
+
+        assert as_an_ordinary_user(tmp_path, make_and_remove) == ""
+
+
+def as_an_ordinary_user(folder: Path, work: Callable[[], None]) -> str:
+    """What `work` raises in a child that is not root, for whom permissions count."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        said = ""
+        try:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            work()
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as answer:
+        text = answer.read().decode()
+    os.waitpid(child, 0)
+    return text
