@@ -97,6 +97,23 @@ class TestUncommitted:
         lake.delete(work.repository, "main", ["a"])
         assert lake.uncommitted(work.repository, "main")
 
+    def test_objects_are_copied_from_another_ref_and_are_uncommitted_there(
+        self, lake: Lake, work: Work
+    ) -> None:
+        a = work.head()
+        held = work.stage("held", a, {"data/one": b"one", "data/two": b"two", "data/other": b"other"})
+        lake.create_branch(work.repository, "stage", a)
+        lake.copy(work.repository, "stage", held, ["data/one", "data/two"])
+        assert work.contents("stage") == {"data/one": b"one", "data/two": b"two"}
+        assert work.head("stage") == a
+        lake.commit(work.repository, "stage", "copied", {})
+        assert work.contents("stage") == {"data/one": b"one", "data/two": b"two"}
+
+    def test_copying_what_is_not_there_is_an_error(self, lake: Lake, work: Work) -> None:
+        lake.create_branch(work.repository, "stage", work.head())
+        with pytest.raises(LakeNotFound):
+            lake.copy(work.repository, "stage", work.head(), ["data/none"])
+
     def test_deleting_what_is_not_there_is_no_error_and_no_change(self, lake: Lake, work: Work) -> None:
         work.commit("main", {"a": b"1"})
         lake.delete(work.repository, "main", ["b", "a/b"])

@@ -17,6 +17,7 @@ from tests.lake.proxy import Fault, fault_proxy
 MERGE = r"POST .*/refs/[^/]+/merge/"
 COMMIT = r"POST .*/branches/[^/]+/commits"
 RESET = r"PUT .*/hard_reset"
+MIB = 1024 * 1024
 OBJECT = r"(GET|PUT) /test-[^/?]+/[^/?]+/"
 
 
@@ -188,7 +189,11 @@ class TestBytes:
         assert {file.entry.path: file.target.read_bytes() for file in files} == objects
         assert not list(tmp_path.glob(".perago-*"))
 
-    @pytest.mark.parametrize("part", [64 * 1024, 10**9])
+    @pytest.mark.parametrize(
+        ("part", "ranges_above"),
+        [(10**9, 10**9), (MIB, 10**9), (MIB, 2 * MIB)],
+        ids=["in memory", "streamed", "in ranges"],
+    )
     def test_a_large_object_goes_on_where_it_was_cut(
         self,
         lakefs_server: LakefsServer,
@@ -196,12 +201,13 @@ class TestBytes:
         open_lakefs: OpenLakeFS,
         tmp_path: Path,
         part: int,
+        ranges_above: int,
     ) -> None:
         data = bytes(range(256)) * 20_000
         commit = lakefs_work.commit("main", {"large": data})
         [entry] = lakefs_work.lake.list(lakefs_work.repository, commit, "")
-        with fault_proxy(lakefs_server.url, Fault("cut body", OBJECT, times=3, keep=1_500_000)) as proxy:
-            lake = open_lakefs(proxy.url, part_bytes=part)
+        with fault_proxy(lakefs_server.url, Fault("cut body", OBJECT, times=3, keep=700_000)) as proxy:
+            lake = open_lakefs(proxy.url, part_bytes=part, ranges_above_bytes=ranges_above)
             found = lake.download(lakefs_work.repository, commit, [Download(entry, tmp_path / "out")])
         assert (tmp_path / "out").read_bytes() == data
         assert found == {"large": hashlib.md5(data).hexdigest()}

@@ -240,6 +240,36 @@ class TestUpload:
         assert lakefs_work.paths("main") == []
 
 
+class TestEnvironment:
+    def test_variables_meant_for_other_servers_change_nothing(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        foreign = {
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+            "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+            "AWS_ACCESS_KEY_ID": "another",
+            "AWS_SECRET_ACCESS_KEY": "another",
+            "AWS_SESSION_TOKEN": "another",
+            "AWS_REGION": "eu-central-1",
+            "AWS_PROFILE": "another",
+            "AWS_SKIP_SIGNATURE": "true",
+            "AWS_S3_EXPRESS": "true",
+            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+            "AWS_CHECKSUM_ALGORITHM": "SHA256",
+            "AWS_SERVER_SIDE_ENCRYPTION": "AES256",
+            "AWS_WEB_IDENTITY_TOKEN_FILE": "/no/such/file",
+            "AWS_ALLOW_HTTP": "false",
+            "HTTP_PROXY": "http://127.0.0.1:9",
+            "http_proxy": "http://127.0.0.1:9",
+        }
+        for name, value in foreign.items():
+            monkeypatch.setenv(name, value)
+        objects = {"small": b"1", "large": bytes(range(256)) * 80_000}
+        work = replace(lakefs_work, lake=open_lakefs())
+        commit = work.commit("main", objects)
+        assert fetch(open_lakefs(), work, commit, tmp_path / "one") == objects
+
+
 class TestNames:
     def test_names_that_the_s3_library_cannot_say_go_through_the_api(
         self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path

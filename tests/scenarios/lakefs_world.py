@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from perago.declare.task import TaskDefinition
 from perago.errors import LakeForbidden
 from perago.lake.fence import Fence
 from tests.conftest import LakefsServer
+from tests.scenarios.ports import before
 from tests.scenarios.world import World
 
 if TYPE_CHECKING:
@@ -84,9 +87,27 @@ def protect(server: LakefsServer, world: World) -> None:
     pytest.fail("the server did not protect the branch within a minute")
 
 
+def abandon(world: World, definition: TaskDefinition) -> str:
+    """An attempt whose worker dies between publishing and completing; returns the commit it leaves at the head."""
+
+    def die() -> None:
+        raise RuntimeError("the worker dies here")
+
+    orchestrator = before(world.orchestrator, "complete", die)
+    with pytest.raises(RuntimeError, match="dies here"):
+        world.execute(definition, world.poll(definition), orchestrator=orchestrator)
+    return world.head().id
+
+
+def merge_by_hand(server: LakefsServer, world: World, files: Mapping[str, str]) -> str:
+    """A merge onto main that Perago has no part in; returns the commit it makes."""
+    world.lake.create_branch(world.repository, "feature", "main", hidden=False)
+    world.commit(files, branch="feature")
+    path = f"/repositories/{world.repository}/refs/feature/merge/main"
+    return str(server.call("POST", path, {"message": "by hand"})["reference"])
+
+
 def eight_at_once(work: Callable[[int], Any]) -> list[Any]:
     """The results of eight calls on threads of their own."""
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(work, range(8)))

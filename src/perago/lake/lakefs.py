@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -28,9 +27,9 @@ from perago.errors import (
 )
 from perago.lake.base import Commit, Download, Entry, FenceLevel, Merge, Progress, Ref, Upload
 from perago.lake.cache import Cache
-from perago.lake.fence import FENCE_PATH, FENCE_TEXT
 from perago.lake.lakefs_client import Apis, Json, LakeFSClient, Options, Repeat, Timeout, sdk
 from perago.lake.lakefs_copy import copy_objects
+from perago.lake.lakefs_levels import Levels, Recent
 from perago.lake.lakefs_listing import Listings, repository_names
 from perago.lake.lakefs_repository import create_repository
 from perago.lake.transfer import Transfer
@@ -39,7 +38,6 @@ from perago.protocol.signing import EXPECTED_HEAD
 _OWN_METADATA = ".lakefs."
 _PAGE = 1000
 _DELETES_AT_ONCE = 1000
-_REMEMBERED = 4096
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -66,8 +64,8 @@ class LakeFSLake:
         self._transfer = Transfer(endpoint, keys, self._client, options, self._cache)
         self._listings = Listings(endpoint, self._client, self._cache)
         self._options = options
-        self._levels: OrderedDict[tuple[str, str], FenceLevel] = OrderedDict()
-        self._staged: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._levels = Levels(self._transfer.read)
+        self._staged: Recent[str] = Recent()
 
     def create_repository(self, name: str, files: Sequence[Upload] = (), message: str = "import") -> None:
         """Make a repository whose branch `main` holds `files`, as its second commit where there are any."""
@@ -183,17 +181,13 @@ class LakeFSLake:
             made = str(answer["id"])
         except LakeUnavailable as error:
             made = self._landed_commit(repository, branch, wanted, error)
-        _remember(self._staged, (repository, branch), made)
+        self._staged.keep(repository, branch, made)
         return made
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
         """Whether a merge whose source is `ref` is fenced by the lake itself: it carries the exact fence file."""
         commit = ref if _COMMIT_ID.fullmatch(ref) else self.commit_at(repository, ref).id
-        known = self._levels.get((repository, commit))
-        if known is None:
-            known = self._read_fence_level(repository, commit)
-            _remember(self._levels, (repository, commit), known)
-        return known
+        return self._levels.of(repository, commit)
 
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
@@ -216,7 +210,7 @@ class LakeFSLake:
             )
         except LakeConflict as error:
             # The source grew from the expected head, so only a moved head can hold what conflicts with it.
-            raise HeadMoved(str(error)) from error
+            raise HeadMoved(f"{doing}: it moved on from {merge.expected_head}, and conflicts") from error
         return str(answer["reference"])
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
@@ -335,15 +329,8 @@ class LakeFSLake:
         return head.id
 
     def _source_level(self, repository: str, source: str) -> FenceLevel:
-        staged = self._staged.get((repository, source))
+        staged = self._staged.get(repository, source)
         return self.fence_level(repository, staged or source)
-
-    def _read_fence_level(self, repository: str, commit: str) -> FenceLevel:
-        try:
-            text = b"".join(self.read(repository, commit, FENCE_PATH))
-        except LakeNotFound:
-            return "soft"
-        return "hard" if text == FENCE_TEXT.encode() else "soft"
 
 
 def _commit(answer: Json) -> Commit:
@@ -355,9 +342,3 @@ def _commit(answer: Json) -> Commit:
         metadata={key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
         created=float(answer["creation_date"]),
     )
-
-
-def _remember(known: OrderedDict[tuple[str, str], Any], key: tuple[str, str], value: object) -> None:
-    known[key] = value
-    while len(known) > _REMEMBERED:
-        known.popitem(last=False)

@@ -19,7 +19,7 @@ from urllib3.response import HTTPResponse
 class _Bounded(HTTPConnection):
     """Bounds the time from the request's end to the answer's end by the read time-out."""
 
-    def getresponse(self) -> HTTPResponse:
+    def getresponse(self) -> HTTPResponse:  # type: ignore[override]
         late = threading.Event()
 
         def give_up() -> None:

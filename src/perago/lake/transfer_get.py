@@ -24,7 +24,6 @@ from perago.lake.transfer_store import Buffer, Stores
 _AHEAD = 4
 _TINY = 64 * 1024
 _CHUNK = 1024 * 1024
-_VERY_LARGE = 256 * 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
@@ -114,7 +113,7 @@ class Getter:
 
     def _pieces(self, file: Download) -> Iterator[Buffer]:
         """A larger object's bytes: one stream, or several ranges at once where that is long."""
-        if file.entry.size >= _VERY_LARGE:
+        if file.entry.size > self._options.ranges_above_bytes:
             return self._in_ranges(file)
         return self._stores.stream(self._repository, self._ref, file.entry.path, _CHUNK)
 

@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
 
 from obstore.store import S3Store
 
@@ -25,12 +26,14 @@ from perago.lake.lakefs_listing import MD5_METADATA
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
+    from obstore.store import ClientConfig
 
 T = TypeVar("T")
 Buffer = bytes | memoryview
 
 # A segment that is empty or made of dots, or a character that the library refuses in any segment.
 _UNSAYABLE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
+_HERE = ("127.0.0.1", "localhost", "::1")
 _FEW_RETRIES = 3
 _PARTS_AT_ONCE = 4
 
@@ -182,18 +185,18 @@ class Stores:
         options = self._options
         return S3Store(
             "gateway",
+            # Said under both names, and so is what is the default: what is not said comes from AWS_* variables.
             endpoint=self._endpoint,
+            aws_endpoint_url_s3=self._endpoint,
             virtual_hosted_style_request=True,
             access_key_id=self._keys[0],
             secret_access_key=self._keys[1],
             region="us-east-1",
             unsigned_payload=unsigned,
-            client_options={
-                "allow_http": self._endpoint.startswith("http://"),
-                "connect_timeout": timedelta(seconds=options.connect_timeout),
-                "read_timeout": timedelta(seconds=options.read_timeout),
-                "timeout": timedelta(seconds=options.object_timeout),
-            },
+            skip_signature=False,
+            s3_express=False,
+            request_payer=False,
+            client_options=_client_options(self._endpoint, options),
             retry_config={
                 "max_retries": retries,
                 "retry_timeout": timedelta(seconds=options.object_timeout),
@@ -204,6 +207,20 @@ class Stores:
                 },
             },
         )
+
+
+def _client_options(endpoint: str, options: Options) -> ClientConfig:
+    chosen: ClientConfig = {
+        "allow_http": endpoint.startswith("http://"),
+        "connect_timeout": timedelta(seconds=options.connect_timeout),
+        "read_timeout": timedelta(seconds=options.read_timeout),
+        "timeout": timedelta(seconds=options.object_timeout),
+    }
+    if urlsplit(endpoint).hostname in _HERE:
+        # API calls do not follow HTTP_PROXY; naming any proxy makes the library leave the environment's alone.
+        chosen["proxy_url"] = "http://proxy.invalid"
+        chosen["proxy_excludes"] = ",".join(_HERE)
+    return chosen
 
 
 def _buffer(data: object) -> memoryview:
