@@ -125,6 +125,7 @@ def test_a_workflow_runs_and_the_lake_shows_what_it_published(shell: Shell) -> N
     assert shell.run("cat", "songs", "main", "data/made.txt")[1] == "made"
 
 
+@pytest.mark.slow
 def test_a_retry_shows_every_attempt(shell: Shell) -> None:
     shell.write_workflow({"fail_first": True})
     tasks = shell.data(*FIRST)["tasks"]
@@ -132,6 +133,7 @@ def test_a_retry_shows_every_attempt(shell: Shell) -> None:
     assert tasks[0]["reason"] == "not the first time"
 
 
+@pytest.mark.slow
 def test_without_a_terminal_the_steps_are_plain_lines_and_the_end_names_ref_and_attempts(
     shell: Shell,
 ) -> None:
@@ -144,6 +146,7 @@ def test_without_a_terminal_the_steps_are_plain_lines_and_the_end_names_ref_and_
     assert "\x1b" not in out + err
 
 
+@pytest.mark.slow
 def test_a_workflow_that_fails_ends_non_zero_and_says_why(shell: Shell) -> None:
     shell.write_workflow({}, task="never")
     code, out, _ = shell.run(*FIRST)
@@ -152,6 +155,7 @@ def test_a_workflow_that_fails_ends_non_zero_and_says_why(shell: Shell) -> None:
     assert "no use" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -174,6 +178,7 @@ def test_a_wrong_command_line_is_told_in_words(shell: Shell, arguments: tuple[st
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_a_task_that_no_module_declares_is_named_before_anything_runs(shell: Shell) -> None:
     shell.write_workflow({}, task="unheard_of")
     code, _, err = shell.run(*FIRST)
@@ -181,6 +186,7 @@ def test_a_task_that_no_module_declares_is_named_before_anything_runs(shell: She
     assert "unheard_of" in err
 
 
+@pytest.mark.slow
 def test_importing_over_an_existing_repository_is_refused(shell: Shell) -> None:
     shell.data(*FIRST)
     code, _, err = shell.run(*FIRST)
@@ -189,6 +195,7 @@ def test_importing_over_an_existing_repository_is_refused(shell: Shell) -> None:
     assert shell.data(*FLOW)["status"] == "COMPLETED"
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_the_root_is_imported_without_it(shell: Shell) -> None:
     shell.data(*FLOW, "--import", "songs=.")
     assert not [entry for entry in shell.data("ls", "songs", "main") if ".perago/" in entry["path"]]
@@ -201,6 +208,7 @@ def _wait_for_try(shell: Shell, count: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_with_resume(shell: Shell) -> None:
     shell.write_workflow({"wait_for": str(shell.folder / "go")})
     process = shell.start(*FIRST)
@@ -221,6 +229,7 @@ def test_a_killed_run_goes_on_with_resume(shell: Shell) -> None:
     assert not list((workspaces / "outbox").iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_can_be_resumed_by_id_and_just_tells_its_end(shell: Shell) -> None:
     ended = shell.data(*FIRST)
     assert shell.data("run", "--resume", ended["run"]) == ended
