@@ -14,9 +14,7 @@ from perago.orchestrator.base import WorkflowState
 from tests.runtime.observers import STEPS, SignalAt
 from tests.runtime.site import Site, eventually
 
-QUICK = {"hand over"}
-"""Enough for `make check`; the rest of the matrix is slow."""
-EACH_STEP = [step if step in QUICK else pytest.param(step, marks=pytest.mark.slow) for step in STEPS]
+pytestmark = pytest.mark.slow
 
 
 def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
@@ -28,7 +26,7 @@ def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
     assert site.files() == {"data/input.txt": "in", "data/made.txt": "made"}
 
 
-@pytest.mark.parametrize("step", EACH_STEP)
+@pytest.mark.parametrize("step", STEPS)
 def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(site: Site, step: str) -> None:
     before = site.head().id
     killer = SignalAt(step, signal.SIGKILL, "executor", site.folder / "killed")
@@ -44,7 +42,7 @@ def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(s
     assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
 
 
-@pytest.mark.parametrize("step", EACH_STEP)
+@pytest.mark.parametrize("step", STEPS)
 def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(site: Site, step: str) -> None:
     before = site.head().id
     killer = SignalAt(step, signal.SIGKILL, "supervisor", site.folder / "killed")
@@ -60,7 +58,7 @@ def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(si
     assert (site.workdirs(), site.outbox()) == ([], [])
 
 
-@pytest.mark.parametrize("step", EACH_STEP)
+@pytest.mark.parametrize("step", STEPS)
 def test_a_worker_that_is_told_to_stop_at_a_step_finishes_the_attempt_first(site: Site, step: str) -> None:
     before = site.head().id
     worker = site.start_worker(observe=SignalAt(step, signal.SIGTERM, "supervisor", site.folder / "told"))
