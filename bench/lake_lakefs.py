@@ -182,7 +182,7 @@ def _downloads(bench: Bench, ref: str, data: Data) -> list[Row]:
     best = in_turns(turns, _ROUNDS)
     old = bench.old.run(repository=bench.repository, ref=ref, prefix=data.prefix, folder=str(bench.folder()))
     name = data.name
-    goal = {"raw": 1.3 if small else None, "raw with MD5": None if small else 1.3}
+    goal = {"raw": 1.3, "raw with MD5": None}
     return [
         Row(f"{name}: download", best["ours"], "s"),
         Row(f"{name}: download again, from the cache", min(again), "s"),
@@ -202,9 +202,7 @@ def _downloads(bench: Bench, ref: str, data: Data) -> list[Row]:
             5 if small else None,
             "at least",
         ),
-        Row(
-            f"{name}: download / again", best["ours"] / min(again), "times", 3 if small else None, "at least"
-        ),
+        Row(f"{name}: download / again", best["ours"] / min(again), "times", 3, "at least"),
         Row(
             f"{name}: objects fetched again, by the server's counters",
             float(max(moved)),

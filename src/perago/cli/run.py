@@ -18,6 +18,7 @@ import typer
 
 from perago.cli import output
 from perago.cli.lakes import AsJson
+from perago.cli.progress import transfer_bar
 from perago.cli.run_input import check_known, read_definition, read_import, read_payload, uses_embedded
 from perago.cli.run_view import Viewer, as_json, summary
 from perago.declare.discovery import load_tasks
@@ -125,7 +126,8 @@ class Session:
                     "name or --root"
                 )
             files = folder_uploads(folder, lake.checksum_algorithm, leave_out=self._settings.root)
-            lake.create_repository(name, files, f"import of {folder}")
+            with transfer_bar(f"import {name}", files, quiet=self._quiet) as progress:
+                lake.create_repository(name, files, f"import of {folder}", progress)
 
     def begin(self, workflow: Path, targets: list[str], given: str, workspace: str | None) -> Run:
         """Register everything and start the workflow; nothing runs yet."""

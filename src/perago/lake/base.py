@@ -92,7 +92,13 @@ class Lake(Protocol):
     checksum_algorithm: str
     """The hashlib name of the hash that `Entry.checksum` and `Upload.checksum` hold."""
 
-    def create_repository(self, name: str, files: Sequence[Upload] = (), message: str = "import") -> None:
+    def create_repository(
+        self,
+        name: str,
+        files: Sequence[Upload] = (),
+        message: str = "import",
+        progress: Progress | None = None,
+    ) -> None:
         """Make a repository whose branch `main` holds `files`; `LakeConflict` if the name is taken."""
 
     def repositories(self) -> Sequence[str]:

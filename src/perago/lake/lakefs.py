@@ -67,11 +67,17 @@ class LakeFSLake:
         self._levels = Levels(self._transfer.read)
         self._staged: Recent[str] = Recent()
 
-    def create_repository(self, name: str, files: Sequence[Upload] = (), message: str = "import") -> None:
+    def create_repository(
+        self,
+        name: str,
+        files: Sequence[Upload] = (),
+        message: str = "import",
+        progress: Progress | None = None,
+    ) -> None:
         """Make a repository whose branch `main` holds `files`, as its second commit where there are any."""
         create_repository(self._client, name)
         if files:
-            self.upload(name, "main", files)
+            self.upload(name, "main", files, progress)
             self.commit(name, "main", message, {})
 
     def repositories(self) -> Sequence[str]:

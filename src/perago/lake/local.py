@@ -52,13 +52,17 @@ class LocalLake:
         return LocalLake, (self._folder,)
 
     def create_repository(
-        self, name: str, files: Sequence[Upload] = (), message: str = "Repository created"
+        self,
+        name: str,
+        files: Sequence[Upload] = (),
+        message: str = "Repository created",
+        progress: Progress | None = None,
     ) -> None:
         """Make a repository whose first commit, on branch `main`, holds `files`; `LakeConflict` if the name is taken."""
         refs.check_repository_name(name)
         for file in files:
             refs.check_object_path(file.path)
-        self._objects.add(files, None)
+        self._objects.add(files, progress)
         with self._store.write(durable=True) as db:
             cursor = db.execute("INSERT OR IGNORE INTO repositories (name) VALUES (?)", (name,))
             if not cursor.rowcount:
