@@ -24,6 +24,7 @@ def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedde
     spark_tasks = [task for task in tasks if task.kind == "spark"]
     direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
     sessions = Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if direct else Sessions(settings)
+    sessions.warm_up()
     return SparkPlaces(settings, sessions, embedded)
 
 

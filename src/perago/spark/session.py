@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import os
 import signal
 import threading
@@ -26,6 +27,8 @@ from perago.spark.conf import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("perago.spark")
 
 _OWNER = "owner.json"
 
@@ -52,6 +55,10 @@ class Sessions:
                 self._session = self._make()
             return self._session
 
+    def warm_up(self) -> None:
+        """Begin to make the session on a thread of its own, so that the first attempt need not wait for all of it."""
+        threading.Thread(target=self._try_to_get, name="perago-spark-start", daemon=True).start()
+
     def for_checks(self) -> SparkSession:
         """A session beside it in which one query is one Spark job: adaptive execution would make a job per shuffle."""
         session = self.get()
@@ -74,6 +81,12 @@ class Sessions:
                 self._users -= 1
                 if self._users == 0:
                     _forget(session)
+
+    def _try_to_get(self) -> None:
+        try:
+            self.get()
+        except Exception as error:
+            log.warning("Spark did not start: the next attempt tries again", exc_info=error)
 
     def _make(self) -> SparkSession:
         scratch = _scratch_folder(self._settings.root / "spark")

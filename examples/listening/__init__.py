@@ -1,0 +1,1 @@
+"""Music listening events, from raw files with faults to a report: the pipeline that `make demo` runs."""

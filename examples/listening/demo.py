@@ -1,0 +1,153 @@
+"""`make demo`: the pipeline, with an accident in the middle, and a look at what it left behind.
+
+Without REAL=1 it runs on the embedded servers below `.perago/demo`; with it on the lakeFS and Conductor of the environment.
+ROWS says how many plays there are.  Every command that is run is shown, so that it can be run again by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parents[1]
+PERAGO = [sys.executable, "-m", "perago"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demo:
+    """One run of the demonstration."""
+
+    root: Path
+    repository: str
+    rows: int
+    real: bool
+
+    def run(self) -> int:
+        """Run the pipeline, then show who published what, what was replaced, and where the chart is."""
+        began = time.monotonic()
+        accident = self.root / "accident"
+        accident.touch()
+        payload: dict[str, Any] = {"rows": self.rows, "accident_file": str(accident)}
+        if not self.real:
+            payload["accident_root"] = str(self.root)
+        seed = (HERE / "seed").relative_to(PROJECT)
+        done = self._perago(
+            *("run", str((HERE / "workflow.json").relative_to(PROJECT))),
+            *("--tasks", str((HERE / "tasks.py").relative_to(PROJECT))),
+            *("--import", f"{self.repository}={seed}", "--workspace", self.repository),
+            *("--input", json.dumps(payload), "--json"),
+        )
+        ended = json.loads(done) if done else {"status": "not started", "tasks": []}
+        for attempt in ended["tasks"]:
+            tries = f", retry {attempt['retry_count']}" if attempt["retry_count"] else ""
+            why = f": {attempt['reason']}" if attempt["reason"] and attempt["status"] != "COMPLETED" else ""
+            say(f"  {attempt['reference']:<10} {attempt['status']}{tries}{why}")
+        if ended["status"] != "COMPLETED":
+            say(f"the workflow is {ended['status']}: {ended.get('reason')}")
+            return 1
+        self._show_history()
+        replaced = self._show_replaced(ended)
+        self._save_report()
+        say(f"\nIt took {time.monotonic() - began:.0f} s for {self.rows} plays.")
+        return 0 if replaced else 1
+
+    def _show_history(self) -> None:
+        title("What was published, by whom (newest first)")
+        commits = json.loads(self._perago("history", self.repository, "--json"))
+        for commit in commits:
+            said = commit["metadata"]
+            step = said.get("perago.logical_task_key", "").rpartition("/")[2] or "not a task"
+            retry = (
+                f", retry {said['perago.retry_count']}" if said.get("perago.retry_count", "0") != "0" else ""
+            )
+            say(f"  {commit['id'][:12]}  {step}{retry:<10}  {commit['message']}")
+
+    def _show_replaced(self, ended: dict[str, Any]) -> bool:
+        """The publication that the accident left behind: replaced on the branch, kept under a tag."""
+        title("What was replaced")
+        kept = next(iter(self._tags()), None)
+        if kept is None:
+            say("  nothing: the accident did not happen")
+            return False
+        deaths = [
+            one for one in ended["tasks"] if one["reference"] == "clean" and one["status"] != "COMPLETED"
+        ]
+        say(
+            f"  clean published {kept[:12]}, was killed before Conductor heard of it ({deaths[0]['reason']}),"
+        )
+        say("  and its retry put its own result in the place of that one. The old one can still be opened:")
+        listing = self._perago("ls", self.repository, kept, "listening/published")
+        for line in listing.splitlines():
+            say(f"  {line}")
+        return True
+
+    def _save_report(self) -> None:
+        title("The report")
+        for name in ("chart.png", "index.html"):
+            data = subprocess.run(
+                self._command("cat", self.repository, "main", f"listening/published/report/{name}"),
+                cwd=PROJECT,
+                check=True,
+                capture_output=True,
+            ).stdout
+            target = self.root / "report" / name
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(data)
+            say(f"  {target.relative_to(PROJECT) if target.is_relative_to(PROJECT) else target}")
+
+    def _tags(self) -> list[str]:
+        from perago.connect import open_lake, open_local_lake
+        from perago.settings import load_settings
+
+        settings = load_settings(os.environ, root=self.root)
+        lake = open_lake(settings) if self.real else open_local_lake(settings)
+        try:
+            return [tag.commit for tag in lake.tags(self.repository, "perago-replaced-")]
+        finally:
+            lake.close()
+
+    def _perago(self, *words: str) -> str:
+        command = self._command(*words)
+        say("\n$ perago " + shlex.join(command[len(PERAGO) :]))
+        return subprocess.run(command, cwd=PROJECT, check=False, stdout=subprocess.PIPE, text=True).stdout
+
+    def _command(self, *words: str) -> list[str]:
+        return [*PERAGO, *words, *([] if self.real else ["--root", str(self.root)])]
+
+
+def title(text: str) -> None:
+    """A line above a part of the output."""
+    say(f"\n{text}")
+
+
+def say(text: str) -> None:
+    """A line of output, at once: commands in between print for themselves."""
+    print(text, flush=True)
+
+
+def main() -> int:
+    """Set up what the demonstration needs, and run it."""
+    real = os.environ.get("REAL", "") not in ("", "0")
+    root = Path(
+        os.environ.get("PERAGO_ROOT") or PROJECT / ".perago" / ("demo-real" if real else "demo")
+    ).absolute()
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    os.environ["PERAGO_ROOT"] = str(root)
+    # A repository of lakeFS stays after the run, so each run has one of its own.
+    repository = f"listening-{secrets.token_hex(3)}" if real else "listening"
+    return Demo(root, repository, int(os.environ.get("ROWS") or 200_000), real).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
