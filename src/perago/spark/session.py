@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +24,7 @@ from perago.errors import RuntimeConfigError
 from perago.runtime.process import is_alive, process_identity
 from perago.runtime.workdir import remove_tree
 from perago.settings import Settings
-from perago.spark.conf import session_conf
+from perago.spark.conf import is_local, session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +94,9 @@ class Sessions:
         conf = session_conf(self._settings, scratch, os.environ)
         _add_to_list(conf, "spark.jars.packages", self._packages)
         _add_to_list(conf, "spark.jars.excludes", self._excludes)
+        if is_local(conf["spark.master"]):
+            # Python functions run in the Python of this process, with its packages, not in whatever is on PATH.
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         with _own_signals():
             session = _start(conf)
         session.sparkContext.setLogLevel("WARN")
