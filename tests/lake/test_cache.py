@@ -227,6 +227,7 @@ def _use(folder: Path, seed: int, wrong: list[str]) -> None:
         part.unlink()
 
 
+@pytest.mark.slow
 def test_processes_share_one_folder_and_never_get_wrong_bytes(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager:

@@ -55,6 +55,7 @@ def acknowledged_until_killed(
     return [(commit, path, checksum) for commit, path, checksum in (line.decode().split() for line in lines)]
 
 
+@pytest.mark.slow
 def test_eight_processes_that_publish_at_once_lose_no_update(
     lake: LocalLake, processes: ForkServerContext, tmp_path: Path
 ) -> None:

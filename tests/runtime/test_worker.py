@@ -22,6 +22,7 @@ def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step
     assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
 
 
+@pytest.mark.slow
 def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(site: Site) -> None:
     site.start_worker(slots=1)
 
@@ -32,6 +33,7 @@ def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(site: 
     assert "printed past Python" in lines
 
 
+@pytest.mark.slow
 def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) -> None:
     site.start_worker(slots=1)
 
@@ -46,6 +48,7 @@ def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) 
     assert len(site.bodies()) == 6
 
 
+@pytest.mark.slow
 def test_a_result_that_conductor_would_not_take_fails_before_anything_is_published(site: Site) -> None:
     before = site.head().id
     site.start_worker(slots=1)
