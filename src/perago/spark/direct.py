@@ -1,6 +1,6 @@
 """The direct place: a Spark task reads and writes its staging branch over s3a, and nothing passes through this process.
 
-The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0007):
+The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0008):
 it is this execution's own, hidden, and merged by nobody else.  It is committed only after the jobs of the attempt have
 ended and the attempt fence has held, and dropped if nothing changed.  The workdir holds the marker alone.
 

@@ -1,0 +1,72 @@
+"""Spark for tests: one session for the whole run, and a world for Spark tasks on either placement."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perago.settings import load_settings
+from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
+from perago.spark.session import Sessions
+from tests.contract.lakes import LAKES
+from tests.spark.world import SparkWorld
+
+LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
+
+
+@pytest.fixture(scope="session")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
+    """The process's one session; it can reach lakeFS where the servers are up."""
+    environ = {"PERAGO_SPARK_MASTER": "local[2]"}
+    settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
+    made = Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if os.environ.get(LAKEFS) else Sessions(settings)
+    made.get()
+    return made
+
+
+PLACEMENTS = {"local": ("local", ()), "direct": ("lakefs", (pytest.mark.servers,))}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks) for name, (_, marks) in PLACEMENTS.items()])
+def world(request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path) -> Iterator[SparkWorld]:
+    """A world on each placement: the workdir on the embedded lake, and s3a on real lakeFS."""
+    yield from _world(request, sessions, tmp_path, request.param)
+
+
+@pytest.fixture
+def local_world(request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path) -> Iterator[SparkWorld]:
+    """A world whose Spark tasks work in the workdir."""
+    yield from _world(request, sessions, tmp_path, "local")
+
+
+@pytest.fixture
+def direct_world(
+    request: pytest.FixtureRequest, lakefs_server: object, sessions: Sessions, tmp_path: Path
+) -> Iterator[SparkWorld]:
+    """A world whose Spark tasks work on the staging branch."""
+    yield from _world(request, sessions, tmp_path, "direct")
+
+
+def _world(
+    request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path, placement: str
+) -> Iterator[SparkWorld]:
+    with LAKES[PLACEMENTS[placement][0]].open(request) as opened:
+        made = SparkWorld(opened.lake, opened.repository, tmp_path, sessions=sessions, placement=placement)
+        made.commit(
+            {"data/raw/events.csv": RAW, "data/notes.txt": "kept", "database.txt": "not in the prefix"}
+        )
+        yield made
+        made.orchestrator.close()
+
+
+RAW = "user,ms\nann,10\nbob,20\nann,30\n"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Starting Spark takes longer than all of `make check` may: everything here is slow."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.slow)

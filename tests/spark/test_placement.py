@@ -1,0 +1,66 @@
+"""Which placement a Spark task has, and what is refused before a worker polls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perago import RuntimeConfigError, TaskDefinitionError, require_glob, require_rows
+from perago.connect import check_places, open_places
+from perago.runtime.place import in_workdir
+from perago.settings import Settings, load_settings
+from perago.spark.placement import placement_of
+from tests.scenarios.world import make_task
+from tests.spark.world import make_spark_task
+
+LAKEFS = {
+    "LAKECTL_SERVER_ENDPOINT_URL": "http://127.0.0.1:1",
+    "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": "key",
+    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": "secret",
+}
+
+
+def settings(tmp_path: Path, master: str = "local[2]") -> Settings:
+    return load_settings({**LAKEFS, "PERAGO_SPARK_MASTER": master}, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("placement", "master", "embedded", "where"),
+    [
+        ("auto", "local[*]", False, "local"),
+        ("auto", "local[*]", True, "local"),
+        ("auto", "spark://head:7077", True, "local"),
+        ("auto", "spark://head:7077", False, "direct"),
+        ("local", "spark://head:7077", False, "local"),
+        ("direct", "local[*]", False, "direct"),
+    ],
+)
+def test_the_table_of_placements(
+    tmp_path: Path, placement: str, master: str, embedded: bool, where: str
+) -> None:
+    definition = make_spark_task(placement=placement)
+
+    assert placement_of(definition, settings(tmp_path, master), embedded=embedded) == where
+
+
+def test_direct_on_the_embedded_lake_is_refused_at_start(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeConfigError, match="'make' has placement=\"direct\", which needs lakeFS"):
+        check_places(settings(tmp_path), [make_spark_task(placement="direct")], local=True)
+
+
+def test_a_callable_that_wants_a_folder_is_refused_with_direct_placement(tmp_path: Path) -> None:
+    def look_at_files(workdir, params):
+        return None
+
+    fine = make_spark_task(placement="direct", pre=[require_glob("raw/*"), require_rows("raw")])
+    wrong = make_spark_task(placement="direct", pre=[look_at_files])
+
+    check_places(settings(tmp_path), [fine], local=False)
+    check_places(settings(tmp_path), [make_spark_task(placement="local", pre=[look_at_files])], local=False)
+    with pytest.raises(TaskDefinitionError, match=r"look_at_files: wants a folder on disk"):
+        check_places(settings(tmp_path), [wrong], local=False)
+
+
+def test_plain_tasks_need_no_spark(tmp_path: Path) -> None:
+    assert open_places(settings(tmp_path), [make_task()], local=True) is in_workdir

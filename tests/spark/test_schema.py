@@ -1,0 +1,175 @@
+"""Tables with a declared schema: they fit, or the error lists every difference, before any work."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from perago import GuardrailViolation, SparkWorkspace, TaskDefinitionError, TaskFailed
+from perago.spark.schema import declared
+from perago.spark.session import Sessions
+from tests.spark.world import jobs_run
+
+
+class Play(BaseModel):
+    user: str
+    ms: int
+    device: str | None
+
+
+class Open(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    user: str | None
+
+
+@pytest.fixture
+def workspace(sessions: Sessions, tmp_path: Path) -> SparkWorkspace:
+    return SparkWorkspace(tmp_path, sessions.get())
+
+
+def rows(workspace: SparkWorkspace, sql: str):
+    return workspace.spark.sql(sql).coalesce(1)
+
+
+GOOD = "SELECT * FROM VALUES ('ann', 10, NULL), ('bob', 20, 'phone') AS t(user, ms, device)"
+
+
+def test_what_was_written_with_a_model_is_read_with_it(workspace: SparkWorkspace) -> None:
+    workspace.write(rows(workspace, GOOD), "plays", schema=Play)
+
+    found = workspace.read("plays", schema=Play).orderBy("user").collect()
+
+    assert [tuple(row) for row in found] == [("ann", 10, None), ("bob", 20, "phone")]
+
+
+def test_every_difference_is_listed(workspace: SparkWorkspace) -> None:
+    wrong = "SELECT * FROM VALUES ('ann', '10', 1), (NULL, '20', 2) AS t(user, ms, extra)"
+    workspace.write(rows(workspace, wrong), "plays")
+
+    with pytest.raises(GuardrailViolation) as caught:
+        workspace.read("plays", schema=Play)
+
+    assert str(caught.value) == (
+        "reading table 'plays': it is not as declared: column 'user' may hold nulls, declared without; "
+        "column 'ms' is string, declared bigint; column 'device' (string) is missing; "
+        "column 'extra' (int) is not declared"
+    )
+
+
+def test_differences_are_found_without_a_spark_job(workspace: SparkWorkspace, sessions: Sessions) -> None:
+    workspace.write(rows(workspace, "SELECT 1 AS other"), "plays")
+    before = jobs_run(sessions)
+
+    with pytest.raises(GuardrailViolation):
+        workspace.read("plays", schema=Play)
+
+    assert jobs_run(sessions) == before
+
+
+def test_a_null_where_none_is_declared_fails_the_write(workspace: SparkWorkspace) -> None:
+    nulls = "SELECT * FROM VALUES (NULL, 10, 'phone') AS t(user, ms, device)"
+    with pytest.raises(TaskFailed, match=r"writing table 'plays' failed: .*NOT_NULL_ASSERT_VIOLATION.*user"):
+        workspace.write(
+            rows(workspace, nulls).selectExpr("CAST(user AS STRING)", "ms", "device"), "plays", schema=Play
+        )
+
+
+def test_a_struct_type_is_taken_word_for_word(workspace: SparkWorkspace) -> None:
+    workspace.write(rows(workspace, "SELECT CAST(1 AS BIGINT) AS n"), "numbers")
+    wide = StructType([StructField("n", LongType())])
+    narrow = StructType([StructField("n", IntegerType())])
+
+    assert workspace.read("numbers", schema=wide).count() == 1
+    with pytest.raises(GuardrailViolation, match="column 'n' is bigint, declared int"):
+        workspace.read("numbers", schema=narrow)
+
+
+def test_a_model_with_extra_allowed_takes_further_columns(workspace: SparkWorkspace) -> None:
+    workspace.write(rows(workspace, GOOD), "plays")
+
+    assert workspace.read("plays", schema=Open).columns == ["user"]
+
+
+def test_partition_columns_are_part_of_the_table(workspace: SparkWorkspace) -> None:
+    workspace.write(rows(workspace, GOOD), "plays", partition_by=["user"], schema=Play)
+
+    assert workspace.read("plays", schema=Play).where("user = 'ann'").count() == 1
+
+
+def test_csv_is_read_as_declared_and_its_header_must_fit(workspace: SparkWorkspace, tmp_path: Path) -> None:
+    (tmp_path / "plays.csv").write_text("user,ms,device\nann,10,\nbob,x,phone\n")
+
+    found = workspace.read("plays.csv", format="csv", schema=Play, header=True).orderBy("user").collect()
+
+    assert [tuple(row) for row in found] == [("ann", 10, None), ("bob", None, "phone")]
+    (tmp_path / "plays.csv").write_text("user,device\nann,\n")
+    with pytest.raises(GuardrailViolation, match="column 'ms' is missing"):
+        workspace.read("plays.csv", format="csv", schema=Play, header=True)
+
+
+def test_a_table_of_another_writer_is_looked_into_by_spark(workspace: SparkWorkspace, tmp_path: Path) -> None:
+    (tmp_path / "plays").mkdir()
+    (tmp_path / "plays" / "a.json").write_text('{"user": "ann", "ms": 10}\n')
+
+    assert workspace.read("plays", format="json").columns == ["ms", "user"]
+
+
+class Inner(BaseModel):
+    name: str
+
+
+class Everything(BaseModel):
+    flag: bool
+    number: int
+    ratio: float
+    text: str
+    kind: Literal["a", "b"]
+    data: bytes
+    price: Decimal
+    at: datetime.datetime
+    day: datetime.date
+    items: list[int]
+    named: dict[str, float]
+    inner: Inner
+    maybe: str | None = None
+
+
+def test_every_type_of_a_model_has_its_column_type() -> None:
+    found = {
+        field.name: (field.dataType.simpleString(), field.nullable) for field in declared(Everything).struct
+    }
+
+    assert found == {
+        "flag": ("boolean", False),
+        "number": ("bigint", False),
+        "ratio": ("double", False),
+        "text": ("string", False),
+        "kind": ("string", False),
+        "data": ("binary", False),
+        "price": ("decimal(38,18)", False),
+        "at": ("timestamp", False),
+        "day": ("date", False),
+        "items": ("array<bigint>", False),
+        "named": ("map<string,double>", False),
+        "inner": ("struct<name:string>", False),
+        "maybe": ("string", True),
+    }
+
+
+def test_what_is_no_schema_is_refused_by_name() -> None:
+    with pytest.raises(TaskDefinitionError, match="must be a pydantic model or a StructType"):
+        declared({"user": "string"})
+
+    class Odd(BaseModel):
+        either: int | str
+
+    with pytest.raises(TaskDefinitionError, match=r"Odd\.either: .* has no column type in Spark"):
+        declared(Odd)
+    assert declared(StructType([StructField("a", StringType())])).exact

@@ -1,0 +1,87 @@
+"""The session's configuration: Perago's defaults below spark-defaults.conf below what the operator says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from perago import RuntimeConfigError
+from perago.settings import load_settings
+from perago.spark.conf import is_local, parse_conf, session_conf
+from perago.spark.session import Sessions
+
+
+def conf_of(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
+    return session_conf(load_settings(environ, root=tmp_path), tmp_path / "scratch", environ)
+
+
+def test_a_local_master_gets_sizes_of_a_small_machine_and_keeps_out_of_the_current_folder(
+    tmp_path: Path,
+) -> None:
+    conf = conf_of(tmp_path, {})
+
+    assert conf["spark.master"] == "local[*]"
+    assert int(conf["spark.sql.shuffle.partitions"]) == max(4, 2 * (os.cpu_count() or 1))
+    assert conf["spark.ui.enabled"] == "false"
+    assert conf["spark.sql.adaptive.enabled"] == "true"
+    assert conf["spark.sql.execution.arrow.pyspark.enabled"] == "true"
+    assert conf["spark.sql.warehouse.dir"].startswith(str(tmp_path))
+
+
+def test_a_cluster_keeps_its_own_sizes(tmp_path: Path) -> None:
+    conf = conf_of(tmp_path, {"PERAGO_SPARK_MASTER": "spark://head:7077"})
+
+    assert conf["spark.master"] == "spark://head:7077"
+    assert not {"spark.sql.shuffle.partitions", "spark.driver.memory", "spark.local.dir"} & conf.keys()
+
+
+def test_what_the_operator_says_wins_over_spark_defaults_and_they_win_over_ours(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# sizes\nspark.sql.shuffle.partitions 77\nspark.driver.memory=9g\nspark.ui.enabled  true\n"
+    )
+    environ = {"SPARK_CONF_DIR": str(tmp_path), "PERAGO_SPARK_CONF": "spark.driver.memory=3g; a.b = x=y "}
+
+    conf = conf_of(tmp_path, environ)
+
+    assert "spark.sql.shuffle.partitions" not in conf
+    assert "spark.ui.enabled" not in conf
+    assert conf["spark.driver.memory"] == "3g"
+    assert conf["a.b"] == "x=y"
+
+
+def test_a_wrong_pair_is_named() -> None:
+    with pytest.raises(RuntimeConfigError, match="PERAGO_SPARK_CONF: 'oops' is not key=value"):
+        parse_conf("a=1;oops")
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [("local", True), ("local[4]", True), ("local[*]", True), ("spark://h:7077", False), ("yarn", False)],
+)
+def test_which_masters_are_local(master: str, local: bool) -> None:
+    assert is_local(master) is local
+
+
+def test_the_session_is_one_for_the_process_and_its_checks_beside_it(sessions: Sessions) -> None:
+    assert sessions.get() is sessions.get()
+    assert sessions.for_checks() is sessions.for_checks()
+    assert sessions.get().conf.get("spark.sql.adaptive.enabled") == "true"
+    assert sessions.for_checks().conf.get("spark.sql.adaptive.enabled") == "false"
+    assert sessions.for_checks().sparkContext is sessions.get().sparkContext
+
+
+def test_scratch_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    from perago.runtime.process import process_identity
+    from perago.spark.session import _scratch_folder
+
+    dead, alive = tmp_path / "session-dead", tmp_path / "session-alive"
+    for folder, owner in ((dead, {**process_identity(), "pid_started": 1}), (alive, process_identity())):
+        (folder / "blockmgr").mkdir(parents=True)
+        (folder / "owner.json").write_text(json.dumps(owner))
+
+    mine = _scratch_folder(tmp_path)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"session-alive", mine.name}
