@@ -94,7 +94,7 @@ class OldPerago:
 
     def __init__(self, context: Context) -> None:
         self._environ = dict(context.environ)
-        self._python = _old_venv(context)
+        self._python = old_python(context)
 
     def run(self, **what: Any) -> dict[str, float]:
         """Run its download, and its stage if `change` names a file."""
@@ -119,7 +119,8 @@ def fresh(folder: Path, paths: Sequence[str]) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
 
 
-def _old_venv(context: Context) -> Path:
+def old_python(context: Context) -> Path:
+    """The Python of a venv with perago 0.6.1, made on the first call."""
     folder = dev_cache() / f"perago-{OLD_VERSION}"
     python = folder / "bin" / "python"
     done = folder / "installed"

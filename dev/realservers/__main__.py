@@ -46,11 +46,13 @@ def down() -> int:
     return 0
 
 
-def restart(name: str) -> int:
+def restart(name: str, *, fresh: bool = False) -> int:
     """Stop one server, if it runs, and start it on the same port and state."""
     with locked(f"state-{states.checkout_mark()}"):
         state = _known()
         process(name).stop()
+        if fresh:
+            process(name).forget()
         start(name, state)
         _wait([name], state)
     return status()
@@ -145,11 +147,13 @@ def main() -> int:
     plain = {"up": up, "down": down, "status": status, "env": env}
     for command, act in plain.items():
         commands.add_parser(command, help=act.__doc__)
-    commands.add_parser("restart", help=restart.__doc__).add_argument("name", choices=NAMES)
+    again = commands.add_parser("restart", help=restart.__doc__)
+    again.add_argument("name", choices=NAMES)
+    again.add_argument("--fresh", action="store_true", help="forget its state; ports and keys stay")
     arguments = parser.parse_args()
     try:
         if arguments.command == "restart":
-            return restart(arguments.name)
+            return restart(arguments.name, fresh=arguments.fresh)
         return plain[arguments.command]()
     except DevError as error:
         say(str(error))

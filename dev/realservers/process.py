@@ -7,6 +7,7 @@ or whose pid now belongs to somebody else, is never acted upon.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -70,6 +71,10 @@ class Process:
                 _signal_group(pid, signal.SIGKILL)
                 self._gone_within(grace_seconds)
         self.pid_file.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Remove what it keeps; for a process that is stopped."""
+        shutil.rmtree(self.folder / self.name, ignore_errors=True)
 
     def log_tail(self, lines: int = 30) -> str:
         """The end of its log."""

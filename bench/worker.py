@@ -1,0 +1,289 @@
+"""A whole worker on real servers: attempts a second with two slots, beside perago 0.6.1 and beside bare server calls.
+
+Every attempt changes the one file of a workspace of its own, so publishers never meet and no cache helps.  All
+workflows of a turn are started first, then the contender; what counts is Conductor's own clock from the first poll to
+the last result, so that starting a worker is not in it.  The contenders take turns and the best turn of each counts.
+Every turn has a new lakeFS: with its local store each commit costs more the more branches there have been before.
+
+    idle worker     from the moment a task is scheduled to the first line of its body, by one clock
+
+`scripts/bare_attempts.py` says which calls the bare loop makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lakefs_sdk
+
+from bench import Row
+from bench.harness import Context, in_turns
+from bench.peers import old_python
+
+NAME = "A worker on real servers"
+SERVERS = True
+SLOTS = 2
+SCRIPTS = Path(__file__).parent / "scripts"
+SERVERS_COMMAND = Path(__file__).parents[1] / "dev" / "servers"
+TASK_MODULE = "tiny_task"
+OURS = [sys.executable, "-m", "perago", "start", TASK_MODULE, "-j", str(SLOTS), "--register"]
+_PATIENCE = 180.0
+
+
+def run() -> list[Row]:
+    """All figures."""
+    with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
+        return _figures(_site(Context(Path(folder))))
+
+
+@dataclass(slots=True)
+class Site:
+    """One repository, one Conductor, and the turns that contenders take on them."""
+
+    context: Context
+    server: lakefs_sdk.ApiClient
+    repository: str = "bench"
+    steps: dict[str, float] = field(default_factory=dict)
+    starts: list[float] = field(default_factory=list)
+
+    @property
+    def amount(self) -> int:
+        """Attempts in a turn."""
+        return 10 if self.context.quick else 100
+
+    def conductor(self, method: str, path: str, body: object = None) -> Any:
+        """One call to Conductor, its answer as JSON or text."""
+        request = urllib.request.Request(
+            self.context.needed("CONDUCTOR_SERVER_URL") + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            text = answer.read().decode()
+        return json.loads(text) if text[:1] in ("{", "[") else text
+
+    def define(self, contender: str) -> str:
+        """A task name of its own, its TaskDef and its one-step workflow."""
+        name = f"bench_{contender}_{uuid.uuid4().hex[:8]}"
+        definition = {
+            "name": name,
+            "ownerEmail": "bench@example.com",
+            "retryCount": 0,
+            "timeoutSeconds": 0,
+            "responseTimeoutSeconds": 60,
+        }
+        self.conductor("POST", "/metadata/taskdefs", [definition])
+        step = {
+            "name": name,
+            "taskReferenceName": "step",
+            "type": "SIMPLE",
+            "inputParameters": {
+                "workspace": "${workflow.input.workspace}",
+                "params": "${workflow.input.params}",
+            },
+        }
+        flow = {"name": name, "version": 1, "schemaVersion": 2, "ownerEmail": "bench@example.com"}
+        self.conductor("PUT", "/metadata/workflow", [{**flow, "tasks": [step]}])
+        return name
+
+    def start(self, name: str, number: int) -> str:
+        """Start one workflow on a branch of its own, with an input that no other has."""
+        branch = f"{name}-{number}"
+        wanted = lakefs_sdk.BranchCreation(name=branch, source="main")
+        lakefs_sdk.BranchesApi(self.server).create_branch(self.repository, wanted)
+        ref = self._put(branch, f"{branch} before")
+        workspace = {"repository": self.repository, "branch": branch, "refType": "commit", "ref": ref}
+        given = {"workspace": workspace, "params": {"number": number}}
+        return str(self.conductor("POST", f"/workflow/{name}", given))
+
+    def completed(self, flow: str) -> dict[str, Any]:
+        """The one task of a workflow, once that is completed."""
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            found = self.conductor("GET", f"/workflow/{flow}?includeTasks=true")
+            if found["status"] == "COMPLETED":
+                return dict(found["tasks"][0])
+            if found["status"] != "RUNNING":
+                raise SystemExit(f"a workflow ended {found['status']}: {found.get('reasonForIncompletion')}")
+            time.sleep(0.05)
+        raise SystemExit(f"a workflow is not done after {_PATIENCE:.0f} s")
+
+    def wait_for(self, name: str, flows: list[str]) -> list[dict[str, Any]]:
+        """The tasks of the workflows, once all are completed; asks little while attempts run."""
+        until = time.monotonic() + _PATIENCE
+        while self.conductor("GET", f"/tasks/queue/sizes?taskType={name}").get(name, 0):
+            if time.monotonic() > until:
+                raise SystemExit(f"{name}: the queue is not empty after {_PATIENCE:.0f} s")
+            time.sleep(0.5)
+        return [self.completed(flow) for flow in flows]
+
+    def turn(self, contender: str, worker: Callable[[str], Any]) -> float:
+        """Seconds from the first poll to the last result of a turn; `worker` is a context around a worker."""
+        self._renew()
+        name = self.define(contender)
+        with ThreadPoolExecutor(8) as pool:
+            flows = list(pool.map(lambda number: self.start(name, number), range(self.amount)))
+        with worker(name) as after:
+            tasks = self.wait_for(name, flows)
+            after()
+        took = (max(one["endTime"] for one in tasks) - min(one["startTime"] for one in tasks)) / 1000
+        self.context.say(f"{contender}: {len(tasks) / took:.1f} attempts a second")
+        return took
+
+    @contextmanager
+    def ours(self, name: str) -> Iterator[Callable[[], None]]:
+        """A worker of this checkout."""
+        with self._process(OURS, name):
+            yield lambda: None
+
+    @contextmanager
+    def watched(self, name: str) -> Iterator[Callable[[], None]]:
+        """The same, asked for its steps, and while it is idle for how long a start takes."""
+        port = _free_port()
+        with self._process([*OURS, "--http", str(port)], name):
+            yield lambda: self._look_at(name, port)
+
+    @contextmanager
+    def old(self, name: str) -> Iterator[Callable[[], None]]:
+        """A worker of perago 0.6.1."""
+        program = old_python(self.context).parent / "perago"
+        with self._process([str(program), "start", TASK_MODULE, "-j", str(SLOTS)], name):
+            yield lambda: None
+
+    @contextmanager
+    def bare(self, name: str) -> Iterator[Callable[[], None]]:
+        """As many bare loops as a worker has slots."""
+        what = json.dumps({"repository": self.repository, "task": name})
+        command = [sys.executable, str(SCRIPTS / "bare_attempts.py"), what]
+        with self._process(command, name), self._process(command, name):
+            yield lambda: None
+
+    def _renew(self) -> None:
+        """A lakeFS without a past, with one empty repository."""
+        subprocess.run([SERVERS_COMMAND, "restart", "lakefs", "--fresh"], check=True, capture_output=True)
+        wanted = lakefs_sdk.RepositoryCreation(
+            name=self.repository, storage_namespace=f"local://{self.repository}", default_branch="main"
+        )
+        lakefs_sdk.RepositoriesApi(self.server).create_repository(wanted)
+
+    def _put(self, branch: str, text: str) -> str:
+        """Commit the one file with new bytes."""
+        file = self.context.folder / f"{branch}.txt"
+        file.write_text(text)
+        objects, commits = lakefs_sdk.ObjectsApi(self.server), lakefs_sdk.CommitsApi(self.server)
+        objects.upload_object(self.repository, branch, "data/file.txt", content=os.fspath(file))
+        wanted = lakefs_sdk.CommitCreation(message="input", metadata={})
+        return str(commits.commit(self.repository, branch, wanted).id)
+
+    def _look_at(self, name: str, port: int) -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            self.steps = _mean_steps(answer.read().decode())
+        for number in range(5 if self.context.quick else 20):
+            # Not in step with the server's look into its queues.
+            time.sleep(0.2 + 0.037 * (number % 7))
+            task = self.completed(self.start(name, self.amount + number))
+            began = task["outputData"]["result"]["began"]
+            self.starts.append(1000 * began - task["scheduledTime"])
+
+    @contextmanager
+    def _process(self, command: list[str], name: str) -> Iterator[None]:
+        folder = self.context.folder / f"{name}-{uuid.uuid4().hex[:4]}"
+        folder.mkdir()
+        environ = {
+            **self.context.environ,
+            "PYTHONPATH": str(SCRIPTS),
+            "PERAGO_BENCH_TASK": name,
+            "PERAGO_ROOT": str(folder / "root"),
+            "PERAGO_WORKSPACE_ROOT": str(folder / "work"),
+            "PERAGO_LOG_ROOT": str(folder / "logs"),
+        }
+        log = folder / "stderr.txt"
+        with log.open("wb") as out:
+            # A group of its own: perago 0.6.1 leaves its children behind when it is ended.
+            process = subprocess.Popen(
+                command, env=environ, cwd=folder, stdout=out, stderr=out, start_new_session=True
+            )
+            try:
+                yield
+            except BaseException:
+                self.context.say(log.read_text(errors="replace")[-3000:])
+                raise
+            finally:
+                process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _figures(site: Site) -> list[Row]:
+    contenders: dict[str, Callable[[], float]] = {
+        "bare": lambda: site.turn("bare", site.bare),
+        "old": lambda: site.turn("old", site.old),
+        "ours": lambda: site.turn("ours", site.ours),
+    }
+    best = in_turns(contenders, 1 if site.context.quick else 3)
+    site.turn("ours", site.watched)
+    rate = {name: site.amount / seconds for name, seconds in best.items()}
+    return [
+        Row(f"attempts with -j {SLOTS}", rate["ours"], "a second"),
+        Row("perago 0.6.1", rate["old"], "a second"),
+        Row("bare loop of the same server calls, two in flight", rate["bare"], "a second"),
+        Row("ours / perago 0.6.1", rate["ours"] / rate["old"], "times", 2.5, "at least"),
+        Row("ours / bare loop", rate["ours"] / rate["bare"], "times", 0.9, "at least"),
+        Row("idle worker, scheduled to body's first line, median", statistics.median(site.starts), "ms", 100),
+        *_split(site.steps),
+    ]
+
+
+def _split(steps: Mapping[str, float]) -> list[Row]:
+    return [
+        Row("an attempt's steps together, mean under load", sum(steps.values()), "ms"),
+        *(Row(f"of it: {step}", taken, "ms") for step, taken in steps.items()),
+    ]
+
+
+def _mean_steps(exposition: str) -> dict[str, float]:
+    """Milliseconds of each step, from the sums and counts of the worker's own histogram, in the order they came."""
+    sums: dict[str, dict[str, float]] = {"sum": {}, "count": {}}
+    for line in exposition.splitlines():
+        for kind, found in sums.items():
+            if line.startswith(f"perago_step_duration_seconds_{kind}{{"):
+                step = line.partition('step="')[2].partition('"')[0]
+                found[step] = float(line.rsplit(" ", 1)[1])
+    return {step: 1000 * total / sums["count"][step] for step, total in sums["sum"].items()}
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _site(context: Context) -> Site:
+    context.needed("PERAGO_DEV_SERVERS")
+    configuration = lakefs_sdk.Configuration(
+        host=f"{context.needed('LAKECTL_SERVER_ENDPOINT_URL')}/api/v1",
+        username=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
+        password=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+    )
+    return Site(context, lakefs_sdk.ApiClient(configuration))
