@@ -63,6 +63,20 @@ class TestCache:
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
             assert proxy.count(OBJECT) == 4
 
+    def test_progress_counts_files_done_and_bytes_moved(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"a": b"1" * 50, "large": b"2" * 9 * MIB})
+        for name, moved in (("first", 50 + 9 * MIB), ("again", 0)):
+            lake, told = open_lakefs(), []
+            files = [
+                Download(entry, tmp_path / f"{name}-{entry.path}")
+                for entry in lake.list(lakefs_work.repository, commit, "")
+            ]
+            lake.download(lakefs_work.repository, commit, files, lambda *more, told=told: told.append(more))
+            assert sum(done for done, _ in told) == 2
+            assert sum(size for _, size in told) == moved
+
     def test_an_object_that_stayed_the_same_in_a_later_commit_does_not_come_again(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
     ) -> None:

@@ -36,7 +36,7 @@ __all__ = [
 
 FenceLevel = Literal["hard", "soft"]
 Progress = Callable[[int, int], None]
-"""Called with (files, bytes) moved since the last call, from any thread."""
+"""Called with (files done, bytes moved) since the last call, from any thread; what was in a cache did not move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,8 @@ class Merge:
     message: str
     metadata: Mapping[str, str]
     timeout: float
+    level: FenceLevel | None = None
+    """What `fence_level` says of the source, where the caller has asked."""
 
 
 class Lake(Protocol):

@@ -25,16 +25,12 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
+from perago.lake.cache_index import Index
+
 _CHUNK = 1024 * 1024
-_BUSY_SECONDS = 10
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS kept_by_use ON kept (used, size);
-"""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -50,10 +46,14 @@ class Cache:
     def __init__(self, folder: Path, limit: int, *, clock: Callable[[], int] = time.time_ns) -> None:
         self._objects = folder / "objects"
         self._notes = folder / "notes"
-        self._index = folder / "index.db"
+        self._index = Index(folder / "index.db")
         self._limit = limit
         self._clock = clock
         self._ready = False
+
+    def close(self) -> None:
+        """Give the index back; the next use opens it again."""
+        self._index.close()
 
     @property
     def enabled(self) -> bool:
@@ -147,7 +147,8 @@ class Cache:
             return set()
         wanted = json.dumps(names)
         look = "SELECT name FROM json_each(?) JOIN kept ON kept.name = json_each.value"
-        return self._change(lambda db: {name for (name,) in db.execute(look, (wanted,))}) or set()
+        found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (wanted,)).fetchall()))
+        return {name for (name,) in found or ()}
 
     def touch(self, names: Iterable[str]) -> None:
         """Note that these were used now."""
@@ -158,7 +159,7 @@ class Cache:
 
     def used_bytes(self) -> int:
         """What is on the books."""
-        return self._change(_total) or 0
+        return self._on_index(lambda index: index.look(_total)) or 0
 
     def _least_used(self, db: sqlite3.Connection) -> Iterator[str]:
         """Who must go, oldest use first, so that the rest stays below the bound."""
@@ -170,25 +171,23 @@ class Cache:
             over -= size
 
     def _change(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Do work in one transaction on the index; trouble is logged, and the answer is then None."""
+        """Do work in one transaction on the index."""
+        return self._on_index(lambda index: index.change(work))
+
+    def _on_index(self, work: Callable[[Index], T]) -> T | None:
+        """Do work on the index; trouble is logged, and the answer is then None."""
         if not self.enabled:
             return None
         try:
             self._make_folder()
-            with closing(sqlite3.connect(self._index, timeout=_BUSY_SECONDS, isolation_level=None)) as db:
-                db.execute("PRAGMA synchronous = OFF")
-                db.executescript(_SCHEMA)
-                db.execute("BEGIN IMMEDIATE")
-                done = work(db)
-                db.execute("COMMIT")
-                return done
+            return work(self._index)
         except sqlite3.OperationalError as error:
-            _log.warning("the cache index %s cannot be used now: %s", self._index, error)
+            _log.warning("the cache index %s cannot be used now: %s", self._index.path, error)
         except sqlite3.DatabaseError as error:
-            _log.warning("the cache index %s is damaged, the cache starts over: %s", self._index, error)
+            _log.warning("the cache index %s is damaged, the cache starts over: %s", self._index.path, error)
             self._start_over()
         except OSError as error:
-            _log.warning("the cache below %s cannot be used now: %s", self._index.parent, error.strerror)
+            _log.warning("the cache below %s cannot be used now: %s", self._index.path.parent, error.strerror)
         return None
 
     def _start_over(self) -> None:
@@ -196,7 +195,7 @@ class Cache:
         self._ready = False
         shutil.rmtree(self._objects, ignore_errors=True)
         shutil.rmtree(self._notes, ignore_errors=True)
-        _remove(self._index)
+        self._index.remove()
 
     def _make_folder(self) -> None:
         if self._ready:

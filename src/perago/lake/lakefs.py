@@ -198,7 +198,7 @@ class LakeFSLake:
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
         doing = f"merge {merge.source!r} into branch {merge.target!r} of repository {repository!r}"
-        if self._source_level(repository, merge.source) == "soft":
+        if (merge.level or self._source_level(repository, merge.source)) == "soft":
             self._check_head(repository, merge.target, merge.expected_head, doing)
         wanted = sdk.Merge(
             message=merge.message,
@@ -261,6 +261,7 @@ class LakeFSLake:
         """Give connections back."""
         self._transfer.close()
         self._client.close()
+        self._cache.close()
 
     def __enter__(self) -> Self:
         return self
@@ -335,8 +336,7 @@ class LakeFSLake:
         return head.id
 
     def _source_level(self, repository: str, source: str) -> FenceLevel:
-        staged = self._staged.get(repository, source)
-        return self.fence_level(repository, staged or source)
+        return self.fence_level(repository, self._staged.get(repository, source) or source)
 
 
 def _commit(answer: Json) -> Commit:

@@ -145,7 +145,7 @@ class _Downloads:
         if not self._cache.copy_out(*key, part):
             return False
         self._rename(part, file)
-        self._done(file, key[0])
+        self._done(file, key[0], reported=True)
         return True
 
     def _keep(self, file: Download, md5: str, part: str, admitted: set[str]) -> None:
@@ -171,7 +171,7 @@ class _Downloads:
         called = f"{entry.checksum}-{entry.size}" if entry.checksum else f"{self._where}\n{entry.path}"
         return f"md5.{hashlib.sha256(called.encode()).hexdigest()}"
 
-    def _done(self, file: Download, checksum: str, *, reported: bool = False) -> None:
+    def _done(self, file: Download, checksum: str, *, reported: bool) -> None:
         self.found[file.entry.path] = checksum
         if self._progress is not None:
             self._progress(1, 0 if reported else file.entry.size)
