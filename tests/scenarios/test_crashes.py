@@ -16,7 +16,9 @@ import pytest
 
 from perago.declare.task import TaskDefinition
 from perago.lake.local import LocalLake
+from perago.runtime.beside import Beside, at_once
 from perago.runtime.sweep import sweep_workdirs
+from tests.scenarios.orders import ORDERS
 from tests.scenarios.ports import Wrapped
 from tests.scenarios.world import World, change_nothing, make_task, published_ref, write_result
 
@@ -58,7 +60,9 @@ def body(workspace: Path, params: Any) -> Any:
     return write_result(workspace, params)
 
 
-def die_in_a_child(world: World, definition: TaskDefinition, countdown: Countdown) -> None:
+def die_in_a_child(
+    world: World, definition: TaskDefinition, countdown: Countdown, beside: Beside = at_once
+) -> None:
     assignment = world.poll(definition)
     child = os.fork()
     if child == 0:
@@ -68,6 +72,7 @@ def die_in_a_child(world: World, definition: TaskDefinition, countdown: Countdow
                 assignment,
                 lake=Wrapped(world.lake, countdown),
                 orchestrator=Wrapped(world.orchestrator, countdown),
+                beside=beside,
             )
         finally:
             os._exit(0)
@@ -75,7 +80,9 @@ def die_in_a_child(world: World, definition: TaskDefinition, countdown: Countdow
     assert os.waitstatus_to_exitcode(status) == DIED
 
 
-def count_calls(world: World, definition: TaskDefinition, prepare: Callable[[World], None]) -> list[str]:
+def count_calls(
+    world: World, definition: TaskDefinition, prepare: Callable[[World], None], beside: Beside
+) -> list[str]:
     prepare(world)
     countdown = Countdown(None, "never")
     settled = world.execute(
@@ -83,6 +90,7 @@ def count_calls(world: World, definition: TaskDefinition, prepare: Callable[[Wor
         world.poll(definition),
         lake=Wrapped(world.lake, countdown),
         orchestrator=Wrapped(world.orchestrator, countdown),
+        beside=beside,
     )
     published_ref(settled)
     return countdown.calls
@@ -131,21 +139,22 @@ STARTS = {"first try": first_try, "abandoned before": after_an_abandoned_publica
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("order", ORDERS)
 def test_a_crash_at_any_call_leaves_a_world_that_the_retry_makes_right(
-    tmp_path: Path, policy: str, kind: str, start: str
+    tmp_path: Path, order: str, policy: str, kind: str, start: str
 ) -> None:
     # Reuse would answer the abandoned publication's record before the calls that are to be crashed at.
     version = "2" if policy == "reuse" else "1"
     definition = make_task(BODIES[kind], on_abandoned=policy, version=version, retries=5)
     prepare = STARTS[start](definition)
-    calls = count_calls(fresh_world(tmp_path / "count"), definition, prepare)
+    calls = count_calls(fresh_world(tmp_path / "count"), definition, prepare, ORDERS[order])
     assert len(calls) >= 8
     for number, when in ((n, when) for n in range(len(calls)) for when in ("before", "after")):
         world = fresh_world(tmp_path / f"{number}-{when}")
         a, before_files = world.head().id, world.files()
         prepare(world)
         visible = set(world.history())
-        die_in_a_child(world, definition, Countdown(number, when))
+        die_in_a_child(world, definition, Countdown(number, when), ORDERS[order])
         visible |= set(world.history())
         where = f"{when} call {number} ({calls[number]})"
         completion = calls.index("complete")

@@ -16,9 +16,11 @@ import pytest
 from perago.declare.task import TaskDefinition
 from perago.lake.local import LocalLake
 from perago.orchestrator.base import Assignment
+from perago.runtime.beside import Beside, at_once
 from perago.runtime.executor import Executor
 from perago.runtime.publish import Publisher, drop_quietly
 from tests.scenarios.gate import Gated
+from tests.scenarios.orders import ORDERS
 from tests.scenarios.ports import recording
 from tests.scenarios.world import Made, World, change_nothing, make_task
 
@@ -57,7 +59,7 @@ def fresh_world(folder: Path) -> World:
     return world
 
 
-def critical_moments(world: World, definition: TaskDefinition) -> list[int]:
+def critical_moments(world: World, definition: TaskDefinition, beside: Beside) -> list[int]:
     """After how many calls of a whole execution the next one is critical."""
     world.start(definition)
     calls: list[str] = []
@@ -67,14 +69,15 @@ def critical_moments(world: World, definition: TaskDefinition) -> list[int]:
         assignment,
         lake=recording(world.lake, calls),
         orchestrator=recording(world.orchestrator, calls),
+        beside=beside,
     )
     return [number for number, name in enumerate(calls) if name in CRITICAL]
 
 
-def gated(world: World, definition: TaskDefinition, assignment: Assignment) -> Gated:
+def gated(world: World, definition: TaskDefinition, assignment: Assignment, beside: Beside) -> Gated:
     return Gated(
         lambda lake, orchestrator: world.execute(
-            definition, assignment, lake=lake, orchestrator=orchestrator
+            definition, assignment, lake=lake, orchestrator=orchestrator, beside=beside
         ),
         world.lake,
         world.orchestrator,
@@ -89,21 +92,21 @@ def advance(execution: Gated, calls: int | None) -> None:
 
 
 def histories(
-    folder: Path, first: TaskDefinition, second: TaskDefinition, *, twins: bool
+    folder: Path, first: TaskDefinition, second: TaskDefinition, *, twins: bool, beside: Beside = at_once
 ) -> Iterator[tuple[str, World, str]]:
     """Every world that two executions with two switches between them can end in."""
-    moments = critical_moments(fresh_world(folder / "count 1"), first)
-    others = critical_moments(fresh_world(folder / "count 2"), second)
+    moments = critical_moments(fresh_world(folder / "count 1"), first, beside)
+    others = critical_moments(fresh_world(folder / "count 2"), second, beside)
     for i in moments:
         for j in [*others, None]:
             world = fresh_world(folder / f"{i}-{j}")
             workflow = world.start(first)
             assignment = world.poll(first)
-            one = gated(world, first, assignment)
+            one = gated(world, first, assignment, beside)
             advance(one, i)
             if not twins and not world.workflow(workflow).running:
                 continue  # the first attempt is accepted by now, so there is no retry
-            two = gated(world, second, assignment if twins else world.retry(second))
+            two = gated(world, second, assignment if twins else world.retry(second), beside)
             advance(two, j)
             advance(one, None)
             advance(two, None)
@@ -132,12 +135,14 @@ def violations(found: Iterator[tuple[str, World, str]], definition: TaskDefiniti
 @pytest.mark.parametrize("twins", [True, False], ids=["twins", "a dead attempt and its retry"])
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("order", ORDERS)
 def test_no_way_to_interleave_two_executions_breaks_a_promise(
-    tmp_path: Path, policy: str, kind: str, twins: bool
+    tmp_path: Path, order: str, policy: str, kind: str, twins: bool
 ) -> None:
     first = make_task(writing("by the first"), on_abandoned=policy)
     second = make_task(BODIES[kind], on_abandoned=policy)
-    assert violations(histories(tmp_path, first, second, twins=twins), second) == []
+    found = histories(tmp_path, first, second, twins=twins, beside=ORDERS[order])
+    assert violations(found, second) == []
 
 
 def _without_claim(self: Publisher) -> None:

@@ -212,7 +212,7 @@ class TestABusyServer:
         definition, a = make_task(on_abandoned="supersede"), world.head().id
         workflow = world.start(definition)
         with behind(Fault("answer", MERGE, times=5, status=423), Fault("cut after", MERGE)) as (lake, proxy):
-            settled = world.execute(definition, world.poll(definition), lake=lake, require_hard_fence=True)
+            settled = world.execute(definition, world.poll(definition), lake=lake, fence="hard")
             assert proxy.count(MERGE) == 6
         check_completed(world, workflow, a, published_ref(settled))
 

@@ -196,7 +196,7 @@ class TestAMissingFence:
             definition,
             world.poll(definition),
             lake=recording(world.lake, calls),
-            require_hard_fence=True,
+            fence="hard",
         )
         assert (settled.outcome.status, settled.refused) == ("FAILED", True)
         assert f"perago fence install {world.repository} main" in (settled.outcome.reason or "")
@@ -221,7 +221,7 @@ class TestAMissingFence:
         definition = make_task(on_abandoned="replace")
         world.start(definition)
         abandoned = abandon(world, definition)
-        settled = world.execute(definition, world.retry(definition), require_hard_fence=True)
+        settled = world.execute(definition, world.retry(definition), fence="hard")
         assert settled.refused
         assert world.head().id == abandoned
         assert world.replaced() == []

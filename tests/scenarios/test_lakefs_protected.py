@@ -65,7 +65,7 @@ def test_new_bytes_are_published_on_top_of_the_abandoned_publication(world: Worl
     second = make_task(write(f"new {policy}"), on_abandoned=policy, version="2")
     a, tagged, workflow = world.head().id, world.replaced(), world.start(first)
     h = abandon(world, first)
-    c = published_ref(world.execute(second, world.retry(second), require_hard_fence=True))
+    c = published_ref(world.execute(second, world.retry(second), fence="hard"))
     assert world.history()[:3] == [c, h, a]
     assert world.head().metadata["perago.supersedes"] == h
     assert world.head().metadata["perago.fence"] == "hard"
@@ -80,7 +80,7 @@ def test_equal_bytes_complete_with_the_head_and_commit_nothing(world: World, pol
     second = make_task(write(f"equal {policy}"), on_abandoned=policy, version="2")
     workflow = world.start(first)
     h = abandon(world, first)
-    assert published_ref(world.execute(second, world.retry(second), require_hard_fence=True)) == h
+    assert published_ref(world.execute(second, world.retry(second), fence="hard")) == h
     assert world.head().id == h
     assert world.workflow(workflow).output == {"ref": h}
     assert world.leftovers() == []
@@ -93,7 +93,7 @@ def test_nothing_changed_brings_the_inputs_tree_back_on_top(world: World, policy
     a, files, workflow = world.head().id, world.files(), world.start(first)
     h = abandon(world, first)
     assert world.files() != files
-    c = published_ref(world.execute(second, world.retry(second), require_hard_fence=True))
+    c = published_ref(world.execute(second, world.retry(second), fence="hard"))
     assert world.history()[:3] == [c, h, a]
     assert world.files() == files
     assert world.workflow(workflow).output == {"ref": c}

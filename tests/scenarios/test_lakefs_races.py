@@ -78,7 +78,7 @@ def test_of_eight_workflows_one_publishes_and_the_server_refuses_seven_merges(
         lake = together(world, "merge")
         ended = eight_at_once(
             lambda n, lake=lake, assignments=assignments: world.execute(
-                TASK, assignments[n], lake=lake, require_hard_fence=True
+                TASK, assignments[n], lake=lake, fence="hard"
             )
         )
         for loser in check_round(world, a, ended):
@@ -99,7 +99,7 @@ def test_of_eight_twins_the_claim_lets_one_merge(world: World, lakefs_server: La
         assignment, lake = world.poll(TASK), recording(together(world, "create_branch"), calls)
         ended = eight_at_once(
             lambda _, lake=lake, assignment=assignment: world.execute(
-                TASK, assignment, lake=lake, require_hard_fence=True
+                TASK, assignment, lake=lake, fence="hard"
             )
         )
         for loser in check_round(world, a, ended):
@@ -130,7 +130,7 @@ def test_of_eight_twins_that_all_believe_to_hold_the_claim_the_fence_lets_one_me
         assignment, lake = world.poll(TASK), Wrapped(together(world, "merge"), everyone_has_the_claim)
         ended = eight_at_once(
             lambda _, lake=lake, assignment=assignment: world.execute(
-                TASK, assignment, lake=lake, require_hard_fence=True
+                TASK, assignment, lake=lake, fence="hard"
             )
         )
         for loser in check_round(world, a, ended):

@@ -23,7 +23,7 @@ from perago.runtime.workdir import remove_tree
 log = logging.getLogger("perago.aftermath")
 
 BEFORE_STAGING = frozenset({"", "input", "revoke", "reuse"})
-MAY_HOLD_THE_CLAIM = frozenset({"claim", "publish", "hand over"})
+MAY_HOLD_THE_CLAIM = frozenset({"stage", "claim", "publish", "hand over"})
 
 
 @dataclass(frozen=True, slots=True)

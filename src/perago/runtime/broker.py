@@ -63,9 +63,11 @@ class Broker:
     def offer(self, room: int, *, taken: int) -> None:
         """So many slots are free; `taken` are the attempts received since the last offer, counted in already."""
         with self._changed:
-            self._on_the_way -= taken
-            self._room = room
-            self._changed.notify()
+            # Most of a worker's news leave this as it is, and waking the thread costs more than the news.
+            if taken or room != self._room:
+                self._on_the_way -= taken
+                self._room = room
+                self._changed.notify()
 
     def _run(self) -> None:
         busy = True

@@ -14,6 +14,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -36,6 +37,9 @@ log = logging.getLogger("perago.executor")
 
 LEFT_TO_CLEAN = 4
 """So many settled executions may wait to be cleaned up before the next attempt has to wait for them."""
+
+BESIDE = 4
+"""Threads for what an attempt does beside its main course: revoking, claiming, looking for the fence."""
 
 Say = Callable[[Answer], None]
 
@@ -89,7 +93,8 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
             lake=lake,
             orchestrator=orchestrator,
             workspace_root=spec.settings.workspace_root,
-            require_hard_fence=spec.settings.fence == "hard",
+            fence=spec.settings.fence,
+            beside=opened.enter_context(ThreadPoolExecutor(BESIDE, "perago-beside")).submit,
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
             persist=ask_patiently,
@@ -146,11 +151,10 @@ class _Desk:
 
     def _run(self, request: Run, cleaner: _Cleaner) -> None:
         attempt, execution_id = request.assignment.attempt, request.execution_id
-        moved = _Moved()
 
         def hand_over(settled: Settled) -> None:
             mark_end(execution_id)
-            self._say(Ended(execution_id, settled, moved.files, moved.bytes))
+            self._say(Ended(execution_id, settled))
 
         def begin(step: str) -> None:
             self._say(Began(execution_id, step))
@@ -162,26 +166,12 @@ class _Desk:
         def clean_up(cleanup: ExitStack) -> None:
             cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._say))
 
-        around = replace(self._around, observe=begin, progress=moved, clean_up=clean_up, note=note)
+        around = replace(self._around, observe=begin, clean_up=clean_up, note=note)
         mark_begin(execution_id)
         with attempt_logs(attempt, execution_id, everywhere=True):
             Transaction(self._tasks[attempt.task_name], request.assignment, execution_id, around).run(
                 hand_over
             )
-
-
-class _Moved:
-    """Counts what the lake moves, from any of its threads."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self.files = 0
-        self.bytes = 0
-
-    def __call__(self, files: int, size: int) -> None:
-        with self._lock:
-            self.files += files
-            self.bytes += size
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,6 @@ class Ended:
 
     execution_id: str
     settled: Settled
-    files_moved: int = 0
-    bytes_moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)

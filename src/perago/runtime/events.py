@@ -47,7 +47,6 @@ class Event:
     step: str = ""
     settled: Settled | None = None
     parcel: Parcel | None = None
-    bytes_moved: int = 0
     died: bool = False
     text: str = ""
     count: int = 0
@@ -64,7 +63,6 @@ def counting(metrics: NoMetrics) -> Listener:
         match event:
             case Event(kind="ended", settled=Settled() as settled):
                 _count_settled(metrics, task, settled)
-                metrics.bytes_moved(task, downloaded=event.bytes_moved)
             case Event(kind="accepted" | "not-accepted", parcel=Parcel() as parcel):
                 refused = event.settled is not None and event.settled.refused
                 ending = ending_of(parcel.outcome, accepted=event.kind == "accepted", refused=refused)
@@ -83,6 +81,8 @@ def counting(metrics: NoMetrics) -> Listener:
 
 def _count_settled(metrics: NoMetrics, task: str, settled: Settled) -> None:
     metrics.steps_took(task, settled.seconds)
+    moved = settled.moved
+    metrics.bytes_moved(task, downloaded=moved.downloaded, uploaded=moved.uploaded, saved=moved.saved)
     if settled.fence_level is not None:
         metrics.published(task, settled.fence_level)
     if not settled.outcome.send:

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
 from perago.declare.checks import Check, FolderTree, Tree
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
-from perago.lake.base import Lake, Progress, Upload
+from perago.lake.base import Lake, Upload
 from perago.protocol.changes import FileState, changes_between
 from perago.protocol.publication import StagedWorkspace, Workspace
 from perago.runtime.publish import Publisher, Result
+from perago.runtime.traffic import Traffic
 from perago.runtime.workdir import Listing, Workdir
 
 Note = Callable[[str], None]
@@ -44,7 +45,7 @@ class Site:
     workdir: Workdir
     lake: Lake
     new_branch: Callable[[], str]
-    progress: Progress | None = None
+    traffic: Traffic = field(default_factory=Traffic)
     note: Note = say_nothing
 
 
@@ -93,7 +94,11 @@ class WorkdirPlace:
 
     def fill(self) -> None:
         """Download the prefix of the input commit."""
-        self._base = self._site.workdir.fill(self._site.lake, self._site.workspace, self._site.progress)
+        site = self._site
+        self._base = site.workdir.fill(site.lake, site.workspace, site.traffic.down)
+        whole = sum(entry.size for entry in self._base.entries.values())
+        # What had to come twice was moved twice.
+        site.traffic.save(max(0, whole - site.traffic.moved.downloaded))
 
     def at_work(self) -> AbstractContextManager[None]:
         """Nothing to begin and nothing to end."""
@@ -116,6 +121,10 @@ class WorkdirPlace:
 
     def stage(self, publisher: Publisher, result: Result) -> StagedWorkspace | None:
         """Put what changed onto a new branch at the input commit."""
+        changed = set(result.changes.put)
+        self._site.traffic.save(
+            sum(state.size for path, state in result.states.items() if path not in changed)
+        )
         return publisher.stage(self._site.workspace.ref, result.changes, result) if result.changes else None
 
     def _not_ours(self, path: str) -> bool:
@@ -129,4 +138,4 @@ class WorkdirPlace:
             state = states[path]
             source = workdir.path / path
             files.append(Upload(source, workspace.prefix + path, state.size, state.checksum or ""))
-        self._site.lake.upload(workspace.repository, branch, files)
+        self._site.lake.upload(workspace.repository, branch, files, self._site.traffic.up)

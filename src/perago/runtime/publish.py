@@ -43,7 +43,9 @@ from perago.protocol.publication import (
     read_advance,
 )
 from perago.protocol.signing import RESULT, TASK_ID, Signature, is_publication_of, recorded_result
+from perago.runtime.beside import Beside, at_once
 from perago.runtime.workdir import list_prefix
+from perago.settings import FenceMode
 
 log = logging.getLogger("perago.publish")
 
@@ -80,7 +82,8 @@ class Publisher:
     fence: Callable[[], None]
     cleanup: ExitStack
     merge_timeout: float
-    require_hard: bool = False
+    mode: FenceMode = "auto"
+    beside: Beside = at_once
     claimed: str | None = field(default=None, init=False)
     fence_level: FenceLevel | None = field(default=None, init=False)
 
@@ -116,18 +119,17 @@ class Publisher:
 
     def stage(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
         """Put the changes on a branch of this execution's own, made at `base`, and commit them."""
+        level = self.beside(lambda: self._level_of(base))
         branch = self.new_staging(base)
         objects = [self.signature.workspace.prefix + path for path in changes.delete]
         if objects:
             self.lake.delete(self._repository, branch, objects)
         result.put(branch, changes.put, held_by)
-        return self.commit_staged(branch, base)
+        return self.commit_staged(branch, base, level.result())
 
-    def commit_staged(self, branch: str, base: str) -> StagedWorkspace:
-        """Sign and commit what is on a staging branch made at `base`."""
-        metadata = self.signature.staging(
-            branch, base=base, fence=self.lake.fence_level(self._repository, base)
-        )
+    def commit_staged(self, branch: str, base: str, level: FenceLevel | None = None) -> StagedWorkspace:
+        """Sign and commit what is on a staging branch made at `base`, whose fence level may be known."""
+        metadata = self.signature.staging(branch, base=base, fence=level or self._level_of(base))
         commit = self.lake.commit(self._repository, branch, self.signature.message("stages"), metadata)
         return StagedWorkspace(self._repository, branch, commit)
 
@@ -149,6 +151,8 @@ class Publisher:
     def publish(self, staged: StagedWorkspace | None, result: Result) -> Published:
         """Decide by the head as it is now, and make the result visible."""
         workspace = self.signature.workspace
+        # A merge is what nearly always follows: its fence level is looked up while the head is read.
+        level = self.beside(lambda: self._level(staged)) if staged is not None else None
         target = self._read_target()
         if (reused := self.reuse(target.head)) is not None:
             return reused
@@ -166,13 +170,16 @@ class Publisher:
                 return self._relocate(plan, staged)
             case _:
                 assert staged is not None  # noqa: S101 - the table merges only what changed
-                return self._merge(plan, staged, result)
+                assert level is not None  # noqa: S101 - asked for above
+                return self._merge(plan, staged, result, level.result())
 
     # --- the three ways to move a branch -------------------------------------------------------------------
 
-    def _merge(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace, result: Result) -> Published:
+    def _merge(
+        self, plan: WorkspacePublicationPlan, staged: StagedWorkspace, result: Result, level: FenceLevel
+    ) -> Published:
         workspace = self.signature.workspace
-        self.fence_level = self._level(staged)
+        self.fence_level = level
         metadata = self.signature.publication(
             staged, expected_head=plan.expected_head, supersedes=plan.supersedes, fence=self.fence_level
         )
@@ -185,6 +192,7 @@ class Publisher:
             self.signature.message("publishes"),
             metadata,
             self.merge_timeout,
+            self.fence_level,
         )
         self.fence()
         try:
@@ -207,12 +215,13 @@ class Publisher:
             self.fence()
             return Published(head)
         held_by = staged.commit if staged is not None else workspace.ref
-        return self._merge(plan, self.stage(head, changes, result, held_by), result)
+        again = self.stage(head, changes, result, held_by)
+        return self._merge(plan, again, result, self._level(again))
 
     def _relocate(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None) -> Published:
         """Replace an abandoned publication, which stays to be found under a tag."""
         workspace, head = self.signature.workspace, plan.expected_head
-        if self.require_hard:
+        if self.mode == "hard":
             raise PublishFenceError("PERAGO_FENCE=hard does not allow replacing a head by moving the branch")
         self.fence_level = "soft" if self._level_of(workspace.ref) == "soft" else "hard"
         source = staged or StagedWorkspace(self._repository, self.new_staging(workspace.ref), workspace.ref)
@@ -312,7 +321,7 @@ class Publisher:
 
     def _level(self, staged: StagedWorkspace) -> FenceLevel:
         level = self._level_of(staged.commit)
-        if self.require_hard and level == "soft":
+        if self.mode == "hard" and level == "soft":
             raise PublishFenceError(
                 f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} does not carry the fence: run "
                 f"`perago fence install {self._repository} {self.signature.workspace.branch}` and start a new "
@@ -321,7 +330,7 @@ class Publisher:
         return level
 
     def _level_of(self, ref: str) -> FenceLevel:
-        return self.lake.fence_level(self._repository, ref)
+        return "soft" if self.mode == "soft" else self.lake.fence_level(self._repository, ref)
 
 
 def drop_quietly(lake: Lake, repository: str, branch: str) -> None:

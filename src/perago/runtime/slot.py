@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import selectors
 import signal
 import threading
 import time
@@ -170,8 +171,12 @@ class Slot:
 
     def _listen(self, process: SpawnProcess, death: int, pipe: Connection) -> None:
         assert process.pid is not None  # noqa: S101 - it was started
-        while death not in wait([pipe, death]) and self._pass_on(pipe):
-            pass
+        # One selector for all answers: `wait` would make one for each.
+        with selectors.DefaultSelector() as news:
+            news.register(pipe, selectors.EVENT_READ)
+            news.register(death, selectors.EVENT_READ)
+            while all(key.fileobj is pipe for key, _ in news.select()) and self._pass_on(pipe):
+                pass
         wait([death])
         # What it said last may have come together with its death.
         while pipe.poll() and self._pass_on(pipe):

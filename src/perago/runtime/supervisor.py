@@ -146,13 +146,17 @@ class Supervisor:
             self._force("the drain took too long")
         if self._end.working or (self._end.draining and self._waiting):
             self._crew.start_due(now, self._restarted)
+        self._fill_slots()
+        if not self._end.working and self._polled_out.is_set() and not self._waiting:
+            self._crew.dismiss_idle()
+
+    def _fill_slots(self) -> None:
+        """Hand out what waits, and ask for as much more as there is room for."""
         if not self._end.forced:
             self._crew.hand_out(self._waiting)
         if self._end.working:
             self._broker.offer(self._crew.idle - len(self._waiting), taken=self._taken)
             self._taken = 0
-        elif self._polled_out.is_set() and not self._waiting:
-            self._crew.dismiss_idle()
 
     def _may_leave(self, now: float) -> bool:
         busy = not self._polled_out.is_set() or bool(self._waiting)
@@ -194,16 +198,18 @@ class Supervisor:
         if execution is None:
             return
         settled = ended.settled
+        most = self._plan.settings.executor_max_tasks
+        if most and slot.done >= most and slot.state == "idle":
+            slot.dismiss()
+        # First of all: the next attempt is polled for while this one is put away.
+        self._fill_slots()
         log.info("%s", settled.outcome.reason or settled.outcome.status, extra=fields_of(execution))
-        self._event("ended", execution, bytes_moved=ended.bytes_moved)
+        self._event("ended", execution)
         if settled.outcome.send:
             self._send(execution, parcel_of(execution.id, execution.assignment, settled))
         else:
             self._flights.end(execution.id)
             self._chores.add(("quiet", execution.id), lambda: self._aftermath.drop_claim(settled.claim))
-        most = self._plan.settings.executor_max_tasks
-        if most and slot.done >= most and slot.state == "idle":
-            slot.dismiss()
 
     def _send(self, execution: Execution, parcel: Parcel) -> None:
         self._unsent.add(execution.id)
@@ -336,15 +342,6 @@ class Supervisor:
             mask=Masker(secrets_of(self._plan.settings)),
         )
 
-    def _event(self, kind: Kind, execution: Execution, *, bytes_moved: int = 0, text: str = "") -> None:
-        self._tell(
-            Event(
-                kind,
-                execution.attempt,
-                execution.id,
-                execution.step,
-                execution.settled,
-                bytes_moved=bytes_moved,
-                text=text,
-            )
-        )
+    def _event(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
+        done = (execution.attempt, execution.id, execution.step, execution.settled)
+        self._tell(Event(kind, *done, text=text))

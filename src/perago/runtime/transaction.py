@@ -1,11 +1,12 @@
 """One attempt, from its input to its settled publication.
 
     validate input → [revoke] → [reuse?] → workdir + marker → download → pre checks → body → validate result →
-    post checks → changes → attempt fence → (changed: stage) → claim → read head, decide → attempt fence →
+    post checks → changes → attempt fence → (changed: stage) + claim → read head, decide → attempt fence →
     publish or settle → hand over the output → drop staging → drop workdir
 
-The output is handed over as soon as the publication is settled; cleanup does not delay it.  The claim outlives
-this function: who sends the result drops it once Conductor has answered.
+Revoking may go on beside the download, and claiming beside staging; both are over before what comes next.  The
+output is handed over as soon as the publication is settled; cleanup does not delay it.  The claim outlives this
+function: who sends the result drops it once Conductor has answered.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,16 +26,19 @@ from perago.declare.checks import run_checks
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError, TaskFailed, TaskInputError
-from perago.lake.base import FenceLevel, Lake, Progress
+from perago.lake.base import FenceLevel, Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
-from perago.protocol.outcome import Outcome, classify, completed
-from perago.protocol.publication import Workspace
+from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
+from perago.protocol.publication import StagedWorkspace, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
+from perago.runtime.beside import Beside, at_once, give_up
 from perago.runtime.order import Order, read_order, resolve_workspace, workspace_output
 from perago.runtime.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
-from perago.runtime.publish import Published, Publisher
+from perago.runtime.publish import Published, Publisher, Result
+from perago.runtime.traffic import Moved, Traffic
 from perago.runtime.workdir import Workdir
+from perago.settings import FenceMode
 
 log = logging.getLogger("perago.transaction")
 
@@ -63,9 +68,9 @@ class Surroundings:
     lake: Lake
     orchestrator: Orchestrator
     workspace_root: Path
-    require_hard_fence: bool = False
+    fence: FenceMode = "auto"
+    beside: Beside = at_once
     observe: Observer = lambda _step: None
-    progress: Progress | None = None
     clock: Callable[[], float] = time.time
     clean_up: Callable[[ExitStack], None] = clean_up_now
     max_result_bytes: int | None = None
@@ -93,6 +98,7 @@ class Settled:
     seconds: Mapping[str, float] = field(default_factory=dict)
     refused: bool = False
     """Whether the publish fence ended it."""
+    moved: Moved = field(default_factory=Moved)
 
 
 class Transaction:
@@ -108,6 +114,7 @@ class Transaction:
         self._publisher: Publisher | None = None
         self._step = ""
         self._seconds: dict[str, float] = {}
+        self._traffic = Traffic()
 
     def run(self, hand_over: Callable[[Settled], None]) -> Settled:
         """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""
@@ -137,22 +144,44 @@ class Transaction:
         with self._in("input"):
             workspace = resolve_workspace(around.lake, order.workspace, task.workspace.object_prefix)
         publisher = self._new_publisher(order, workspace, cleanup)
+        revoked = None
         if not task.workspace.read_only:
             with self._in("revoke"):
-                publisher.revoke()
+                revoked = around.beside(publisher.revoke)
             with self._in("reuse"):
-                if (reused := publisher.reuse()) is not None:
-                    log.info("the head records this very work: the body does not run")
+                if (reused := self._reuse(publisher, revoked)) is not None:
                     return self._output(order, reused, {})
-        with self._in("workdir"):
-            place = self._open_place(publisher, cleanup)
-        with self._in("download"):
-            place.fill()
+        place = self._fill_place(publisher, cleanup, revoked)
         with place.at_work():
             result = self._checked_body(order, place, task.workspace)
         if task.workspace.read_only:
             return self._output(order, Published(workspace.ref), result)
         return self._output(order, self._publish(publisher, place, result), result)
+
+    def _reuse(self, publisher: Publisher, revoked: Future[None]) -> Published | None:
+        """Work that was done before; the head counts only once no dead attempt can move it any more."""
+        if publisher.policy != "reuse":
+            return None
+        revoked.result()
+        reused = publisher.reuse()
+        if reused is not None:
+            log.info("the head records this very work: the body does not run")
+        return reused
+
+    def _fill_place(self, publisher: Publisher, cleanup: ExitStack, revoked: Future[None] | None) -> Place:
+        """The body's place with the input in it; the dead attempts are revoked by then."""
+        try:
+            with self._in("workdir"):
+                place = self._open_place(publisher, cleanup)
+            with self._in("download"):
+                place.fill()
+        except Exception:
+            if revoked is not None:
+                give_up(revoked)
+            raise
+        if revoked is not None:
+            revoked.result()
+        return place
 
     def _open_place(self, publisher: Publisher, cleanup: ExitStack) -> Place:
         around, workspace = self._around, publisher.signature.workspace
@@ -166,7 +195,7 @@ class Transaction:
                 workdir,
                 around.lake,
                 new_branch=lambda: publisher.new_staging(workspace.ref),
-                progress=around.progress,
+                traffic=self._traffic,
                 note=around.note,
             )
         )
@@ -208,11 +237,23 @@ class Transaction:
         with self._in("first fence"):
             self._fence()
         with self._in("stage"):
-            staged = place.stage(publisher, outcome)
+            claimed = self._around.beside(publisher.claim)
+            staged = self._stage(publisher, place, outcome, claimed)
         with self._in("claim"):
-            publisher.claim()
+            claimed.result()
         with self._in("publish"):
             return publisher.publish(staged, outcome)
+
+    def _stage(
+        self, publisher: Publisher, place: Place, outcome: Result, claimed: Future[None]
+    ) -> StagedWorkspace | None:
+        """Stage beside the claim; who has lost to a twin says so, whatever else went wrong."""
+        try:
+            return place.stage(publisher, outcome)
+        except Exception:
+            if isinstance(lost := give_up(claimed), LostToTwin):
+                raise lost from None
+            raise
 
     def _output(self, order: Order, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
         if published.recorded is not None:
@@ -250,7 +291,8 @@ class Transaction:
             fence=self._fence,
             cleanup=cleanup,
             merge_timeout=budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT,
-            require_hard=self._around.require_hard_fence,
+            mode=self._around.fence,
+            beside=self._around.beside,
         )
         return self._publisher
 
@@ -259,7 +301,7 @@ class Transaction:
         if publisher is not None and publisher.claimed is not None:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None
-        return Settled(outcome, claim, level, self._step, dict(self._seconds), refused)
+        return Settled(outcome, claim, level, self._step, dict(self._seconds), refused, self._traffic.moved)
 
     @property
     def _attempt(self) -> Attempt:
