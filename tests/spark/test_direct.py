@@ -131,6 +131,18 @@ def test_a_body_that_writes_actions_is_refused_by_name(direct_world: SparkWorld)
     assert direct_world.head().id == a
 
 
+def test_the_only_table_of_a_branch_can_be_overwritten(direct_world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        workspace.write(workspace.spark.range(9), "table")
+        workspace.write(workspace.spark.range(3).coalesce(1), "table")
+        return Made(said="done")
+
+    direct_world.commit(dict.fromkeys(direct_world.paths()))
+    published_ref(direct_world.run(direct_world.task(body, prefix="/")))
+
+    assert direct_world.rows("table") == [{"id": 0}, {"id": 1}, {"id": 2}]
+
+
 def test_a_job_that_fails_in_the_middle_leaves_nothing(direct_world: SparkWorld) -> None:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         workspace.write(workspace.spark.range(4).repartition(4), "good")

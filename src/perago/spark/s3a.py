@@ -7,6 +7,7 @@ command line, and would turn every other `s3a://` address of a body to lakeFS to
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from perago.settings import LakeFSSettings
 
@@ -36,7 +37,22 @@ def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) ->
         "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
         # lakeFS does not keep what Hadoop would compare to notice an object that changes while it is read.
         "change.detection.mode": "none",
+        # The branch has one writer, so there is no need to look around before each file.
+        "performance.flags": "create,mkdir",
     }
     conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
     for key, value in values.items():
         conf.set(f"fs.s3a.bucket.{repository}.{key}", value)
+
+
+def make_room(spark: SparkSession, uri: str) -> None:
+    """Delete the table at `uri` if it is at the top of a branch, before Spark does it to overwrite it.
+
+    Where a folder has become empty s3a puts a marker for it, and lakeFS takes none for a branch itself: deleting the only
+    table of a branch works, and s3a says that it did not.  Spark would give up on that.
+    """
+    where = urlsplit(uri)
+    if where.scheme == "s3a" and where.path.strip("/").count("/") == 1:
+        jvm: Any = spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(uri)
+        path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).delete(path, True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import GuardrailViolation
+from perago.spark.s3a import make_room
 from perago.spark.schema import TableSchema, declared, differences
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ def write_table(
     """Write a table; columns that the schema declares without nulls are written as such."""
     if schema is not None:
         df = _as_declared(df, schema)
+    if mode == "overwrite" and not _only_partitions(df.sparkSession, options):
+        make_room(df.sparkSession, uri)
     writer = df.write.format(format).mode(mode).options(**options)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
@@ -83,6 +86,14 @@ def _wrong_header(
     missing = [f"column {name!r} is missing" for name in names if name not in found]
     extra = [f"column {name!r} is not declared" for name in found if name not in names]
     return missing + extra or [f"the columns come as {', '.join(found)}, declared {', '.join(names)}"]
+
+
+def _only_partitions(spark: SparkSession, options: Mapping[str, Any]) -> bool:
+    """Whether an overwrite replaces only the partitions that are written."""
+    chosen = options.get("partitionOverwriteMode") or spark.conf.get(
+        "spark.sql.sources.partitionOverwriteMode"
+    )
+    return str(chosen).lower() == "dynamic"
 
 
 def _as_declared(df: DataFrame, schema: TableSchema) -> DataFrame:

@@ -1,0 +1,127 @@
+"""kill -9 in the middle of a Spark write, on a whole worker: after the retry there is one complete result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from perago.connect import open_lake, open_local_lake
+from perago.lake.base import Lake
+from perago.settings import load_settings
+from perago.spark.session import Sessions
+from tests.conftest import ConductorServer, LakefsServer
+from tests.spark.killed_task import ROWS
+
+TASKS = Path(__file__).with_name("killed_task.py")
+FLOW = {
+    "name": "squares",
+    "version": 1,
+    "schemaVersion": 2,
+    "ownerEmail": "tests@example.com",
+    "tasks": [
+        {
+            "name": "write_squares",
+            "taskReferenceName": "write",
+            "type": "SIMPLE",
+            "inputParameters": {
+                "workspace": "${workflow.input.workspace}",
+                "params": {"flag": "${workflow.input.flag}"},
+            },
+        }
+    ],
+    "outputParameters": {"ref": "${write.output.workspace.ref}"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Servers:
+    """Where the worker runs: arguments and environment of `perago run`, and the lake to look into."""
+
+    repository: str
+    arguments: tuple[str, ...]
+    environ: dict[str, str]
+    lake: Lake
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Servers]:
+    root = tmp_path / "root"
+    with closing(open_local_lake(load_settings({}, root=root))) as lake:
+        lake.create_repository("squares")
+        yield Servers("squares", ("--root", str(root)), {**os.environ, "SQUARES_PLACEMENT": "local"}, lake)
+
+
+@pytest.fixture
+def real(
+    lakefs_server: LakefsServer, conductor_server: ConductorServer, lakefs_repository: str, tmp_path: Path
+) -> Iterator[Servers]:
+    environ = {**os.environ, "SQUARES_PLACEMENT": "direct", "PERAGO_ROOT": str(tmp_path / "root")}
+    with closing(open_lake(load_settings(environ))) as lake:
+        yield Servers(lakefs_repository, (), environ, lake)
+
+
+@pytest.mark.slow
+def test_a_write_that_is_killed_in_the_workdir_is_published_once_and_whole(
+    embedded: Servers, sessions: Sessions, tmp_path: Path
+) -> None:
+    kill_and_retry(embedded, sessions, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_write_that_is_killed_on_the_staging_branch_is_published_once_and_whole(
+    real: Servers, sessions: Sessions, tmp_path: Path
+) -> None:
+    kill_and_retry(real, sessions, tmp_path)
+
+
+def kill_and_retry(servers: Servers, sessions: Sessions, folder: Path) -> None:
+    a = servers.lake.head(servers.repository, "main").id
+    (folder / "flow.json").write_text(json.dumps(FLOW))
+    (folder / "flag").touch()
+    command = [
+        sys.executable,
+        "-m",
+        "perago",
+        "run",
+        str(folder / "flow.json"),
+        "--tasks",
+        str(TASKS),
+        "--json",
+    ]
+    command += ["--workspace", servers.repository, "--input", json.dumps({"flag": str(folder / "flag")})]
+
+    done = subprocess.run(
+        [*command, *servers.arguments],
+        cwd=TASKS.parents[2],
+        env=servers.environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    attempts = [(task["status"], task["reason"] or "") for task in json.loads(done.stdout)["tasks"]]
+    assert [status for status, _ in attempts] == ["FAILED", "COMPLETED"]
+    assert attempts[0][1] == "the executor died with signal SIGKILL at step 'body'"
+    head = servers.lake.head(servers.repository, "main")
+    assert head.first_parent == a
+    assert squares(servers, sessions, folder / "read") == [(n, n * n) for n in range(ROWS)]
+    assert [branch.name for branch in servers.lake.branches(servers.repository, "perago-")] == []
+
+
+def squares(servers: Servers, sessions: Sessions, folder: Path) -> list[tuple[int, int]]:
+    """The published table, row by row."""
+    folder.mkdir()
+    for entry in servers.lake.list(servers.repository, "main", ""):
+        assert entry.path.startswith("data/squares/part-")
+        data = b"".join(servers.lake.read(servers.repository, "main", entry.path))
+        (folder / entry.path.rpartition("/")[2]).write_bytes(data)
+    return sorted(tuple(row) for row in sessions.get().read.parquet(str(folder)).collect())

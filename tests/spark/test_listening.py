@@ -1,0 +1,142 @@
+"""The pipeline of the demonstration: equal tables on both kinds of servers, and an audit that holds things back."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.listening import tasks as listening
+from perago.connect import open_lake, open_local_lake
+from perago.declare.task import TaskDefinition
+from perago.lake.base import Lake
+from perago.settings import load_settings
+from perago.spark.session import Sessions
+from tests.conftest import ConductorServer, LakefsServer
+from tests.scenarios.world import published_ref
+from tests.spark.world import SparkWorld, failed
+
+PROJECT = Path(__file__).parents[2]
+PUBLISHED = "listening/published"
+TABLES = ("plays", "rejected", "songs", "sessions", "daily", "quality")
+ROWS = 3000
+
+
+def run_demo(root: Path, *, real: bool) -> str:
+    """The demonstration as `make demo` runs it; what it printed."""
+    environ = {**os.environ, "PERAGO_ROOT": str(root), "ROWS": str(ROWS), "REAL": "1" if real else "0"}
+    command = [sys.executable, str(PROJECT / "examples" / "listening" / "demo.py")]
+    done = subprocess.run(command, env=environ, cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tables_of(lake: Lake, repository: str, sessions: Sessions, folder: Path) -> dict[str, list[str]]:
+    """Every published table, row by row."""
+    found = {}
+    for table in TABLES:
+        for entry in lake.list(repository, "main", f"{PUBLISHED}/{table}/"):
+            target = folder / table / entry.path.rpartition("/")[2]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(b"".join(lake.read(repository, "main", entry.path)))
+        rows = sessions.get().read.parquet(str(folder / table))
+        found[table] = sorted(map(str, rows.collect()))
+    page = b"".join(lake.read(repository, "main", f"{PUBLISHED}/report/index.html"))
+    return {**found, "page": [page.decode()]}
+
+
+@pytest.fixture
+def real_demo(
+    lakefs_server: LakefsServer, conductor_server: ConductorServer, tmp_path: Path
+) -> Iterator[tuple[str, str]]:
+    """What the demonstration printed on the real servers, and its repository, which is gone afterwards."""
+    printed = run_demo(tmp_path / "real", real=True)
+    found = re.search(r"--import (listening-\w+)=", printed)
+    assert found is not None
+    yield printed, found[1]
+    lakefs_server.call("DELETE", f"/repositories/{found[1]}?force=true")
+
+
+@pytest.mark.slow
+def test_the_demonstration_ends_with_equal_tables_on_embedded_and_real_servers(
+    real_demo: tuple[str, str], sessions: Sessions, tmp_path: Path
+) -> None:
+    embedded_said = run_demo(tmp_path / "embedded", real=False)
+    real_said, repository = real_demo
+
+    settings = load_settings(os.environ, root=tmp_path / "embedded")
+    with closing(open_local_lake(settings)) as lake:
+        embedded = tables_of(lake, "listening", sessions, tmp_path / "from-embedded")
+    with closing(open_lake(settings)) as lake:
+        real = tables_of(lake, repository, sessions, tmp_path / "from-real")
+
+    assert {name: len(rows) for name, rows in embedded.items() if not rows} == {}
+    assert embedded == real
+    for said in (embedded_said, real_said):
+        assert "clean      FAILED: the executor died with signal SIGKILL at step 'publish'" in said
+        assert "clean      COMPLETED, retry 1" in said
+        assert re.search(r"\$ perago ls listening\S* [0-9a-f]{64} listening/published", said)
+        assert "published/plays/part-" in said
+        assert "report/chart.png" in said
+
+
+class Pipeline:
+    """The pipeline's tasks one after the other, in this process and on one session."""
+
+    def __init__(self, world: SparkWorld) -> None:
+        self._world = world
+
+    def run(self, function: Any, **params: Any) -> Any:
+        definition: TaskDefinition = function.__perago_task__
+        world = self._world
+        workspace = {
+            "repository": world.repository,
+            "branch": "main",
+            "ref_type": "commit",
+            "ref": world.head().id,
+        }
+        world.start_with(definition, {"workspace": workspace, "params": params})
+        return world.execute(definition, world.poll(definition))
+
+    def up_to_the_audit(self) -> None:
+        nothing = {"file": None, "repository": "", "branch": "", "ref": ""}
+        for function, params in (
+            (listening.generate_plays, {"rows": ROWS}),
+            (listening.clean_plays, {"accident": nothing}),
+            (listening.aggregate, {}),
+        ):
+            published_ref(self.run(function, **params))
+
+
+def test_a_failing_audit_publishes_nothing_and_says_which_rule(local_world: SparkWorld) -> None:
+    pipeline = Pipeline(local_world)
+    pipeline.up_to_the_audit()
+    head, paths = local_world.head().id, local_world.paths()
+
+    reason = failed(pipeline.run(listening.audit, most_rejected_percent=0.5))
+
+    assert re.fullmatch(
+        r"audit: rule 'percent of plays rejected' does not hold: \d\.\d+, allowed is 0\.5", reason
+    )
+    assert (local_world.head().id, local_world.paths()) == (head, paths)
+    published_ref(pipeline.run(listening.audit))
+    assert len(local_world.rows(f"{PUBLISHED}/quality")) == 3
+
+
+def test_planted_faults_are_found_and_counted(local_world: SparkWorld) -> None:
+    pipeline = Pipeline(local_world)
+    pipeline.up_to_the_audit()
+
+    plays = pipeline.run(listening.profile_plays).outcome.output["result"]
+    rejects = pipeline.run(listening.profile_rejects).outcome.output["result"]["by_fault"]
+
+    assert set(rejects) == {"null", "bad type", "late"}
+    assert all(count > 0 for count in rejects.values())
+    assert plays["plays"] + sum(rejects.values()) == ROWS
