@@ -25,7 +25,7 @@ check: setup ## format, lint, types and the fast tests; no servers; under a minu
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/pytest -m "not slow and not servers" $(ARGS)
+	@$(BIN)/pytest -n auto -m "not slow and not servers" $(ARGS)
 
 bench: setup ## run the benchmarks against the real servers (ARGS="…" goes to the bench)
 	@dev/with-servers $(BIN)/python -m bench $(ARGS)
