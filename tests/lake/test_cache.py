@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import os
 import sqlite3
+import zlib
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ class Kept:
         file = self.folder / f"file-{next(self.names)}"
         file.write_bytes(data)
         if name in self.cache.reserve({name: len(data)}):
-            self.cache.put_in(md5(data), len(data), str(file))
+            self.cache.put_in(md5(data), len(data), str(file), zlib.crc32(data))
             self.cache.settle([name])
         return name
 
@@ -72,8 +73,11 @@ class TestObjects:
         assert kept.get(b"hello") is None
 
     @pytest.mark.parametrize("at", [0, 5, 9_999])
-    def test_a_flipped_byte_is_noticed_and_the_object_is_dropped(self, kept: Kept, at: int) -> None:
-        data = b"x" * 10_000
+    @pytest.mark.parametrize("size", [10_000, 5_000_000])
+    def test_a_flipped_byte_is_noticed_and_the_object_is_dropped(
+        self, tmp_path: Path, size: int, at: int
+    ) -> None:
+        kept, data = Kept(tmp_path, 10**7), b"x" * size
         kept.put(data)
         damaged = bytearray(data)
         damaged[at] ^= 1
@@ -89,6 +93,22 @@ class TestObjects:
         kept.put(data)
         kept.path(data).write_bytes(change)
         assert kept.get(data) is None
+
+    def test_a_large_object_that_was_written_in_place_is_checked_by_its_md5(self, tmp_path: Path) -> None:
+        kept, data = Kept(tmp_path, 10**7), b"x" * 5_000_000
+        kept.put(data)
+        file, other = kept.path(data), b"y" + data[1:]
+        file.write_bytes(other)
+        # Even if the new bytes had the CRC of the old ones.
+        kept.cache._change(lambda db: db.execute("UPDATE sums SET crc = ?", (zlib.crc32(other),)))
+        os.utime(file, ns=(0, 0))
+        assert kept.get(data) is None
+
+    def test_a_large_object_whose_crc_nobody_noted_comes_out_by_its_md5(self, tmp_path: Path) -> None:
+        kept, data = Kept(tmp_path, 10**7), b"x" * 5_000_000
+        kept.put(data)
+        kept.cache._change(lambda db: db.execute("DELETE FROM sums"))
+        assert kept.get(data) == data
 
     def test_a_dropped_object_can_be_kept_again(self, kept: Kept) -> None:
         kept.put(b"hello")

@@ -11,11 +11,13 @@ the cache never fails a transfer: what goes wrong in here is a miss.
 A new object is a hard link of the file that was just downloaded where the file system can, so filling costs no
 copy.  A body that then writes into that file in place spoils the cached object, which the next hash notices; what is
 handed out is always a copy, so nothing spreads.
+
+Large objects are checked by a CRC, which takes a fifth of the time of their MD5, as long as their file is untouched by
+its time of change; otherwise by the MD5.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -28,9 +30,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from perago.lake.cache_files import ByCrc, ByMd5, Check, copy_checked, link_in, remove
 from perago.lake.cache_index import Index
 
-_CHUNK = 1024 * 1024
+_LARGE = 4 * 1024 * 1024
+"""Below it the look for a CRC costs as much as it saves."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -50,6 +54,7 @@ class Cache:
         self._limit = limit
         self._clock = clock
         self._ready = False
+        self._new_sums: dict[str, tuple[int, int]] = {}
 
     def close(self) -> None:
         """Give the index back; the next use opens it again."""
@@ -68,7 +73,7 @@ class Cache:
         except OSError:
             return False
         try:
-            whole = _copy_verified(source, size, checksum, part)
+            whole = copy_checked(source, size, part, self._check_for(source, checksum, size))
         except OSError as error:
             _log.warning("cannot use cached object %s: %s", path, error.strerror)
             whole = False
@@ -76,22 +81,30 @@ class Cache:
             os.close(source)
         if not whole:
             _log.warning("cached object %s is damaged and is dropped", path)
-            _remove(part)
-            _remove(path)
+            remove(part)
+            remove(path)
         return whole
 
-    def put_in(self, checksum: str, size: int, file: str) -> None:
+    def put_in(self, checksum: str, size: int, file: str, crc: int | None = None) -> None:
         """Keep the bytes of `file`, which were just verified; its room was reserved before."""
         path = self._object_path(checksum, size)
         try:
-            _link(file, path)
+            link_in(file, path)
+            if crc is not None and size >= _LARGE:
+                self._new_sums[object_name(checksum, size)] = (crc, os.stat(path).st_mtime_ns)
         except OSError as error:
             _log.warning("cannot cache %s: %s", path, error.strerror)
 
     def settle(self, names: Sequence[str]) -> None:
         """After `put_in`: drop what others threw off the books before it was here, else it would stay for ever."""
-        for name in set(names) - self.present(names):
-            _remove(self._path(name))
+        present = self.present(names)
+        for name in set(names) - present:
+            remove(self._path(name))
+        sums = [
+            (name, *found) for name in names if (found := self._new_sums.pop(name, None)) and name in present
+        ]
+        if sums:
+            self._change(lambda db: db.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", sums))
 
     def load(self, name: str) -> bytes | None:
         """A note's bytes, if it is here and whole."""
@@ -101,7 +114,7 @@ class Cache:
             return None
         if digest != hashlib.sha256(data).hexdigest().encode():
             _log.warning("cached note %s is damaged and is dropped", name)
-            _remove(self._notes / name)
+            remove(self._notes / name)
             return None
         self.touch([name])
         return data
@@ -136,7 +149,8 @@ class Cache:
             db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
             for name in list(self._least_used(db)):
                 db.execute("DELETE FROM kept WHERE name = ?", (name,))
-                _remove(self._path(name))
+                db.execute("DELETE FROM sums WHERE name = ?", (name,))
+                remove(self._path(name))
             return set(fits)
 
         return self._change(book) or set()
@@ -160,6 +174,16 @@ class Cache:
     def used_bytes(self) -> int:
         """What is on the books."""
         return self._on_index(lambda index: index.look(_total)) or 0
+
+    def _check_for(self, source: int, checksum: str, size: int) -> Check:
+        """How an object is checked: by its CRC where that is known and the file was not written since."""
+        if size >= _LARGE:
+            look = "SELECT crc, mtime FROM sums WHERE name = ?"
+            name = object_name(checksum, size)
+            found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (name,)).fetchone()))
+            if found and found[1] == os.fstat(source).st_mtime_ns:
+                return ByCrc(found[0])
+        return ByMd5(checksum)
 
     def _least_used(self, db: sqlite3.Connection) -> Iterator[str]:
         """Who must go, oldest use first, so that the rest stays below the bound."""
@@ -215,60 +239,3 @@ class Cache:
 
 def _total(db: sqlite3.Connection) -> int:
     return int(db.execute("SELECT coalesce(sum(size), 0) FROM kept").fetchone()[0])
-
-
-def _copy_verified(source: int, size: int, checksum: str, part: str) -> bool:
-    """Copy while hashing; true if size and MD5 are those wanted."""
-    total = hashlib.md5(usedforsecurity=False)
-    left = size
-    target = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    try:
-        # One byte more than is wanted, so that a file that grew is noticed.
-        while piece := os.read(source, min(_CHUNK, left + 1)):
-            left -= len(piece)
-            if left < 0:
-                return False
-            total.update(piece)
-            write_all(target, piece)
-    finally:
-        os.close(target)
-    return left == 0 and total.hexdigest() == checksum
-
-
-def write_all(file: int, data: bytes | memoryview) -> None:
-    """Write all of it, however often the system takes less."""
-    written = os.write(file, data)
-    while written < len(data):
-        data = memoryview(data)[written:]
-        written = os.write(file, data)
-
-
-def _link(file: str, path: str) -> None:
-    try:
-        os.link(file, path)
-    except FileExistsError:
-        return
-    except FileNotFoundError:
-        # The first of its two digits; made here, since most of the 256 folders are not needed for long.
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        _link_or_copy(file, path)
-    except OSError:
-        _link_or_copy(file, path)
-
-
-def _link_or_copy(file: str, path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.link(file, path)
-        return
-    part = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}"
-    try:
-        shutil.copyfile(file, part)
-        os.replace(part, path)
-    except OSError:
-        _remove(part)
-        raise
-
-
-def _remove(path: str | Path) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)

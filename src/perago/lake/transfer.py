@@ -24,7 +24,7 @@ from perago.lake.base import Download, Progress, Upload
 from perago.lake.cache import Cache, object_name
 from perago.lake.lakefs_client import LakeFSClient, Options
 from perago.lake.transfer_budget import Budget
-from perago.lake.transfer_get import Getter
+from perago.lake.transfer_get import Fetched, Getter
 from perago.lake.transfer_put import Putter
 from perago.lake.transfer_store import Stores
 
@@ -122,13 +122,13 @@ class _Downloads:
     def from_server(self, file: Download, admitted: set[str]) -> None:
         """Fetch one object, keep it, and give it its name."""
         try:
-            md5, part = self._getter.fetch(file, self._progress)
+            got = self._getter.fetch(file, self._progress)
         except OSError as error:
             raise _unwritable(file, error) from error
         if self._cache.enabled:
-            self._keep(file, md5, part, admitted)
-        self._rename(part, file)
-        self._done(file, md5, reported=self._getter.is_large(file))
+            self._keep(file, got, admitted)
+        self._rename(got.part, file)
+        self._done(file, got.md5, reported=self._getter.is_large(file))
 
     def _aliases(self, files: Sequence[Download]) -> dict[str, str]:
         """MD5 by object path, for those whose checksum is none but which were here before."""
@@ -148,14 +148,14 @@ class _Downloads:
         self._done(file, key[0], reported=True)
         return True
 
-    def _keep(self, file: Download, md5: str, part: str, admitted: set[str]) -> None:
-        name = object_name(md5, file.entry.size)
-        if md5 != file.entry.checksum:
+    def _keep(self, file: Download, got: Fetched, admitted: set[str]) -> None:
+        name = object_name(got.md5, file.entry.size)
+        if got.md5 != file.entry.checksum:
             # Its checksum is no MD5: next time it is found by what it is called now.
-            self._cache.save(self._alias(file), md5.encode())
+            self._cache.save(self._alias(file), got.md5.encode())
             admitted = self._cache.reserve({name: file.entry.size})
         if name in admitted:
-            self._cache.put_in(md5, file.entry.size, part)
+            self._cache.put_in(got.md5, file.entry.size, got.part, got.crc)
             self._put_in.append(name)
 
     def _rename(self, part: str, file: Download) -> None:

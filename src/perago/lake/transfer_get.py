@@ -8,14 +8,16 @@ import itertools
 import logging
 import os
 import uuid
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from perago.errors import LakeError, LakeUnavailable
 from perago.lake.base import Download, Progress
-from perago.lake.cache import write_all
+from perago.lake.cache_files import write_all
 from perago.lake.lakefs_checksums import SMALLEST_PART, fits_one_part, fits_usual_parts
 from perago.lake.lakefs_client import Options
 from perago.lake.transfer_budget import Budget
@@ -25,6 +27,15 @@ _AHEAD = 4
 _TINY = 64 * 1024
 _CHUNK = 1024 * 1024
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A part file with an object's bytes, their MD5, and the CRC of a large one."""
+
+    md5: str
+    part: str
+    crc: int | None = None
 
 
 class Getter:
@@ -54,32 +65,33 @@ class Getter:
         """A new name next to `target`, short however long that one is."""
         return f"{os.path.dirname(target)}/{self._part_name}{next(self._numbers)}.part"
 
-    def fetch(self, file: Download, progress: Progress | None) -> tuple[str, str]:
-        """Get an object into a part file, verified; returns the MD5 of its bytes and the part's name."""
+    def fetch(self, file: Download, progress: Progress | None) -> Fetched:
+        """Get an object into a part file, verified."""
         wanted = file.entry.checksum
         part = self.part(file.target)
         try:
-            md5 = self._once(file, part, progress)
-            if wanted is None or md5 == wanted or self._came_in_parts(part, file, md5):
-                return md5, part
+            first = self._once(file, part, progress)
+            if wanted is None or first.md5 == wanted or self._came_in_parts(part, file, first.md5):
+                return first
             os.unlink(part)
             second = self._once(file, part, None)
-            if second != wanted:
-                self._check_agreement(file, md5, second)
-            return second, part
+            if second.md5 != wanted:
+                self._check_agreement(file, first.md5, second.md5)
+            return second
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(part)
             raise
 
-    def _once(self, file: Download, part: str, progress: Progress | None) -> str:
+    def _once(self, file: Download, part: str, progress: Progress | None) -> Fetched:
         if not self.is_large(file):
-            return self._small(file, part)
-        total, size = hashlib.md5(usedforsecurity=False), 0
+            return Fetched(self._small(file, part), part)
+        total, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
         out = _create(part)
         try:
             for piece in self._pieces(file):
                 total.update(piece)
+                crc = zlib.crc32(piece, crc)
                 write_all(out, piece)
                 size += len(piece)
                 if progress is not None:
@@ -88,7 +100,7 @@ class Getter:
             os.close(out)
         if size != file.entry.size:
             raise LakeUnavailable(f"{self._doing(file)}: {size} bytes arrived, not {file.entry.size}")
-        return total.hexdigest()
+        return Fetched(total.hexdigest(), part, crc)
 
     def _small(self, file: Download, part: str) -> str:
         size = file.entry.size
