@@ -249,3 +249,11 @@ def test_a_file_in_the_outbox_that_cannot_be_read_stays_and_harms_no_other(tmp_p
 
     assert [parcel.execution_id for parcel in outbox.parcels()] == ["good"]
     assert (tmp_path / "outbox" / "bad.json").exists()
+
+
+def test_a_result_that_a_killed_worker_was_writing_is_none_and_goes(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    half = tmp_path / "outbox" / ".execution.tmp"
+    half.write_text('{"execution_id": "exe')
+    assert list(outbox.parcels()) == []
+    assert not half.exists()

@@ -67,7 +67,9 @@ class Outbox:
         self._file(execution_id).unlink(missing_ok=True)
 
     def parcels(self) -> Iterator[Parcel]:
-        """What an earlier worker did not get sent."""
+        """What an earlier worker did not get sent; what it did not get written goes, nobody was told of it."""
+        for unfinished in self._folder.glob(".*.tmp"):
+            unfinished.unlink(missing_ok=True)
         for file in sorted(self._folder.glob("*.json")):
             try:
                 yield _parcel(json.loads(file.read_text(encoding="utf-8")))
