@@ -7,6 +7,7 @@ requests still arrive and the retry that took its place.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from perago.runtime.executor import Executor
 from perago.runtime.publish import Publisher, drop_quietly
 from tests.scenarios.gate import Gated
 from tests.scenarios.orders import ORDERS
-from tests.scenarios.ports import recording
 from tests.scenarios.world import Made, World, change_nothing, make_task
 
 CRITICAL = frozenset(
@@ -59,21 +59,6 @@ def fresh_world(folder: Path) -> World:
     return world
 
 
-def critical_moments(world: World, definition: TaskDefinition, beside: Beside) -> list[int]:
-    """After how many calls of a whole execution the next one is critical."""
-    world.start(definition)
-    calls: list[str] = []
-    assignment = world.poll(definition)
-    world.execute(
-        definition,
-        assignment,
-        lake=recording(world.lake, calls),
-        orchestrator=recording(world.orchestrator, calls),
-        beside=beside,
-    )
-    return [number for number, name in enumerate(calls) if name in CRITICAL]
-
-
 def gated(world: World, definition: TaskDefinition, assignment: Assignment, beside: Beside) -> Gated:
     return Gated(
         lambda lake, orchestrator: world.execute(
@@ -84,33 +69,40 @@ def gated(world: World, definition: TaskDefinition, assignment: Assignment, besi
     )
 
 
-def advance(execution: Gated, calls: int | None) -> None:
-    """Let it make so many calls, or all that are left."""
-    while not execution.ended and (calls is None or calls > 0):
+def advance(execution: Gated, stop: int | None) -> bool:
+    """Let it go on to its critical call of that number, counted from 0, or to its end; whether it came to a stop."""
+    while not execution.ended:
+        if execution.waiting in CRITICAL and stop is not None:
+            if stop == 0:
+                return True
+            stop -= 1
         execution.grant("do")
-        calls = None if calls is None else calls - 1
+    return False
 
 
 def histories(
     folder: Path, first: TaskDefinition, second: TaskDefinition, *, twins: bool, beside: Beside = at_once
 ) -> Iterator[tuple[str, World, str]]:
     """Every world that two executions with two switches between them can end in."""
-    moments = critical_moments(fresh_world(folder / "count 1"), first, beside)
-    others = critical_moments(fresh_world(folder / "count 2"), second, beside)
-    for i in moments:
-        for j in [*others, None]:
+    for i in itertools.count():
+        first_stopped = True
+        for j in itertools.count():
             world = fresh_world(folder / f"{i}-{j}")
             workflow = world.start(first)
             assignment = world.poll(first)
             one = gated(world, first, assignment, beside)
-            advance(one, i)
+            first_stopped = advance(one, i)
             if not twins and not world.workflow(workflow).running:
-                continue  # the first attempt is accepted by now, so there is no retry
+                break  # the first attempt is accepted by now, so there is no retry
             two = gated(world, second, assignment if twins else world.retry(second), beside)
-            advance(two, j)
+            second_stopped = advance(two, j)
             advance(one, None)
             advance(two, None)
-            yield f"first stopped after {i} calls, second after {j}", world, workflow
+            yield f"first stopped at its critical call {i}, second at {j}", world, workflow
+            if not second_stopped:
+                break
+        if not first_stopped:
+            break
 
 
 def violations(found: Iterator[tuple[str, World, str]], definition: TaskDefinition) -> list[str]:
