@@ -320,7 +320,7 @@ class Supervisor:
     def _sweep(self) -> float:
         swept = len(sweep_workdirs(self._root, now=time.time(), ttl=self._plan.settings.workspace_gc_ttl))
         self._mail.post(lambda: self._tell(Event("swept", count=swept)))
-        return self._plan.settings.workspace_gc_interval
+        return max(1.0, self._plan.settings.workspace_gc_interval)
 
     def _new_courier(self) -> Courier:
         return Courier(

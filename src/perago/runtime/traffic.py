@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+
+_QUIET_SECONDS = 0.5
+"""Transfers say how far they are no more often than this, and those that are over sooner say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,30 +21,53 @@ class Moved:
 
 
 class Traffic:
-    """Counts the bytes of one execution, from any thread; `down` and `up` are what a lake reports to."""
+    """Counts the bytes of one execution, from any thread; `down` and `up` are what a lake reports to.
 
-    def __init__(self) -> None:
+    `note` gets a few words on a transfer that takes long.
+    """
+
+    def __init__(
+        self, note: Callable[[str], None] = lambda _text: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._note = note
+        self._clock = clock
         self._lock = threading.Lock()
         self._moved = Moved()
+        self._files = {"download": 0, "upload": 0}
+        self._said_at = clock()
 
     @property
     def moved(self) -> Moved:
         """What has been counted so far."""
         return self._moved
 
-    def down(self, _files: int, size: int) -> None:
-        """So many bytes came."""
-        self._add(downloaded=size)
+    def down(self, files: int, size: int) -> None:
+        """So many files are here, so many bytes came."""
+        self._add("download", files, downloaded=size)
 
-    def up(self, _files: int, size: int) -> None:
-        """So many bytes went."""
-        self._add(uploaded=size)
+    def up(self, files: int, size: int) -> None:
+        """So many files are there, so many bytes went."""
+        self._add("upload", files, uploaded=size)
 
     def save(self, size: int) -> None:
         """So many bytes were here, or there, already."""
-        self._add(saved=size)
+        self._add("", 0, saved=size)
 
-    def _add(self, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:
+    def _add(self, what: str, files: int, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:
+        words = ""
         with self._lock:
             now = self._moved
             self._moved = Moved(now.downloaded + downloaded, now.uploaded + uploaded, now.saved + saved)
+            if what:
+                self._files[what] += files
+                words = self._due_words(what)
+        if words:
+            self._note(words)
+
+    def _due_words(self, what: str) -> str:
+        now = self._clock()
+        if now - self._said_at < _QUIET_SECONDS:
+            return ""
+        self._said_at = now
+        size = self._moved.downloaded if what == "download" else self._moved.uploaded
+        return f"{what}: {self._files[what]:,} files, {size / 1e6:,.1f} MB"

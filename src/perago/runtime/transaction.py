@@ -114,7 +114,7 @@ class Transaction:
         self._publisher: Publisher | None = None
         self._step = ""
         self._seconds: dict[str, float] = {}
-        self._traffic = Traffic()
+        self._traffic = Traffic(around.note)
 
     def run(self, hand_over: Callable[[Settled], None]) -> Settled:
         """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""
