@@ -182,7 +182,8 @@ class _Attempts:
 
 
 def _start(orchestrator: LocalOrchestrator, definition: TaskDefinition, payload: Mapping[str, Any]) -> None:
-    orchestrator.register_taskdefs([build_taskdef(definition)])
+    # Nobody extends leases here, and the large step takes longer than one.
+    orchestrator.register_taskdefs([{**build_taskdef(definition), "responseTimeoutSeconds": 3600}])
     step = {
         "name": definition.name,
         "taskReferenceName": "step",
