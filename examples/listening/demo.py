@@ -66,11 +66,10 @@ class Demo:
         commits = json.loads(self._perago("history", self.repository, "--json"))
         for commit in commits:
             said = commit["metadata"]
-            step = said.get("perago.logical_task_key", "").rpartition("/")[2] or "not a task"
-            retry = (
-                f", retry {said['perago.retry_count']}" if said.get("perago.retry_count", "0") != "0" else ""
-            )
-            say(f"  {commit['id'][:12]}  {step}{retry:<10}  {commit['message']}")
+            who = said.get("perago.logical_task_key", "").rpartition("/")[2] or "not a task"
+            if (retry := said.get("perago.retry_count", "0")) != "0":
+                who += f", retry {retry}"
+            say(f"  {commit['id'][:12]}  {who:<18}  {commit['message']}")
 
     def _show_replaced(self, ended: dict[str, Any]) -> bool:
         """The publication that the accident left behind: replaced on the branch, kept under a tag."""
