@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import lakefs_sdk
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -36,6 +38,24 @@ class Context:
     def say(self, text: str) -> None:
         """A line of progress."""
         print(text, file=sys.stderr, flush=True)
+
+
+def lakefs_client(context: Context) -> lakefs_sdk.ApiClient:
+    """lakeFS by its own SDK, for what a bench prepares."""
+    configuration = lakefs_sdk.Configuration(
+        host=f"{context.needed('LAKECTL_SERVER_ENDPOINT_URL')}/api/v1",
+        username=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
+        password=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+    )
+    return lakefs_sdk.ApiClient(configuration)
+
+
+def create_repository(server: lakefs_sdk.ApiClient, name: str) -> None:
+    """An empty repository."""
+    wanted = lakefs_sdk.RepositoryCreation(
+        name=name, storage_namespace=f"local://{name}", default_branch="main"
+    )
+    lakefs_sdk.RepositoriesApi(server).create_repository(wanted)
 
 
 def dev_cache() -> Path:

@@ -30,7 +30,7 @@ from pathlib import Path
 import lakefs_sdk
 
 from bench import Row
-from bench.harness import Context, in_turns, timed
+from bench.harness import Context, create_repository, in_turns, lakefs_client, timed
 from bench.peers import Lakectl, OldPerago, RawLoop
 from perago.lake.base import Merge, Upload
 from perago.lake.lakefs import LakeFSLake
@@ -326,22 +326,11 @@ def _memory(bench: Bench, size: int) -> list[Row]:
 @contextmanager
 def _bench(context: Context) -> Iterator[Bench]:
     """A bench over a fresh repository, which is gone at the end."""
-    server = lakefs_sdk.ApiClient(
-        lakefs_sdk.Configuration(
-            host=f"{context.needed('LAKECTL_SERVER_ENDPOINT_URL')}/api/v1",
-            username=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
-            password=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
-        )
-    )
-    repositories = lakefs_sdk.RepositoriesApi(server)
-    name = f"bench-{uuid.uuid4().hex[:12]}"
-    wanted = lakefs_sdk.RepositoryCreation(
-        name=name, storage_namespace=f"local://{name}", default_branch="main"
-    )
-    repositories.create_repository(wanted)
+    server, name = lakefs_client(context), f"bench-{uuid.uuid4().hex[:12]}"
+    create_repository(server, name)
     bench = Bench(context, server, name)
     try:
         yield bench
     finally:
         bench.clear()
-        repositories.delete_repository(name, force=True)
+        lakefs_sdk.RepositoriesApi(server).delete_repository(name, force=True)

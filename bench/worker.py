@@ -34,7 +34,7 @@ from typing import Any
 import lakefs_sdk
 
 from bench import Row
-from bench.harness import Context, in_turns
+from bench.harness import Context, create_repository, in_turns, lakefs_client
 from bench.peers import old_python
 
 NAME = "A worker on real servers"
@@ -179,10 +179,7 @@ class Site:
     def _renew(self) -> None:
         """A lakeFS without a past, with one empty repository."""
         subprocess.run([SERVERS_COMMAND, "restart", "lakefs", "--fresh"], check=True, capture_output=True)
-        wanted = lakefs_sdk.RepositoryCreation(
-            name=self.repository, storage_namespace=f"local://{self.repository}", default_branch="main"
-        )
-        lakefs_sdk.RepositoriesApi(self.server).create_repository(wanted)
+        create_repository(self.server, self.repository)
 
     def _put(self, branch: str, text: str) -> str:
         """Commit the one file with new bytes."""
@@ -281,9 +278,4 @@ def _free_port() -> int:
 
 def _site(context: Context) -> Site:
     context.needed("PERAGO_DEV_SERVERS")
-    configuration = lakefs_sdk.Configuration(
-        host=f"{context.needed('LAKECTL_SERVER_ENDPOINT_URL')}/api/v1",
-        username=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
-        password=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
-    )
-    return Site(context, lakefs_sdk.ApiClient(configuration))
+    return Site(context, lakefs_client(context))

@@ -19,6 +19,7 @@ from perago.settings import load_settings
 from perago.spark.session import Sessions
 from tests.conftest import ConductorServer, LakefsServer
 from tests.spark.killed_task import ROWS
+from tests.spark.world import download_table
 
 TASKS = Path(__file__).with_name("killed_task.py")
 FLOW = {
@@ -119,9 +120,7 @@ def kill_and_retry(servers: Servers, sessions: Sessions, folder: Path) -> None:
 
 def squares(servers: Servers, sessions: Sessions, folder: Path) -> list[tuple[int, int]]:
     """The published table, row by row."""
-    folder.mkdir()
     for entry in servers.lake.list(servers.repository, "main", ""):
         assert entry.path.startswith("data/squares/part-")
-        data = b"".join(servers.lake.read(servers.repository, "main", entry.path))
-        (folder / entry.path.rpartition("/")[2]).write_bytes(data)
+    download_table(servers.lake, (servers.repository, "main"), "data/squares", folder)
     return sorted(tuple(row) for row in sessions.get().read.parquet(str(folder)).collect())

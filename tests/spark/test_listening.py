@@ -21,7 +21,7 @@ from perago.settings import load_settings
 from perago.spark.session import Sessions
 from tests.conftest import ConductorServer, LakefsServer
 from tests.scenarios.world import published_ref
-from tests.spark.world import SparkWorld, failed
+from tests.spark.world import SparkWorld, download_table, failed
 
 PROJECT = Path(__file__).parents[2]
 PUBLISHED = "listening/published"
@@ -42,10 +42,7 @@ def tables_of(lake: Lake, repository: str, sessions: Sessions, folder: Path) -> 
     """Every published table, row by row."""
     found = {}
     for table in TABLES:
-        for entry in lake.list(repository, "main", f"{PUBLISHED}/{table}/"):
-            target = folder / table / entry.path.rpartition("/")[2]
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(b"".join(lake.read(repository, "main", entry.path)))
+        download_table(lake, (repository, "main"), f"{PUBLISHED}/{table}", folder / table)
         rows = sessions.get().read.parquet(str(folder / table))
         found[table] = sorted(map(str, rows.collect()))
     page = b"".join(lake.read(repository, "main", f"{PUBLISHED}/report/index.html"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame
 from perago import SparkWorkspace, WorkspaceSpec, task
 from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.task import TaskDefinition
+from perago.lake.base import Lake
 from perago.runtime.place import OpenPlace
 from perago.runtime.transaction import Settled, Surroundings
 from perago.settings import load_settings
@@ -76,12 +78,17 @@ class SparkWorld(World):
     def rows(self, table: str, ref: str = "main") -> list[dict[str, Any]]:
         """A Parquet table of a ref, read back through the lake's own listing and bytes."""
         folder = self.folder / f"read-{ref[:12]}-{table.replace('/', '-')}-{len(list(self.folder.iterdir()))}"
-        for entry in self.lake.list(self.repository, ref, f"{table}/"):
-            target = folder / entry.path.removeprefix(f"{table}/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(b"".join(self.lake.read(self.repository, ref, entry.path)))
+        download_table(self.lake, (self.repository, ref), table, folder)
         frame: DataFrame = self.sessions.get().read.parquet(str(folder))
         return sorted((row.asDict() for row in frame.collect()), key=lambda row: str(list(row.values())))
+
+
+def download_table(lake: Lake, where: tuple[str, str], table: str, folder: Path) -> None:
+    """Bring a table of a repository's ref to a folder, through the lake's own listing and bytes."""
+    for entry in lake.list(*where, f"{table}/"):
+        target = folder / entry.path.removeprefix(f"{table}/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(b"".join(lake.read(*where, entry.path)))
 
 
 def failed(settled: Settled) -> str:

@@ -14,6 +14,7 @@ from perago.runtime.events import Event
 from perago.runtime.runs import Run
 
 _STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
+_OPEN = {"SCHEDULED", "IN_PROGRESS"}
 _SYSTEM = {"FORK", "JOIN", "SWITCH", "DO_WHILE", "FORK_JOIN"}
 
 
@@ -117,7 +118,7 @@ def _published(task: TaskState, length: int | None = None) -> str:
 def _line(task: TaskState) -> str:
     tries = f" (retry {task.retry_count})" if task.retry_count else ""
     # An attempt that is still to come carries the reason of the one before it.
-    why = f": {task.reason}" if task.reason and task.status not in ("SCHEDULED", "IN_PROGRESS") else ""
+    why = f": {task.reason}" if task.reason and task.status not in _OPEN else ""
     return f"{task.reference}{tries}: {task.status} {_published(task)}".rstrip() + why
 
 
@@ -130,7 +131,7 @@ def _table(state: WorkflowState, steps: Mapping[str, str]) -> Any:
     for task in worker_tasks(state):
         style = _STYLES.get(task.status, "red")
         why = (task.reason or "").partition("\n")[0][:80]
-        if task.status in ("SCHEDULED", "IN_PROGRESS"):
+        if task.status in _OPEN:
             why = steps.get(task.task_id, "")
         table.add_row(
             task.reference, f"[{style}]{task.status}[/]", str(task.retry_count), _published(task, SHORT), why

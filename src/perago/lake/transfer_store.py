@@ -218,7 +218,7 @@ def _client_options(endpoint: str, options: Options) -> ClientConfig:
     }
     if urlsplit(endpoint).hostname in _HERE:
         # API calls do not follow HTTP_PROXY; naming any proxy makes the library leave the environment's alone.
-        chosen["proxy_url"] = "http://proxy.invalid"
+        chosen["proxy_url"] = "http://unused.invalid"
         chosen["proxy_excludes"] = ",".join(_HERE)
     return chosen
 
