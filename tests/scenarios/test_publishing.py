@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from perago.errors import LakeUnavailable
@@ -431,3 +433,31 @@ def test_a_merge_that_cannot_be_read_back_counts_where_the_lake_itself_has_compa
 
     settled = world.execute(definition, world.poll(definition), lake=Wrapped(lake, look))
     assert settled.outcome.status == ("COMPLETED" if hard else "FAILED")
+
+
+def test_after_a_rerun_the_commit_of_the_earlier_run_is_not_taken_for_a_twins(world: World) -> None:
+    """Conductor's `rerun` keeps the task id; only the scheduled time tells the runs apart."""
+    definition = make_task()
+    world.start(definition)
+    first = world.poll(definition)
+    with pytest.raises(LakeUnavailable):
+        world.execute(
+            definition,
+            first,
+            orchestrator=refusing(world.orchestrator, "complete", error=LakeUnavailable("dies here")),
+        )
+    scheduled = first.attempt.scheduled_time + 1000
+    rerun = replace(first, attempt=replace(first.attempt, scheduled_time=scheduled))
+
+    def as_rerun(name, call, arguments):
+        answer = call(*arguments)
+        return replace(answer, scheduled_time=scheduled) if name == "current" else answer
+
+    settled = world.execute(
+        make_task(change_nothing),
+        rerun,
+        lake=before(world.lake, "relocate", lambda: world.commit({"data/by-hand.txt": "x"})),
+        orchestrator=Wrapped(world.orchestrator, as_rerun),
+    )
+    assert (settled.outcome.status, settled.outcome.send) == ("FAILED", True)
+    assert "not made by Perago" in (settled.outcome.reason or "")
