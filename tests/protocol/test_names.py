@@ -15,6 +15,8 @@ from perago.protocol.names import (
     claim_branch_name,
     is_revoked_by,
     parse_internal_branch,
+    parse_workdir_name,
+    removing_name,
     replaced_tag_name,
     revoke_prefixes,
     staging_branch_name,
@@ -59,7 +61,7 @@ def test_staging_again_on_a_head_has_a_name_of_its_own() -> None:
 def test_the_task_id_is_readable_in_every_name() -> None:
     assert claim_branch_name(ATTEMPT) == f"perago-claim-{WORKFLOW}-clean_events-task-id-{TASK}"
     assert replaced_tag_name(ATTEMPT, "abcdef0123456789") == f"perago-replaced-{TASK}-abcdef012345"
-    assert workdir_name(ATTEMPT, "e1f2") == f"{TASK}-e1f2"
+    assert workdir_name(TASK, "e1f2").working == f"perago-workdir-{TASK}-e1f2"
 
 
 @given(attempts, executions)
@@ -133,3 +135,22 @@ def test_a_rerun_of_one_task_has_a_claim_of_its_own_and_revokes_the_old_one() ->
     assert claim_branch_name(first) != claim_branch_name(again)
     assert is_revoked_by(again, claim_branch_name(first))
     assert not is_revoked_by(again, claim_branch_name(again))
+
+
+run_ids = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
+
+
+@given(tricky, run_ids)
+def test_a_workdir_tells_its_execution_in_every_part_of_its_life(task_id: str, execution: str) -> None:
+    name = workdir_name(task_id, execution)
+    for form in (name.working, name.making, name.removing):
+        assert parse_workdir_name(form) == execution
+        assert removing_name(form) == name.removing
+        assert len(form) <= 255
+        assert "/" not in form
+    assert removing_name(name.old) == name.removing
+
+
+@given(tricky, run_ids)
+def test_a_name_without_perago_in_front_is_no_workdir(task_id: str, execution: str) -> None:
+    assert parse_workdir_name(workdir_name(task_id, execution).old) is None

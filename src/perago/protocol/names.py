@@ -10,6 +10,7 @@ taken for another part, becomes a readable slug with a digest, so two different 
     perago-staging-<workflow>-<reference>-seq-<n>-iteration-<n>-task-id-<id>-retry-<n>-exec-<execution>[-on-<12 of H>]
     perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]
     perago-replaced-<task id>-<12 of H>                                   (a tag)
+    perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
 """
 
 from __future__ import annotations
@@ -73,9 +74,46 @@ def replaced_tag_name(attempt: Attempt, head: str) -> str:
     return f"{REPLACED}{_id(attempt.task_id)}-{head[:SHORT]}"
 
 
-def workdir_name(attempt: Attempt, execution_id: str) -> str:
+WORKDIR = "perago-workdir-"
+MAKING = ".perago-making-"
+REMOVING = ".perago-removing-"
+_WORKDIR = re.compile(
+    rf"(?:{WORKDIR}|{re.escape(MAKING)}|{re.escape(REMOVING)}){_ID_PART}-(?P<execution>[0-9a-f]{{16}})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkdirName:
+    """The folder of one execution below the workspace root, under the name of each part of its life.
+
+    It is renamed from `making` to `working` when its marker is written, and to `removing` before it is emptied.
+    """
+
+    working: str
+    making: str
+    removing: str
+    old: str
+    """What earlier versions called it."""
+
+
+def workdir_name(task_id: str, execution_id: str) -> WorkdirName:
     """The folder of one execution."""
-    return f"{_id(attempt.task_id)}-{execution_id}"
+    owner = f"{_id(task_id)}-{execution_id}"
+    return WorkdirName(WORKDIR + owner, MAKING + owner, REMOVING + owner, owner)
+
+
+def removing_name(name: str) -> str:
+    """What a workdir of that name is called while it is removed."""
+    return REMOVING + name.removeprefix(WORKDIR).removeprefix(MAKING).removeprefix(REMOVING)
+
+
+def parse_workdir_name(name: str) -> str | None:
+    """The execution whose folder it is, or None for a name that Perago does not make.
+
+    Old names are not told from names that people give, so they count only with a marker.
+    """
+    match = _WORKDIR.fullmatch(name)
+    return match["execution"] if match else None
 
 
 def revoke_prefixes(attempt: Attempt) -> tuple[str, str]:

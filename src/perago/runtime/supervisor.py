@@ -318,7 +318,13 @@ class Supervisor:
             self._courier.resume(parcel)
 
     def _sweep(self) -> float:
-        swept = len(sweep_workdirs(self._root, now=time.time(), ttl=self._plan.settings.workspace_gc_ttl))
+        found = sweep_workdirs(
+            self._root,
+            now=time.time(),
+            ttl=self._plan.settings.workspace_gc_ttl,
+            runs_here=lambda execution_id: self._flights.get(execution_id) is not None,
+        )
+        swept = len(found)
         self._mail.post(lambda: self._tell(Event("swept", count=swept)))
         return max(1.0, self._plan.settings.workspace_gc_interval)
 
