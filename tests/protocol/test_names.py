@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import (
     InternalBranch,
+    WorkdirOwner,
     claim_branch_name,
     is_revoked_by,
     parse_internal_branch,
@@ -144,7 +145,7 @@ run_ids = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
 def test_a_workdir_tells_its_execution_in_every_part_of_its_life(task_id: str, execution: str) -> None:
     name = workdir_name(task_id, execution)
     for form in (name.working, name.making, name.removing):
-        assert parse_workdir_name(form) == execution
+        assert parse_workdir_name(form) == WorkdirOwner(execution, certain=True)
         assert removing_name(form) == name.removing
         assert len(form) <= 255
         assert "/" not in form
@@ -152,5 +153,11 @@ def test_a_workdir_tells_its_execution_in_every_part_of_its_life(task_id: str, e
 
 
 @given(tricky, run_ids)
-def test_a_name_without_perago_in_front_is_no_workdir(task_id: str, execution: str) -> None:
-    assert parse_workdir_name(workdir_name(task_id, execution).old) is None
+def test_a_name_without_perago_in_front_is_not_certain(task_id: str, execution: str) -> None:
+    old = workdir_name(task_id, execution).old
+    assert parse_workdir_name(old) == WorkdirOwner(execution, certain=False)
+
+
+@pytest.mark.parametrize("name", ["lake", "outbox", "perago-workdir-", f"x-{'0' * 15}", f"x/y-{'0' * 16}"])
+def test_other_folders_are_nobodys(name: str) -> None:
+    assert parse_workdir_name(name) is None

@@ -99,6 +99,10 @@ def test_a_letter_of_several_characters_stays_whole(letter: str, limit: int) -> 
     assert end == letter * (len(end) // len(letter))
 
 
+def test_more_marks_than_any_letter_has_do_not_eat_the_reason() -> None:
+    assert shorten("e" + "\u0301" * 99, 43) == "e" + "\u0301" * 19 + " … " + "\u0301" * 20
+
+
 @given(st.text(alphabet="ab \n\u0301\u200dé🎧", max_size=120), st.integers(3, 60))
 def test_a_cut_reason_always_fits(reason: str, limit: int) -> None:
     cut = shorten(reason, limit)

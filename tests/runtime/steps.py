@@ -43,6 +43,9 @@ def act(folder: Path, params: Params) -> Made:
     """Do what the params say."""
     with open(os.environ["TEST_NOTES"], "a") as notes:
         print(f"body {os.getpid()} {params.text}", file=notes)
+    if params.do == "remove the marker":
+        (folder / ".perago-attempt.json").unlink()
+        Path(params.wait_for + ".waits").touch()
     while params.wait_for and not Path(params.wait_for).exists():
         time.sleep(0.02)
     if params.do == "hold the GIL":

@@ -37,10 +37,17 @@ def test_the_secrets_are_those_that_open_a_server(tmp_path: Path) -> None:
     }
 
 
-def test_a_password_in_a_url_is_known_as_it_is_meant_and_as_it_is_written(tmp_path: Path) -> None:
-    url = "http://me:p%40ss%2fword@conductor.example/api"
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("p%40ss%2fword", "p@ss/word"), ("p%40ss!word", "p@ss!word"), ("%FFpass", "%FFpass")],
+)
+def test_a_password_in_a_url_is_known_as_it_is_written_and_as_it_is_meant(
+    tmp_path: Path, written: str, meant: str
+) -> None:
+    url = f"http://me:{written}@conductor.example/api"
     mask = Masker(secrets_of(settings(tmp_path, CONDUCTOR_SERVER_URL=url)))
-    assert mask(f"{url} p@ss/word p%40ss%2Fword") == f"http://me:{MASK}@conductor.example/api {MASK} {MASK}"
+    assert mask(f"{url} {meant}") == f"http://me:{MASK}@conductor.example/api {MASK}"
+    assert mask(quote(meant, safe="")) == MASK
 
 
 def test_what_spark_would_hide_in_its_configuration_is_a_secret_too(tmp_path: Path) -> None:

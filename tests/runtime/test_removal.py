@@ -120,6 +120,27 @@ def test_what_is_never_done_being_written_into_is_given_up(
     assert paused == list(PAUSES)
 
 
+def test_a_full_disk_on_which_nothing_can_be_moved_gets_room_by_the_first_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "full"
+    (path / "deep").mkdir(parents=True)
+    (path / "large").touch()
+    rename = os.rename
+
+    def needs_room(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if (path / "large").exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "rename", needs_room)
+    monkeypatch.setattr(os, "listdir", lambda folder: sorted(entry.name for entry in os.scandir(folder)))
+    paused: list[float] = []
+    remove_tree(path, pause=paused.append)
+    assert not path.exists()
+    assert paused == list(PAUSES[:1])
+
+
 def test_what_cannot_be_removed_keeps_nothing_else_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

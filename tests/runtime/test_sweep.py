@@ -187,5 +187,13 @@ def test_one_that_cannot_be_removed_keeps_no_other(tmp_path: Path, caplog: pytes
     assert f"failed to clean workdir {tmp_path / stuck.working}" in caplog.text
 
 
+def test_a_root_that_cannot_be_read_is_said_and_harms_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "root").touch()
+    assert swept(tmp_path / "root") == []
+    assert "cannot be swept" in caplog.text
+
+
 def test_a_root_that_is_not_there_holds_nothing(tmp_path: Path) -> None:
     assert swept(tmp_path / "nowhere") == []

@@ -78,7 +78,7 @@ WORKDIR = "perago-workdir-"
 MAKING = ".perago-making-"
 REMOVING = ".perago-removing-"
 _WORKDIR = re.compile(
-    rf"(?:{WORKDIR}|{re.escape(MAKING)}|{re.escape(REMOVING)}){_ID_PART}-(?P<execution>[0-9a-f]{{16}})"
+    rf"(?P<ours>{WORKDIR}|{re.escape(MAKING)}|{re.escape(REMOVING)})?{_ID_PART}-(?P<execution>[0-9a-f]{{16}})"
 )
 
 
@@ -107,13 +107,18 @@ def removing_name(name: str) -> str:
     return REMOVING + name.removeprefix(WORKDIR).removeprefix(MAKING).removeprefix(REMOVING)
 
 
-def parse_workdir_name(name: str) -> str | None:
-    """The execution whose folder it is, or None for a name that Perago does not make.
+@dataclass(frozen=True, slots=True)
+class WorkdirOwner:
+    """What the name of a folder tells; one that is not `certain` may be a name that people gave."""
 
-    Old names are not told from names that people give, so they count only with a marker.
-    """
+    execution_id: str
+    certain: bool
+
+
+def parse_workdir_name(name: str) -> WorkdirOwner | None:
+    """The owner of a workdir, or None for any other name; of old names only a marker makes certain."""
     match = _WORKDIR.fullmatch(name)
-    return match["execution"] if match else None
+    return WorkdirOwner(match["execution"], match["ours"] is not None) if match else None
 
 
 def revoke_prefixes(attempt: Attempt) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 from perago.errors import (
@@ -105,11 +106,7 @@ def shorten(reason: str, limit: int) -> str:
 
 def _fitting(text: str, room: int) -> int:
     """How many of the first characters there is room for."""
-    for count, character in enumerate(text):
-        room -= _length(character)
-        if room < 0:
-            return count
-    return len(text)
+    return sum(used <= room for used in accumulate(map(_length, text)))
 
 
 def _seam(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int:

@@ -39,9 +39,9 @@ def secrets_of(settings: Settings) -> frozenset[str]:
     """The secret strings among the settings, and what an HTTP header makes of them."""
     logins: list[tuple[str, str]] = []
     if lakefs := settings.lakefs:
-        logins += [(lakefs.access_key_id, lakefs.secret_access_key), _login(lakefs.endpoint)]
+        logins += [(lakefs.access_key_id, lakefs.secret_access_key), *_logins(lakefs.endpoint)]
     if conductor := settings.conductor:
-        logins += [(conductor.auth_key or "", conductor.auth_secret or ""), _login(conductor.url)]
+        logins += [(conductor.auth_key or "", conductor.auth_secret or ""), *_logins(conductor.url)]
     known = {secret for _, secret in logins}
     known |= {_basic(user, secret) for user, secret in logins if secret}
     known |= set(_of_spark(settings.spark_conf))
@@ -55,10 +55,11 @@ def _forms(secret: str) -> set[str]:
     return {secret, *quoted, *lower, json.dumps(secret)[1:-1], repr(secret)[1:-1]}
 
 
-def _login(url: str) -> tuple[str, str]:
-    """User and password of a URL, as they are meant."""
+def _logins(url: str) -> list[tuple[str, str]]:
+    """User and password of a URL, as they are written and as they are meant."""
     parts = urlsplit(url)
-    return unquote(parts.username or ""), unquote(parts.password or "")
+    user, password = parts.username or "", parts.password or ""
+    return [(user, password), (unquote(user), unquote(password))]
 
 
 def _basic(user: str, secret: str) -> str:

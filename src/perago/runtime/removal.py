@@ -24,6 +24,8 @@ PAUSES = (0.01, 0.05, 0.2, 0.5)
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILLED_AGAIN = {errno.ENOTEMPTY, errno.EEXIST}
+# On a full disk even a move may want room, which the first try has made.
+_WORTH_ANOTHER_TRY = {*_FILLED_AGAIN, errno.ENOSPC, errno.EDQUOT}
 
 
 def remove_tree(path: Path, *, last: str = "", pause: Callable[[float], None] = time.sleep) -> None:
@@ -35,7 +37,7 @@ def remove_tree(path: Path, *, last: str = "", pause: Callable[[float], None] = 
         except FileNotFoundError:
             return
         except OSError as error:
-            if seconds is None or error.errno not in _FILLED_AGAIN:
+            if seconds is None or error.errno not in _WORTH_ANOTHER_TRY:
                 raise
             pause(seconds)
 

@@ -1,7 +1,7 @@
 """Sweeping: workdirs that a dead process left behind.
 
 Only folders that Perago made are ever touched; whoever keeps other things in the root keeps them.  A folder is known
-by its name, or by a marker that gives this very folder's task and execution (a copy under another name is not one).
+by its name; one of a name that earlier versions gave needs a marker that gives this very task and execution.
 
     its marker names            it goes
     a living process            never: its attempt may still be running, or is being put away
@@ -43,18 +43,30 @@ def sweep_workdirs(
 ) -> list[Path]:
     """Remove orphaned workdirs below a root whose lock the caller holds, and return them."""
     removed = []
-    for path in sorted(root.iterdir()) if root.is_dir() else []:
-        if path.is_symlink() or not path.is_dir():
+    for path in _folders(root):
+        owner = parse_workdir_name(path.name)
+        if owner is None:
             continue
-        execution_id, marker = parse_workdir_name(path.name), _marker_of(path)
-        if marker is not None:
+        if (marker := _marker_of(path)) is not None:
             orphaned = _is_orphan(marker, alive, older=_age(path, now) > ttl)
         else:
             # Looked at again: its process may have put it away meanwhile.
-            orphaned = execution_id is not None and not runs_here(execution_id) and path.is_dir()
+            orphaned = owner.certain and not runs_here(owner.execution_id) and os.path.isdir(path)
         if orphaned and _removed(path):
             removed.append(path)
     return removed
+
+
+def _folders(root: Path) -> list[Path]:
+    """The folders in a root, by what the root itself says: a broken mount among them is no error."""
+    try:
+        with os.scandir(root) as found:
+            return sorted(root / entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        log.warning("workspace root %s cannot be swept: %s", root, error)
+        return []
 
 
 def _is_orphan(marker: Marker, alive: Callable[[Marker], bool], *, older: bool) -> bool:
