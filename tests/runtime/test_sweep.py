@@ -67,6 +67,13 @@ def test_one_of_another_host_goes_by_its_age(tmp_path: Path) -> None:
     assert swept(tmp_path) == [NAME.working]
 
 
+def test_one_whose_execution_runs_here_stays_though_the_machine_has_another_name_by_now(
+    tmp_path: Path,
+) -> None:
+    a_folder(tmp_path, NAME.working, a_marker(host="the-name-of-before"), age=2 * HOUR)
+    assert swept(tmp_path, runs_here=lambda execution_id: execution_id == EXECUTION) == []
+
+
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize(
     "marker",

@@ -319,13 +319,8 @@ class Supervisor:
             self._courier.resume(parcel)
 
     def _sweep(self) -> float:
-        found = sweep_workdirs(
-            self._root,
-            now=time.time(),
-            ttl=self._plan.settings.workspace_gc_ttl,
-            runs_here=lambda execution_id: self._flights.get(execution_id) is not None,
-        )
-        swept = len(found)
+        ttl = self._plan.settings.workspace_gc_ttl
+        swept = len(sweep_workdirs(self._root, now=time.time(), ttl=ttl, runs_here=self._flights.has))
         self._mail.post(lambda: self._tell(Event("swept", count=swept)))
         return max(1.0, self._plan.settings.workspace_gc_interval)
 

@@ -3,13 +3,13 @@
 Only folders that Perago made are ever touched; whoever keeps other things in the root keeps them.  A folder is known
 by its name; one of a name that earlier versions gave needs a marker that gives this very task and execution.
 
-    its marker names            it goes
+    its marker names            it goes, unless this worker runs its execution
     a living process            never: its attempt may still be running, or is being put away
     a dead process              at once
     a process of another host   when it is older than the time to live: nobody here can tell
 
-Without a marker (the body removed it, or a kill cut the making or the removal) it goes at once, unless this worker
-runs its execution.  That holds because the caller has the root's lock: nobody else makes workdirs there.
+Without a marker (the body removed it, or a kill cut the making or the removal) it goes at once.  That holds because
+the caller has the root's lock: nobody else makes workdirs there.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def sweep_workdirs(
     removed = []
     for path in _folders(root):
         owner = parse_workdir_name(path.name)
-        if owner is None:
+        if owner is None or runs_here(owner.execution_id):
             continue
         if (marker := _marker_of(path)) is not None:
             orphaned = _is_orphan(marker, alive, older=_age(path, now) > ttl)
         else:
             # Looked at again: its process may have put it away meanwhile.
-            orphaned = owner.certain and not runs_here(owner.execution_id) and os.path.isdir(path)
+            orphaned = owner.certain and os.path.isdir(path)
         if orphaned and _removed(path):
             removed.append(path)
     return removed
