@@ -174,7 +174,7 @@ class _Attempts:
             embedded = isinstance(self.lake, LocalLake)
             places = SparkPlaces(self.bench.settings, self.bench.sessions, embedded=embedded)
             around = Surroundings(self.lake, orchestrator, folder / "work", open_place=places)
-            executor = Executor({self.definition.name: self.definition}, around, "bench")
+            executor = Executor({self.definition.name: self.definition}, around, "bench", mask=str)
             [assignment] = orchestrator.poll(self.definition.name, worker_id="bench", count=1, wait_seconds=0)
             took = timed(lambda: _completed(executor.execute(assignment).outcome))
         self.lake.drop_branch(self.repository, branch)

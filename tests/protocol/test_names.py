@@ -13,10 +13,13 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import (
     InternalBranch,
     Revoked,
+    WorkdirOwner,
     branch_part,
     claim_branch_name,
     is_slug,
     parse_internal_branch,
+    parse_workdir_name,
+    removing_name,
     replaced_tag_name,
     revoke_prefixes,
     revoked_by,
@@ -72,7 +75,7 @@ def test_the_task_id_is_readable_in_every_name() -> None:
         staging_branch_name(scheduled, "e1f2") == staging_branch_name(ATTEMPT, "e1f2") + "-at-1700000000123"
     )
     assert replaced_tag_name(ATTEMPT, "abcdef0123456789") == f"perago-replaced-{TASK}-abcdef012345"
-    assert workdir_name(ATTEMPT, "e1f2") == f"{TASK}-e1f2"
+    assert workdir_name(TASK, "e1f2").working == f"perago-workdir-{TASK}-e1f2"
 
 
 @given(attempts, executions, targets)
@@ -192,3 +195,28 @@ def test_a_rerun_of_one_task_has_a_claim_of_its_own_and_revokes_the_old_one() ->
     first, again = (replace(ATTEMPT, scheduled_time=when) for when in (1000, 2000))
     claims = [claim_branch_name(attempt, "main") for attempt in (first, again)]
     assert revoked_by(again, claims) == Revoked((), (claims[0],))
+
+
+run_ids = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
+
+
+@given(tricky, run_ids)
+def test_a_workdir_tells_its_execution_in_every_part_of_its_life(task_id: str, execution: str) -> None:
+    name = workdir_name(task_id, execution)
+    for form in (name.working, name.making, name.removing):
+        assert parse_workdir_name(form) == WorkdirOwner(execution, certain=True)
+        assert removing_name(form) == name.removing
+        assert len(form) <= 255
+        assert "/" not in form
+    assert removing_name(name.old) == name.removing
+
+
+@given(tricky, run_ids)
+def test_a_name_without_perago_in_front_is_not_certain(task_id: str, execution: str) -> None:
+    old = workdir_name(task_id, execution).old
+    assert parse_workdir_name(old) == WorkdirOwner(execution, certain=False)
+
+
+@pytest.mark.parametrize("name", ["lake", "outbox", "perago-workdir-", f"x-{'0' * 15}", f"x/y-{'0' * 16}"])
+def test_other_folders_are_nobodys(name: str) -> None:
+    assert parse_workdir_name(name) is None

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perago.errors import (
     LakeError,
@@ -19,7 +21,7 @@ from perago.errors import (
     TaskInputError,
     TaskTerminalError,
 )
-from perago.protocol.outcome import LostToTwin, Outcome, classify, completed, describe, shorten
+from perago.protocol.outcome import LostToTwin, Outcome, classify, completed, describe, sendable, shorten
 
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
 TABLE = {
@@ -63,8 +65,69 @@ def test_a_reason_is_led_by_the_type_of_a_foreign_error() -> None:
     assert describe(LakeError("")) == "LakeError"
 
 
-def test_a_long_reason_is_cut_at_a_whole_line() -> None:
+def utf16(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
+
+
+def test_a_long_reason_keeps_its_beginning_and_its_end() -> None:
+    way_on = "start a new workflow from the current head"
+    reason = f"branch 'main' has moved from {'a' * 64} to {'b' * 64}, {'and so on, ' * 60}{way_on}"
+    cut = shorten(reason, 200)
+    assert len(cut) <= 200
+    assert cut.startswith("branch 'main' has moved from aaaa")
+    assert cut.endswith(way_on)
+    assert cut.count(" … ") == 1
+
+
+def test_it_is_cut_between_words_and_lines_where_there_are_some() -> None:
     assert shorten("short", 40) == "short"
-    assert shorten("first line\nsecond line that is long", 20) == "first line …"
-    cut = shorten("x" * 100, 20)
-    assert cut == "x" * 18 + " …"
+    assert shorten("one two three four five six seven", 23) == "one two … six seven"
+    assert shorten("first line\nof many\nmore\nmore\nlast line", 26) == "first line … last line"
+    assert shorten("x" * 100, 21) == "x" * 9 + " … " + "x" * 9
+
+
+def test_a_reason_is_as_long_as_conductor_counts_it() -> None:
+    assert shorten("🎧" * 20, 40) == "🎧" * 20
+    assert utf16(shorten("🎧" * 21, 40)) <= 40
+
+
+@pytest.mark.parametrize("letter", ["e\u0301", "👩\u200d👧", "👍🏽", "k\u0323\u0302"])
+@pytest.mark.parametrize("limit", range(10, 24))
+def test_a_letter_of_several_characters_stays_whole(letter: str, limit: int) -> None:
+    begin, _, end = shorten(letter * 50, limit).partition(" … ")
+    assert begin == letter * (len(begin) // len(letter))
+    assert end == letter * (len(end) // len(letter))
+
+
+def test_more_marks_than_any_letter_has_do_not_eat_the_reason() -> None:
+    assert shorten("e" + "\u0301" * 99, 43) == "e" + "\u0301" * 19 + " … " + "\u0301" * 20
+
+
+@given(st.text(alphabet="ab \n\u0301\u200dé🎧", max_size=120), st.integers(3, 60))
+def test_a_cut_reason_always_fits(reason: str, limit: int) -> None:
+    cut = shorten(reason, limit)
+    assert utf16(cut) <= limit
+    assert cut == reason or utf16(reason) > limit
+
+
+def test_what_leaves_the_worker_is_masked_before_it_is_cut() -> None:
+    reason = "begin " + "x" * 40 + "hush-hush" + "x" * 40 + " end"
+
+    def hide(text: str) -> str:
+        return text.replace("hush-hush", "***")
+
+    for limit in range(40, 100):
+        said = sendable(Outcome("FAILED", reason=reason), hide, limit).reason
+        assert said is not None
+        assert "h" not in said
+        assert len(said) <= limit
+
+
+def test_a_reason_that_is_no_unicode_is_made_sound() -> None:
+    said = sendable(Outcome("FAILED", reason="cannot read 'a\udcff'"), str, 100).reason
+    assert said == "cannot read 'a\\udcff'"
+
+
+def test_an_output_is_data_and_stays_as_it_is() -> None:
+    outcome = completed({"result": {"said": "hush-hush"}})
+    assert sendable(outcome, lambda text: text.replace("hush", "***"), 40) is outcome

@@ -9,7 +9,10 @@ import os
 import re
 import sys
 import time
+from base64 import b64encode
+from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from pydantic import BaseModel
 
@@ -40,6 +43,9 @@ def act(folder: Path, params: Params) -> Made:
     """Do what the params say."""
     with open(os.environ["TEST_NOTES"], "a") as notes:
         print(f"body {os.getpid()} {params.text}", file=notes)
+    if params.do == "remove the marker":
+        (folder / ".perago-attempt.json").unlink()
+        Path(params.wait_for + ".waits").touch()
     while params.wait_for and not Path(params.wait_for).exists():
         time.sleep(0.02)
     if params.do == "hold the GIL":
@@ -49,6 +55,9 @@ def act(folder: Path, params: Params) -> Made:
         os.write(2, b"printed past Python\n")
     elif params.do == "leave":
         os._exit(7)
+    elif params.do == "give the secret away":
+        print("the key is", " or ".join(forms_of_the_secret(os.environ)))
+        raise ValueError("the key is " + " or ".join(forms_of_the_secret(os.environ)))
     elif params.do == "fail":
         raise ValueError("as asked\n" + "with more to say\n" * 100)
     else:
@@ -56,6 +65,12 @@ def act(folder: Path, params: Params) -> Made:
     if params.do != "change nothing":
         (folder / f"{params.text}.txt").write_text(params.text)
     return Made(said=params.text if not params.size else "x" * params.size)
+
+
+def forms_of_the_secret(environ: Mapping[str, str]) -> list[str]:
+    """The Conductor secret as it is, in a URL, and in a header."""
+    key, secret = environ["CONDUCTOR_AUTH_KEY"], environ["CONDUCTOR_AUTH_SECRET"]
+    return [secret, quote(secret, safe=""), b64encode(f"{key}:{secret}".encode()).decode().rstrip("=")]
 
 
 def hold_the_gil(seconds: float) -> None:

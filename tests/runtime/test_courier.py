@@ -20,6 +20,7 @@ from perago.errors import (
 from perago.lake.local import LocalLake
 from perago.protocol.outcome import Outcome
 from perago.runtime.courier import Courier, Delivery
+from perago.runtime.masking import Masker
 from perago.runtime.outbox import Outbox, Parcel, Publication, parcel_of
 from perago.runtime.timetable import Timetable
 from perago.runtime.transaction import Claim, Settled
@@ -28,6 +29,7 @@ from tests.scenarios.ports import refusing
 
 ATTEMPT = an_attempt()
 CLAIM = "perago-claim-x"
+SECRET = "hush-hush"
 AWAY = OrchestratorUnavailable("away")
 DONE = Outcome("COMPLETED", output={"result": {}})
 
@@ -56,7 +58,14 @@ def carrying(
     delivered: SimpleQueue[Delivery] = SimpleQueue()
     with Timetable("test", threads=1) as table:
         courier = Courier(
-            orchestrator, lake, Outbox(root), table, "worker", options.get("reason_limit", 500), delivered.put
+            orchestrator,
+            lake,
+            Outbox(root),
+            table,
+            "worker",
+            options.get("reason_limit", 500),
+            delivered.put,
+            Masker([SECRET]),
         )
         yield courier, delivered
 
@@ -137,10 +146,47 @@ def test_a_long_reason_is_shortened(lake: LocalLake, tmp_path: Path) -> None:
     orchestrator = Scripted(complete=[True])
 
     with carrying(orchestrator, lake, tmp_path, reason_limit=40) as (courier, delivered):
-        courier.send(a_parcel(lake, Outcome("FAILED", reason="a first line\n" + "long " * 100)))
+        courier.send(a_parcel(lake, Outcome("FAILED", reason="a first line" + " long" * 100)))
         delivered.get(timeout=10)
 
-    assert orchestrator.asked("complete")[0].reason == "a first line …"
+    assert orchestrator.asked("complete")[0].reason == "a first line long … long long long"
+
+
+def test_no_secret_of_a_failure_reaches_the_outbox_or_the_server(lake: LocalLake, tmp_path: Path) -> None:
+    kept: list[str] = []
+
+    class Watching(Scripted):
+        def complete(self, *arguments: Any, **keywords: Any) -> bool:
+            kept.extend(file.read_text() for file in (tmp_path / "outbox").iterdir())
+            return super().complete(*arguments, **keywords)
+
+    orchestrator = Watching(complete=[True])
+    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
+        courier.send(a_parcel(lake, Outcome("FAILED", reason=f"ValueError: {SECRET}")))
+        delivered.get(timeout=10)
+
+    assert orchestrator.asked("complete")[0].reason == "ValueError: ***"
+    assert len(kept) == 1
+    assert SECRET not in kept[0]
+
+
+def test_no_secret_in_the_servers_answer_to_a_result_is_sent_back(lake: LocalLake, tmp_path: Path) -> None:
+    orchestrator = Scripted(complete=[OrchestratorRefused(f"no: {SECRET}"), True])
+    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
+        courier.send(a_parcel(lake))
+        delivered.get(timeout=10)
+
+    assert orchestrator.asked("complete")[1].reason == "the result was refused: no: ***"
+
+
+def test_no_secret_that_an_earlier_worker_has_kept_is_sent(lake: LocalLake, tmp_path: Path) -> None:
+    orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[True])
+
+    assert resume(
+        a_parcel(lake, Outcome("FAILED", reason=f"it said {SECRET}")), orchestrator, lake, tmp_path
+    ).accepted
+
+    assert orchestrator.asked("complete")[0].reason == "it said ***"
 
 
 # --- what an earlier worker left behind ------------------------------------------------------------------------

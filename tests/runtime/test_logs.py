@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from perago.protocol.attempt import Attempt
-from perago.runtime.logs import MASK, Masker, attempt_logs, logging_to, secrets_of
+from perago.runtime.logs import attempt_logs, logging_to
+from perago.runtime.masking import MASK
 from perago.settings import Settings, load_settings
 
 ATTEMPT = Attempt("wf-1", "task-1", "clean__2", "clean", retry_count=3, seq=1, iteration=2)
@@ -120,17 +121,6 @@ def test_no_secret_of_the_settings_is_ever_shown(tmp_path: Path, log_format: str
         assert MASK in text
         for secret in ("conductor-secret", "lake/secret", "lake%2Fsecret", "in-the-url"):
             assert secret not in text
-
-
-def test_the_secrets_are_those_that_open_a_server(tmp_path: Path) -> None:
-    assert secrets_of(settings(tmp_path, **SERVERS)) == {"lake/secret+1", "conductor-secret", "in-the-url"}
-    assert secrets_of(settings(tmp_path)) == set()
-
-
-def test_a_secret_that_holds_another_one_leaves_nothing_behind() -> None:
-    mask = Masker(["abc", "abcdef", ""])
-
-    assert mask("abcdef abc") == f"{MASK} {MASK}"
 
 
 def test_the_copy_under_the_log_root_is_json_whatever_stderr_is(tmp_path: Path) -> None:

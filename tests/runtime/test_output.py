@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perago.runtime.logs import Masker
+from perago.runtime.masking import Masker
 from perago.runtime.output import Bounds, LineSplitter, OutputReader
 
 BEGIN = b"\n\x00perago begin e1\x00\n"
@@ -86,6 +86,17 @@ def test_a_line_that_never_ends_is_cut_and_not_kept_in_memory() -> None:
 
 def test_secrets_are_masked_in_what_bodies_print() -> None:
     assert split(BEGIN, b"key=hush-hush\n", END, secrets=("hush-hush",)) == [("e1", "key=***")]
+
+
+@pytest.mark.parametrize("before", range(30, 80))
+def test_no_half_of_a_secret_is_left_where_a_line_without_an_end_is_cut(before: int) -> None:
+    bounds = Bounds(line_chars=10)
+    line = b"x" * (4 * bounds.line_chars + 200 - before) + b"hush-hush-hush-hush" + b"y" * before
+    found = split(
+        BEGIN, *(bytes([byte]) for byte in line), END, bounds=bounds, secrets=("hush-hush-hush-hush",)
+    )
+
+    assert "hush" not in "".join(text for _, text in found)
 
 
 def test_what_an_executor_killed_in_mid_line_printed_is_there() -> None:

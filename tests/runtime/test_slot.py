@@ -9,7 +9,7 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.outcome import Outcome
 from perago.runtime.child import ExecutorSpec
-from perago.runtime.logs import Masker
+from perago.runtime.masking import Masker
 from perago.runtime.slot import Execution, Slot, Wiring, describe_exit
 from perago.runtime.transaction import Settled
 from perago.settings import load_settings

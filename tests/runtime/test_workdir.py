@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,10 +15,13 @@ from perago.errors import LakeError, PostGuardrailViolation
 from perago.lake.local import LocalLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import changes_between
+from perago.protocol.names import workdir_name
 from perago.protocol.publication import Workspace
 from perago.runtime.process import process_identity
-from perago.runtime.workdir import Workdir, remove_tree, scan_folder
+from perago.runtime.sweep import sweep_workdirs
+from perago.runtime.workdir import Workdir, remove_workdir, scan_folder
 from tests.contract.lakes import Work
+from tests.forks import killed_before_call
 from tests.opens import OPENS
 
 ATTEMPT = Attempt("wf-1", "11111111-2222-3333-4444-555555555555", "step", "make", 2, 3, 0)
@@ -249,50 +253,40 @@ class TestRemoval:
         workdir.drop()
         assert not workdir.path.exists()
 
-    def test_links_are_removed_and_not_followed(self, tmp_path: Path) -> None:
-        outside = tmp_path / "outside"
-        outside.mkdir()
-        (outside / "kept").touch()
+    def test_what_a_cut_removal_has_left_goes_with_it(self, tmp_path: Path) -> None:
         workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
-        (workdir.path / "link").symlink_to(outside)
+        name = workdir_name(ATTEMPT.task_id, "e1")
+        for left in (name.making, name.removing):
+            (tmp_path / left).mkdir()
+            (tmp_path / left / "file").touch()
+        remove_workdir(tmp_path, name)
+        assert list(tmp_path.iterdir()) == []
         workdir.drop()
-        assert (outside / "kept").exists()
 
-    @pytest.mark.parametrize("mode", [0o500, 0o400, 0o000])
-    def test_closed_folders_are_opened_up_by_whoever_made_them(self, tmp_path: Path, mode: int) -> None:
-        tmp_path.chmod(0o777)
+    def test_a_kill_at_any_moment_of_its_life_leaves_nothing_that_a_sweep_does_not_remove(
+        self, tmp_path: Path
+    ) -> None:
+        execution_id = "0123456789abcdef"
+        working = workdir_name(ATTEMPT.task_id, execution_id).working
 
-        def make_and_remove() -> None:
-            # Relative: the folders above the current one are root's.
-            path = Path("root", "closed")
-            (path / "a" / "b" / "c").mkdir(parents=True)
-            for folder in (path / "a" / "b" / "c", path / "a" / "b", path / "a", path):
-                (folder / "file").touch()
-                (folder / "link").symlink_to("/nowhere")
-                folder.chmod(mode)
-            remove_tree(path)
-            assert not path.exists()
+        def live() -> None:
+            workdir = Workdir.create(Path("root"), ATTEMPT, execution_id, now=0)
+            (workdir.path / "deep" / "deeper").mkdir(parents=True)
+            (workdir.path / "deep" / "file").touch()
+            workdir.drop()
 
-        assert as_an_ordinary_user(tmp_path, make_and_remove) == ""
-
-
-def as_an_ordinary_user(folder: Path, work: Callable[[], None]) -> str:
-    """What `work` raises in a child that is not root, for whom permissions count."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.chdir(folder)
-        said = ""
-        try:
-            if os.getuid() == 0:
-                os.setuid(65534)
-            work()
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
-        os.write(write, said.encode())
-        os._exit(0)
-    os.close(write)
-    with open(read, "rb") as answer:
-        text = answer.read().decode()
-    os.waitpid(child, 0)
-    return text
+        found: list[str] = []
+        for number in itertools.count(1):
+            if not killed_before_call(number, tmp_path, live):
+                break
+            left = [path.name for path in tmp_path.glob("root/*")]
+            # Under its own name it is whole: with its marker, and with all that the body has made.
+            assert working not in left or (tmp_path / "root" / working / MARKER).exists()
+            found += left
+            sweep_workdirs(tmp_path / "root", now=0, ttl=0)
+            assert list(tmp_path.glob("root/*")) == []
+        assert {name.partition(ATTEMPT.task_id)[0] for name in found} == {
+            "perago-workdir-",
+            ".perago-making-",
+            ".perago-removing-",
+        }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from tests.runtime.site import Site, eventually
@@ -70,3 +72,28 @@ def test_an_executor_is_recycled_after_so_many_tasks(site: Site) -> None:
     pids = [line.split()[1] for line in site.bodies()]
     assert pids[0] == pids[1] != pids[2]
     assert worker.drain() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+def test_sweeps_leave_a_running_attempt_its_workdir_though_the_body_has_removed_the_marker(
+    site: Site,
+) -> None:
+    go_on = site.folder / "go-on"
+    mine = site.folder / "root" / "workspaces" / "mine"
+    mine.mkdir(parents=True)
+    os.utime(mine, (0, 0))
+    worker = site.start_worker(PERAGO_WORKSPACE_GC_INTERVAL="1s", PERAGO_WORKSPACE_GC_TTL="0s")
+    workflow_id = site.start_workflow({"do": "remove the marker", "wait_for": str(go_on)})
+    eventually(go_on.with_name("go-on.waits").exists, "the marker is gone")
+    # One that nobody runs tells when a sweep has been there.
+    dead = mine.with_name(f"perago-workdir-dead-{'0' * 16}")
+    dead.mkdir()
+    eventually(lambda: not dead.exists(), "a sweep has been there")
+    go_on.touch()
+
+    done = site.finished(workflow_id)
+
+    assert [task.status for task in done.tasks] == ["COMPLETED"], [task.reason for task in done.tasks]
+    assert worker.drain() == 0
+    assert site.workdirs() == ["mine"]

@@ -182,7 +182,9 @@ class World:
 
     def execute(self, definition: TaskDefinition, assignment: Assignment, **changed: Any) -> Settled:
         """Run one execution of the attempt to its end."""
-        return Executor({definition.name: definition}, self.around(**changed), "tests").execute(assignment)
+        return Executor({definition.name: definition}, self.around(**changed), "tests", mask=str).execute(
+            assignment
+        )
 
     def run(self, definition: TaskDefinition, **start: Any) -> Settled:
         """Start a workflow of one step and run its first attempt."""

@@ -12,6 +12,7 @@ taken for another part, becomes a readable slug with a digest, so two different 
                                                                         [-at-<scheduled time>][-on-<12 of H>]
     perago-staging-<workflow>-<reference>-claim-task-id-<id>[-at-<scheduled time>]-into-<branch>
     perago-replaced-<task id>-<12 of H>                                   (a tag)
+    perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
 
 One listing finds the stagings and claims of a step.  Earlier versions made stagings without a scheduled time, and
 claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`: these are still known.
@@ -111,9 +112,51 @@ def replaced_tag_name(attempt: Attempt, head: str) -> str:
     return f"{REPLACED}{_id(attempt.task_id)}-{head[:SHORT]}"
 
 
-def workdir_name(attempt: Attempt, execution_id: str) -> str:
+WORKDIR = "perago-workdir-"
+MAKING = ".perago-making-"
+REMOVING = ".perago-removing-"
+_WORKDIR = re.compile(
+    rf"(?P<ours>{WORKDIR}|{re.escape(MAKING)}|{re.escape(REMOVING)})?{_ID_PART}-(?P<execution>[0-9a-f]{{16}})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkdirName:
+    """The folder of one execution below the workspace root, under the name of each part of its life.
+
+    It is renamed from `making` to `working` when its marker is written, and to `removing` before it is emptied.
+    """
+
+    working: str
+    making: str
+    removing: str
+    old: str
+    """What earlier versions called it."""
+
+
+def workdir_name(task_id: str, execution_id: str) -> WorkdirName:
     """The folder of one execution."""
-    return f"{_id(attempt.task_id)}-{execution_id}"
+    owner = f"{_id(task_id)}-{execution_id}"
+    return WorkdirName(WORKDIR + owner, MAKING + owner, REMOVING + owner, owner)
+
+
+def removing_name(name: str) -> str:
+    """What a workdir of that name is called while it is removed."""
+    return REMOVING + name.removeprefix(WORKDIR).removeprefix(MAKING).removeprefix(REMOVING)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkdirOwner:
+    """What the name of a folder tells; one that is not `certain` may be a name that people gave."""
+
+    execution_id: str
+    certain: bool
+
+
+def parse_workdir_name(name: str) -> WorkdirOwner | None:
+    """The owner of a workdir, or None for any other name; of old names only a marker makes certain."""
+    match = _WORKDIR.fullmatch(name)
+    return WorkdirOwner(match["execution"], match["ours"] is not None) if match else None
 
 
 def revoke_prefixes(attempt: Attempt) -> tuple[str, str]:

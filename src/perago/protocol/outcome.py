@@ -15,8 +15,10 @@ A TaskFailed raised in a pre check is an ordinary failure; a post check is never
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, Literal
 
 from perago.errors import (
@@ -25,6 +27,10 @@ from perago.errors import (
     StaleAttemptError,
     TaskTerminalError,
 )
+
+_CUT = " … "
+_JOINER = "\u200d"
+_LONGEST_LETTER = 10
 
 Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "LOST_TO_TWIN"]
 
@@ -70,11 +76,57 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def sendable(outcome: Outcome, mask: Callable[[str], str], limit: int) -> Outcome:
+    """The outcome as it may leave the worker: its reason without secrets, in sound characters, within `limit`.
+
+    Every outcome goes through here before it is kept or sent.  An output is the author's data and stays as it is.
+    """
+    if outcome.reason is None:
+        return outcome
+    # A file name that is no UTF-8 brings lone surrogates, which no JSON takes.
+    sound = outcome.reason.encode("utf-8", "backslashreplace").decode()
+    # Masked first: half a secret would not be known for one.
+    return replace(outcome, reason=shorten(mask(sound), limit))
+
+
 def shorten(reason: str, limit: int) -> str:
-    """`reason` within `limit` characters, cut at a whole line where there is one."""
-    if len(reason) <= limit:
+    """`reason` within `limit`, cut in the middle: what happened stands at its beginning, the way on at its end.
+
+    Counted as Conductor counts, where a character beyond the first 65,536 is two.
+    """
+    if _length(reason) <= limit:
         return reason
-    tail = " …"
-    cut = reason[: limit - len(tail)]
-    whole = cut.rpartition("\n")[0]
-    return (whole or cut).rstrip() + tail
+    room = max(limit - len(_CUT), 0)
+    begin = _fitting(reason[:limit], room - room // 2)
+    end = _fitting(reason[-limit:][::-1], room // 2)
+    begin_at = _seam(reason, begin, -1, near=begin // 3)
+    end_at = _seam(reason, len(reason) - end, 1, near=end // 3)
+    return f"{reason[:begin_at].rstrip()}{_CUT}{reason[end_at:].lstrip()}"
+
+
+def _fitting(text: str, room: int) -> int:
+    """How many of the first characters there is room for."""
+    return sum(used <= room for used in accumulate(map(_length, text)))
+
+
+def _seam(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int:
+    """Where to cut, going from `at`: between two words if that is near, else at least between two letters."""
+    for place in range(at, at + step * near, step):
+        if text[place - 1 : place + 1].strip() != text[place - 1 : place + 1]:
+            return place
+    for place in range(at, at + step * _LONGEST_LETTER, step):
+        if place in (0, len(text)) or not _splits_a_letter(text, place):
+            return place
+    return at
+
+
+def _splits_a_letter(text: str, at: int) -> bool:
+    """Whether accents, or the parts of an emoji, would be torn from what they belong to."""
+    mark = (
+        unicodedata.category(text[at]) in {"Mn", "Me", "Mc", "Cf"} or "\U0001f3fb" <= text[at] <= "\U0001f3ff"
+    )
+    return mark or text[at - 1] == _JOINER
+
+
+def _length(text: str) -> int:
+    return len(text) if text.isascii() else len(text) + sum(character > "\uffff" for character in text)

@@ -18,7 +18,7 @@ from perago.protocol.names import claim_branch_name, staging_branch_name, workdi
 from perago.runtime.publish import drop_quietly
 from perago.runtime.slot import Execution
 from perago.runtime.transaction import Claim
-from perago.runtime.workdir import remove_tree
+from perago.runtime.workdir import remove_workdir
 
 log = logging.getLogger("perago.aftermath")
 
@@ -42,7 +42,7 @@ class Aftermath:
     def remove_workdir(self, execution: Execution) -> None:
         """Remove the folder of an execution whose process is dead."""
         try:
-            remove_tree(self.root / workdir_name(execution.attempt, execution.id))
+            remove_workdir(self.root, workdir_name(execution.attempt.task_id, execution.id))
         except OSError as error:
             log.warning("failed to clean workdir of execution %s: %s", execution.id, error)
 

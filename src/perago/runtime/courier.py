@@ -25,7 +25,7 @@ from perago.errors import (
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
-from perago.protocol.outcome import Outcome, shorten
+from perago.protocol.outcome import Outcome, sendable
 from perago.runtime.logs import attempt_fields
 from perago.runtime.outbox import Outbox, Parcel
 from perago.runtime.publish import drop_quietly
@@ -56,29 +56,28 @@ class Courier:
     worker_id: str
     reason_limit: int
     delivered: Callable[[Delivery], None]
+    mask: Callable[[str], str]
 
     def send(self, parcel: Parcel, first: Callable[[], None] | None = None) -> None:
         """Send a result of this worker; `first` is done before, on the sending thread."""
-        parcel = replace(parcel, outcome=self._shortened(parcel.outcome))
+        parcel = self._sendable(parcel)
         self.outbox.put(parcel)
         self._take(_Errand(self, parcel, first))
 
     def resume(self, parcel: Parcel) -> None:
         """Send a result that an earlier worker left behind, if it still may be."""
-        self._take(_Errand(self, parcel, resumed=True))
+        self._take(_Errand(self, self._sendable(parcel), resumed=True))
 
     def _take(self, errand: _Errand) -> None:
         self.timetable.add(("send", errand.parcel.execution_id), errand)
 
-    def _shortened(self, outcome: Outcome) -> Outcome:
-        if outcome.reason is None:
-            return outcome
-        return replace(outcome, reason=shorten(outcome.reason, self.reason_limit))
+    def _sendable(self, parcel: Parcel) -> Parcel:
+        return replace(parcel, outcome=sendable(parcel.outcome, self.mask, self.reason_limit))
 
     def refused(self, parcel: Parcel, error: OrchestratorRefused) -> Parcel:
         """What is said in place of a result that the server will never take."""
         reason = f"the result was refused: {error}"
-        return replace(parcel, outcome=self._shortened(Outcome("FAILED", reason=reason)), publication=None)
+        return self._sendable(replace(parcel, outcome=Outcome("FAILED", reason=reason), publication=None))
 
 
 @dataclass(slots=True)

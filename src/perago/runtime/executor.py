@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
-from perago.protocol.outcome import shorten
+from perago.protocol.outcome import sendable
 from perago.runtime.publish import drop_quietly
 from perago.runtime.transaction import Settled, Surroundings, Transaction
 
@@ -29,6 +29,7 @@ class Executor:
     tasks: Mapping[str, TaskDefinition]
     around: Surroundings
     worker_id: str
+    mask: Callable[[str], str]
     reason_limit: int = 500
     execution_id: Callable[[], str] = new_execution_id
 
@@ -39,10 +40,8 @@ class Executor:
         return transaction.run(lambda settled: self._send(assignment.attempt, settled))
 
     def _send(self, attempt: Attempt, settled: Settled) -> None:
-        outcome = settled.outcome
+        outcome = sendable(settled.outcome, self.mask, self.reason_limit)
         if outcome.send:
-            if outcome.reason is not None:
-                outcome = replace(outcome, reason=shorten(outcome.reason, self.reason_limit))
             if not self.around.orchestrator.complete(attempt, outcome, worker_id=self.worker_id):
                 log.warning("the result of task %s was not accepted: it was over already", attempt.task_id)
         else:

@@ -44,6 +44,10 @@ class Flights:
         """The execution, while it is in flight; from any thread."""
         return self._executions.get(execution_id)
 
+    def has(self, execution_id: str) -> bool:
+        """Whether the execution is in flight; from any thread."""
+        return execution_id in self._executions
+
     def end(self, execution_id: str) -> Execution | None:
         """It is over: its lease is let go."""
         self._leases.let_go(execution_id)

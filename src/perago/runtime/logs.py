@@ -17,12 +17,11 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
-from urllib.parse import quote, urlsplit
 
 from perago.protocol.attempt import Attempt
+from perago.runtime.masking import Masker, secrets_of
 from perago.settings import Settings
 
-MASK = "***"
 FILE_BYTES = 20 * 1024 * 1024
 FILE_COUNT = 5
 # They log every request, with its URL, as INFO.
@@ -62,31 +61,6 @@ def attempt_logs(attempt: Attempt, execution_id: str, *, everywhere: bool = Fals
         _here.reset(token)
         if everywhere:
             _everywhere = before
-
-
-class Masker:
-    """Hides known secrets in a text, also where they are part of a URL."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        known = {form for secret in secrets if secret for form in (secret, quote(secret, safe=""))}
-        # The longest first: a secret that holds another one must not leave its rest behind.
-        self._known = sorted(known, key=len, reverse=True)
-
-    def __call__(self, text: str) -> str:
-        """`text` without the secrets."""
-        for secret in self._known:
-            text = text.replace(secret, MASK)
-        return text
-
-
-def secrets_of(settings: Settings) -> frozenset[str]:
-    """The secret strings among the settings."""
-    found: set[str | None] = set()
-    if settings.lakefs is not None:
-        found |= {settings.lakefs.secret_access_key, urlsplit(settings.lakefs.endpoint).password}
-    if settings.conductor is not None:
-        found |= {settings.conductor.auth_secret, urlsplit(settings.conductor.url).password}
-    return frozenset(secret for secret in found if secret)
 
 
 class TextFormatter(logging.Formatter):

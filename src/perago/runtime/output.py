@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
-from perago.runtime.logs import Masker
+from perago.runtime.masking import Masker
 
 _MARK = re.compile(rb"\n?\x00perago (begin|end) ([^\x00\n]*)\x00\n")
 _LONGEST_MARK = 200
@@ -68,8 +68,11 @@ class LineSplitter:
             self._lines(self._rest[: whole + 1])
             self._rest = self._rest[whole + 1 :]
         elif len(self._rest) > 4 * self._bounds.line_chars + _LONGEST_MARK:
-            # A line without an end must not fill the memory.
-            cut = self._safe_length()
+            # A line without an end must not fill the memory.  Half a secret would not be known for one: it is masked
+            # before the cut, and what may be the beginning of one waits for the rest.
+            masked = self._mask(self._rest.decode("utf-8", "surrogateescape"))
+            self._rest = masked.encode("utf-8", "surrogateescape")
+            cut = max(0, min(self._safe_length(), len(self._rest) - self._mask.longest))
             self._lines(self._rest[:cut])
             self._rest = self._rest[cut:]
 

@@ -27,7 +27,7 @@ from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.runtime.child import ExecutorSpec, run_executor
 from perago.runtime.envelope import Answer, Request, Run, Stop
-from perago.runtime.logs import Masker
+from perago.runtime.masking import Masker
 from perago.runtime.output import OutputReader, Sink
 from perago.runtime.transaction import Settled
 

@@ -31,8 +31,8 @@ from perago.runtime.flights import Flights, fields_of
 from perago.runtime.health import Pulse
 from perago.runtime.heartbeat import LeaseKeeper
 from perago.runtime.lock import locked_root
-from perago.runtime.logs import Masker, secrets_of
 from perago.runtime.mailbox import Mailbox
+from perago.runtime.masking import Masker, secrets_of
 from perago.runtime.outbox import Outbox, Parcel, parcel_of
 from perago.runtime.plan import WorkerPlan
 from perago.runtime.shutdown import Shutdown
@@ -62,6 +62,7 @@ class Supervisor:
         self._orchestrator = orchestrator
         self._lake = lake
         self._root = plan.settings.workspace_root
+        self._mask = Masker(secrets_of(plan.settings))
         self._pulse = pulse or Pulse(list(plan.tasks))
         self._tell: Listener = lambda _event: None
         self._mail = Mailbox()
@@ -187,7 +188,7 @@ class Supervisor:
                     self._event("step", execution)
             case Noted(execution_id, text):
                 if (execution := self._flights.get(execution_id)) is not None:
-                    self._event("doing", execution, text=text)
+                    self._event("doing", execution, text=self._mask(text))
             case Ended():
                 self._ended(slot, answer)
             case Cleaned(execution_id):
@@ -318,7 +319,8 @@ class Supervisor:
             self._courier.resume(parcel)
 
     def _sweep(self) -> float:
-        swept = len(sweep_workdirs(self._root, now=time.time(), ttl=self._plan.settings.workspace_gc_ttl))
+        ttl = self._plan.settings.workspace_gc_ttl
+        swept = len(sweep_workdirs(self._root, now=time.time(), ttl=ttl, runs_here=self._flights.has))
         self._mail.post(lambda: self._tell(Event("swept", count=swept)))
         return max(1.0, self._plan.settings.workspace_gc_interval)
 
@@ -331,6 +333,7 @@ class Supervisor:
             self._plan.worker_id,
             self._plan.settings.failure_reason_max_length,
             lambda delivery: self._mail.post(lambda: self._delivered(delivery)),
+            self._mask,
         )
 
     def _wiring(self) -> Wiring:
@@ -339,7 +342,7 @@ class Supervisor:
             gone=lambda slot, exit_code: self._mail.post(lambda: self._gone(slot, exit_code)),
             printed=self._flights.printed,
             output_ended=self._flights.output_ended,
-            mask=Masker(secrets_of(self._plan.settings)),
+            mask=self._mask,
         )
 
     def _event(self, kind: Kind, execution: Execution, *, text: str = "") -> None:

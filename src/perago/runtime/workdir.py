@@ -2,23 +2,24 @@
 
 - Below the workspace root, mode 0700; its name holds task id and execution id, so no execution ever sees the
   folder of another, not even of the same attempt.
-- `.perago-attempt.json` says whose it is.  It is never published and never downloaded; a sweep goes by it.
+- `.perago-attempt.json` says whose it is.  It is there as soon as the folder is, and goes last.  It is never
+  published and never downloaded; a sweep goes by it.
 - The index (path, stat, checksum) is taken when the download is done and lives as long as the execution: a
   workdir is never the input of another one, so there is nobody to keep it for.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from perago.errors import PostGuardrailViolation
 from perago.lake.base import Download, Entry, Lake, Progress
@@ -32,9 +33,10 @@ from perago.protocol.changes import (
     must_hash,
     projected,
 )
-from perago.protocol.names import workdir_name
+from perago.protocol.names import WorkdirName, workdir_name
 from perago.protocol.publication import Workspace
 from perago.runtime.process import process_identity
+from perago.runtime.removal import remove_tree
 
 _FEW = 16
 """With this few files, hashing them all is cheaper than waiting for the file system's clock to tick."""
@@ -64,13 +66,13 @@ def list_prefix(lake: Lake, repository: str, ref: str, prefix: str) -> Listing:
 class Workdir:
     """One execution's folder, from its creation to its removal."""
 
-    def __init__(self, path: Path, marker: Mapping[str, Any]) -> None:
-        self.path = path
+    def __init__(self, root: Path, name: WorkdirName) -> None:
+        self._root = root
+        self._name = name
+        self.path = root / name.working
         self._index: dict[str, tuple[FileStat, str]] = {}
         self._index_ns = 0
-        path.mkdir(mode=0o700)
-        (path / MARKER).write_text(json.dumps(marker, indent=2) + "\n", encoding="utf-8")
-        self._marker = _stat(os.stat(path / MARKER))
+        self._marker = _stat(os.stat(self.path / MARKER))
 
     @classmethod
     def create(cls, root: Path, attempt: Attempt, execution_id: str, *, now: float) -> Workdir:
@@ -88,7 +90,9 @@ class Workdir:
             **process_identity(),
             "started": now,
         }
-        return cls(root / workdir_name(attempt, execution_id), marker)
+        name = workdir_name(attempt.task_id, execution_id)
+        _make(root, name, json.dumps(marker, indent=2) + "\n")
+        return cls(root, name)
 
     def fill(self, lake: Lake, workspace: Workspace, progress: Progress | None = None) -> Listing:
         """Download the prefix of the input commit and take the index; every path is checked first."""
@@ -126,8 +130,8 @@ class Workdir:
         return states
 
     def drop(self) -> None:
-        """Remove the folder, whatever the body did to its permissions."""
-        remove_tree(self.path)
+        """Remove the folder, whatever the body did in it."""
+        remove_workdir(self._root, self._name)
 
     def _take_index(self, listing: Listing, checksums: Mapping[str, str]) -> None:
         newest = 0
@@ -187,25 +191,39 @@ def hash_file(path: Path, algorithm: str) -> FileState:
         return FileState(file.tell(), digest.hexdigest())
 
 
-def remove_tree(path: Path) -> None:
-    """Remove a folder; what a body closed to its owner is opened up first."""
-    if not path.exists():
-        return
+def _make(root: Path, name: WorkdirName, marker: str) -> None:
+    """Make the folder with its marker in it, or not at all."""
+    making, path = root / name.making, root / name.working
+    making.mkdir(mode=0o700)
     try:
-        shutil.rmtree(path)
-    except PermissionError:
-        _open_up(path)
-        shutil.rmtree(path)
+        (making / MARKER).write_text(marker, encoding="utf-8")
+        # A rename would take the place of an empty folder.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        making.rename(path)
+    except OSError:
+        remove_tree(making)
+        raise
 
 
-def _open_up(path: Path) -> None:
-    os.chmod(path, 0o700)
-    # From the top down: a folder can be looked into only after it was opened.
-    for folder, below, _ in os.walk(path):
-        for name in below:
-            found = os.path.join(folder, name)
-            if not os.path.islink(found):
-                os.chmod(found, 0o700)
+def remove_workdir(root: Path, name: WorkdirName) -> None:
+    """Remove the folder of an execution, whichever part of its life it is in."""
+    remove_tree(root / name.making)
+    put_away(root / name.working, root / name.removing)
+
+
+def put_away(path: Path, removing: Path) -> None:
+    """Remove a workdir, under another name.
+
+    Once it is renamed nobody takes it for a workdir any more, half empty as it may be; and if a kill cuts the
+    removal, the name says that the rest may go.
+    """
+    if path != removing:
+        # What a removal before this one has left is in the way.
+        remove_tree(removing, last=MARKER)
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(removing)
+    remove_tree(removing, last=MARKER)
 
 
 def _check_publishable(path: str, workspace: Workspace) -> None:

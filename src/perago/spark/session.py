@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from perago.errors import RuntimeConfigError
 from perago.runtime.process import is_alive, process_identity
-from perago.runtime.workdir import remove_tree
+from perago.runtime.removal import remove_tree
 from perago.settings import Settings
 from perago.spark.conf import is_local, session_conf
 

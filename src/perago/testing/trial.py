@@ -17,6 +17,7 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.runtime.executor import Executor
 from perago.runtime.importing import folder_uploads
+from perago.runtime.masking import Masker, secrets_of
 from perago.runtime.transaction import Surroundings
 from perago.settings import Settings, load_settings
 
@@ -74,7 +75,10 @@ class _Bench:
             self.settings.workspace_root,
             open_place=open_places(self.settings, [self.task], local=True),
         )
-        settled = Executor({self.task.name: self.task}, around, "trial").execute(self._assignment(payload))
+        executor = Executor(
+            {self.task.name: self.task}, around, "trial", mask=Masker(secrets_of(self.settings))
+        )
+        settled = executor.execute(self._assignment(payload))
         outcome = settled.outcome
         return Trial(
             outcome.status,

@@ -1,0 +1,75 @@
+"""Hiding the secrets of the settings in everything that leaves the worker as text.
+
+Log lines, failure reasons and what a body prints all go through a `Masker`; results are data and do not.  A secret is
+known as it is and in the forms in which libraries and servers usually show it.  Cut in two by a line break, or
+hidden in something longer that was encoded as a whole, it is not known for what it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+from perago.settings import Settings
+
+MASK = "***"
+_SECRET_KEY = re.compile("secret|password|token", re.IGNORECASE)
+
+
+class Masker:
+    """Hides known secrets in a text, also as they stand in a URL, in JSON or in a repr."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        known = {form for secret in secrets if secret for form in _forms(secret)}
+        # The longest first: a secret that holds another one must not leave its rest behind.
+        ordered = sorted(known, key=len, reverse=True)
+        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
+        self.longest = max((len(form.encode()) for form in ordered), default=0)
+        """Bytes of the longest form."""
+
+    def __call__(self, text: str) -> str:
+        """`text` without the secrets."""
+        return self._known.sub(MASK, text) if self._known is not None else text
+
+
+def secrets_of(settings: Settings) -> frozenset[str]:
+    """The secret strings among the settings, and what an HTTP header makes of them."""
+    logins: list[tuple[str, str]] = []
+    if lakefs := settings.lakefs:
+        logins += [(lakefs.access_key_id, lakefs.secret_access_key), *_logins(lakefs.endpoint)]
+    if conductor := settings.conductor:
+        logins += [(conductor.auth_key or "", conductor.auth_secret or ""), *_logins(conductor.url)]
+    known = {secret for _, secret in logins}
+    known |= {_basic(user, secret) for user, secret in logins if secret}
+    known |= set(_of_spark(settings.spark_conf))
+    return frozenset(known - {""})
+
+
+def _forms(secret: str) -> set[str]:
+    """How a secret may be written: plain, quoted for a URL in the usual ways, escaped for JSON or a repr."""
+    quoted = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
+    lower = {re.sub("%..", lambda triplet: triplet[0].lower(), form) for form in quoted}
+    return {secret, *quoted, *lower, json.dumps(secret)[1:-1], repr(secret)[1:-1]}
+
+
+def _logins(url: str) -> list[tuple[str, str]]:
+    """User and password of a URL, as they are written and as they are meant."""
+    parts = urlsplit(url)
+    user, password = parts.username or "", parts.password or ""
+    return [(user, password), (unquote(user), unquote(password))]
+
+
+def _basic(user: str, secret: str) -> str:
+    """What HTTP's Basic authentication sends, without the padding: some leave it out."""
+    return base64.b64encode(f"{user}:{secret}".encode()).decode().rstrip("=")
+
+
+def _of_spark(conf: str) -> Iterator[str]:
+    """The values in PERAGO_SPARK_CONF that Spark would hide too, by their keys."""
+    for item in conf.split(";"):
+        key, _, value = item.partition("=")
+        if _SECRET_KEY.search(key):
+            yield value.strip()
