@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from perago.lake.cache import Cache, object_name
+from tests.lake.full_disk import no_file_above
 
 
 def md5(data: bytes) -> str:
@@ -205,6 +206,37 @@ class TestNotes:
 
 
 class TestTrouble:
+    @pytest.mark.parametrize("size", [3_000_000, 5_000_000])
+    def test_a_full_disk_under_the_target_is_the_targets_error_and_the_object_stays(
+        self, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept, data, part = Kept(tmp_path, 10**7), b"x" * size, tmp_path / "part"
+        kept.put(data)
+        with no_file_above(1_500_000), pytest.raises(OSError, match="File too large"):
+            kept.cache.copy_out(md5(data), size, str(part))
+        assert not part.exists()
+        assert "damaged" not in caplog.text
+        assert kept.get(data) == data
+
+    def test_an_object_that_cannot_be_read_is_a_miss_and_no_damage(
+        self, kept: Kept, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept.put(b"hello")
+        path = kept.path(b"hello")
+        path.unlink()
+        path.symlink_to("/proc/self/mem")  # opens well, and its first byte is an input/output error
+        assert kept.get(b"hello") is None
+        assert path.is_symlink()
+        assert "damaged" not in caplog.text
+
+    def test_a_note_that_does_not_fit_leaves_nothing_half_written(self, tmp_path: Path) -> None:
+        kept = Kept(tmp_path, 10**7)
+        kept.cache.save("first", b"makes the index")
+        with no_file_above(1_000_000):
+            kept.cache.save("large", b"x" * 2_000_000)
+        assert [file.name for file in tmp_path.glob("cache/notes/*")] == ["first"]
+        assert [file.name for file in tmp_path.glob("cache/notes/.*")] == []
+
     def test_a_damaged_index_empties_the_cache_which_then_works(self, kept: Kept) -> None:
         kept.put(b"hello")
         (kept.folder / "cache/index.db").write_bytes(

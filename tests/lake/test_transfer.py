@@ -16,6 +16,7 @@ from perago.lake.lakefs import LakeFSLake
 from tests.conftest import LakefsServer
 from tests.contract.lakes import Work
 from tests.lake.conftest import OpenLakeFS
+from tests.lake.full_disk import no_file_above
 from tests.lake.proxy import FaultProxy, fault_proxy
 
 MIB = 1024 * 1024
@@ -109,6 +110,19 @@ class TestCache:
             assert proxy.count(OBJECT) == proxy.count(f"{OBJECT}f3") == 1
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
             assert proxy.count(OBJECT) == 1
+
+    def test_a_full_disk_costs_the_cache_nothing_and_names_the_file(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 2 * MIB for n in range(4)}
+        commit = lakefs_work.commit("main", objects)
+        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
+        with fault_proxy(lakefs_server.url) as proxy:
+            with no_file_above(MIB), pytest.raises(LakeError, match=r"cannot write 'f\d' to .*File too large"):
+                fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two")
+            assert list((tmp_path / "two").iterdir()) == []
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
+            assert proxy.count(OBJECT) == 0
 
     def test_a_body_that_writes_into_its_file_costs_one_object_and_spoils_none(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path

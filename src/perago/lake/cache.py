@@ -6,7 +6,8 @@
 
 The rules: what comes out is hashed on its way, so that a flipped byte or a cut file is a miss, never a result; the
 whole stays below a bound, least recently used out first; any number of threads and processes share the folder; and
-the cache never fails a transfer: what goes wrong in here is a miss.
+the cache never fails a transfer: what goes wrong in here is a miss.  Only bytes that were read whole and are not those
+wanted are damage: a full disk under the file that is written says nothing of the object.
 
 A new object is a hard link of the file that was just downloaded where the file system can, so filling costs no
 copy.  A body that then writes into that file in place spoils the cached object, which the next hash notices; what is
@@ -30,7 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from perago.lake.cache_files import ByCrc, ByMd5, Check, copy_checked, link_in, remove
+from perago.lake.cache_files import ByCrc, ByMd5, Check, Unreadable, copy_checked, link_in, remove
 from perago.lake.cache_index import Index
 
 _LARGE = 4 * 1024 * 1024
@@ -66,23 +67,27 @@ class Cache:
         return self._limit > 0
 
     def copy_out(self, checksum: str, size: int, part: str) -> bool:
-        """Write a cached object to the new file `part`, if it is here and whole; `part` is not there otherwise."""
+        """Write a cached object to the new file `part`, if it is here and whole; `part` is not there otherwise.
+
+        An `OSError` is that of `part`.
+        """
         path = self._object_path(checksum, size)
         try:
             source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
+        whole = False
         try:
             whole = copy_checked(source, size, part, self._check_for(source, checksum, size))
-        except OSError as error:
-            _log.warning("cannot use cached object %s: %s", path, error.strerror)
-            whole = False
+            if not whole:
+                _log.warning("cached object %s is damaged and is dropped", path)
+                remove(path)
+        except Unreadable as error:
+            _log.warning("cannot read cached object %s: %s", path, error)
         finally:
             os.close(source)
-        if not whole:
-            _log.warning("cached object %s is damaged and is dropped", path)
-            remove(part)
-            remove(path)
+            if not whole:
+                remove(part)
         return whole
 
     def put_in(self, checksum: str, size: int, file: str, crc: int | None = None) -> None:
@@ -130,6 +135,7 @@ class Cache:
             part.replace(self._notes / name)
         except OSError as error:
             _log.warning("cannot cache %s: %s", name, error.strerror)
+            remove(part)
 
     def reserve(self, sizes: Mapping[str, int]) -> set[str]:
         """Make room for what is about to come, by name; returns the names that fit."""

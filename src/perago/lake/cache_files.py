@@ -13,6 +13,10 @@ from typing import Protocol
 _CHUNK = 1024 * 1024
 
 
+class Unreadable(Exception):
+    """A cached object that cannot be read now: nothing is known of its bytes."""
+
+
 class Check(Protocol):
     """Takes an object's bytes, and says whether they are those wanted."""
 
@@ -50,12 +54,15 @@ class ByCrc:
 
 
 def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
-    """Copy while checking; true if the size is right and the check holds."""
+    """Copy while checking; true if the size is right and the check holds.
+
+    `Unreadable` where the source fails; an `OSError` is the target's.
+    """
     left = size
     target = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         # One byte more than is wanted, so that a file that grew is noticed.
-        while piece := os.read(source, min(_CHUNK, left + 1)):
+        while piece := _read(source, min(_CHUNK, left + 1)):
             left -= len(piece)
             if left < 0:
                 return False
@@ -64,6 +71,13 @@ def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
     finally:
         os.close(target)
     return left == 0 and check.holds()
+
+
+def _read(source: int, size: int) -> bytes:
+    try:
+        return os.read(source, size)
+    except OSError as error:
+        raise Unreadable(error.strerror) from error
 
 
 def write_all(file: int, data: bytes | memoryview) -> None:

@@ -142,8 +142,11 @@ class _Downloads:
 
     def _copied(self, file: Download, key: tuple[str, int]) -> bool:
         part = self._getter.part(file.target)
-        if not self._cache.copy_out(*key, part):
-            return False
+        try:
+            if not self._cache.copy_out(*key, part):
+                return False
+        except OSError as error:
+            raise _unwritable(file, error) from error
         self._rename(part, file)
         self._done(file, key[0], reported=True)
         return True
