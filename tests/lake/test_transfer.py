@@ -124,6 +124,16 @@ class TestCache:
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
             assert proxy.count(OBJECT) == 0
 
+    def test_what_was_downloaded_and_what_is_kept_of_it_is_for_its_owner_alone(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"small": b"1", "large": b"2" * 9 * MIB})
+        for name in ("from the server", "from the cache"):
+            fetch(open_lakefs(), lakefs_work, commit, tmp_path / name)
+        found = [path for path in tmp_path.glob("*/**/*") if path.is_file() and "files" not in path.parts]
+        assert len(found) >= 6
+        assert [path for path in found if path.stat().st_mode & 0o077] == []
+
     def test_a_body_that_writes_into_its_file_costs_one_object_and_spoils_none(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
     ) -> None:

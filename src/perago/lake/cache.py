@@ -4,6 +4,7 @@
     notes/<name>                a checksum of the rest, then the rest
     index.db                    what there is, how large, when it was last used (SQLite)
 
+Nobody but its owner can read any of it.
 The rules: what comes out is hashed on its way, so that a flipped byte or a cut file is a miss, never a result; the
 whole stays below a bound, least recently used out first; any number of threads and processes share the folder; and
 the cache never fails a transfer: what goes wrong in here is a miss.  Only bytes that were read whole and are not those
@@ -31,7 +32,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from perago.lake.cache_files import ByCrc, ByMd5, Check, Unreadable, copy_checked, link_in, remove
+from perago.lake.cache_files import (
+    ByCrc,
+    ByMd5,
+    Check,
+    Unreadable,
+    close_to_others,
+    copy_checked,
+    create,
+    link_in,
+    make_private,
+    remove,
+)
 from perago.lake.cache_index import Index
 
 _LARGE = 4 * 1024 * 1024
@@ -49,6 +61,7 @@ class Cache:
     """A bounded folder of verified bytes; with a bound of 0 it holds nothing."""
 
     def __init__(self, folder: Path, limit: int, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._folder = folder
         self._objects = folder / "objects"
         self._notes = folder / "notes"
         self._index = Index(folder / "index.db")
@@ -131,7 +144,8 @@ class Cache:
             return
         part = self._notes / f".{uuid.uuid4().hex}"
         try:
-            part.write_bytes(text)
+            with open(create(str(part)), "wb") as out:
+                out.write(text)
             part.replace(self._notes / name)
         except OSError as error:
             _log.warning("cannot cache %s: %s", name, error.strerror)
@@ -230,7 +244,10 @@ class Cache:
     def _make_folder(self) -> None:
         if self._ready:
             return
-        self._notes.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder, (self._objects.name, self._notes.name, *self._index.names))
+        for folder in (self._objects, self._notes):
+            folder.mkdir(exist_ok=True, mode=0o700)
+            close_to_others(folder)
         self._ready = True
 
     def _path(self, name: str) -> str | Path:

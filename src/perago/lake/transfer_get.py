@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perago.errors import LakeError, LakeUnavailable
 from perago.lake.base import Download, Progress
-from perago.lake.cache_files import write_all
+from perago.lake.cache_files import create, write_all
 from perago.lake.lakefs_checksums import SMALLEST_PART, fits_one_part, fits_usual_parts
 from perago.lake.lakefs_client import Options
 from perago.lake.transfer_budget import Budget
@@ -87,7 +87,7 @@ class Getter:
         if not self.is_large(file):
             return Fetched(self._small(file, part), part)
         total, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
-        out = _create(part)
+        out = create(part)
         try:
             for piece in self._pieces(file):
                 total.update(piece)
@@ -113,7 +113,7 @@ class Getter:
                 file, size, lambda: self._stores.get(self._repository, self._ref, file.entry.path)
             )
             md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-            out = _create(part)
+            out = create(part)
             try:
                 write_all(out, data)
             finally:
@@ -197,7 +197,3 @@ class Getter:
 
     def _doing(self, file: Download) -> str:
         return f"download object {file.entry.path!r} at {self._ref!r} of repository {self._repository!r}"
-
-
-def _create(part: str) -> int:
-    return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
