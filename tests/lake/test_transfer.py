@@ -251,6 +251,19 @@ class TestUpload:
             lakefs.upload(lakefs_work.repository, "main", [upload])
         assert lakefs_work.paths("main") == []
 
+    def test_a_file_too_large_for_the_usual_parts_goes_in_as_many_as_there_may_be(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        data = bytes(range(251)) * (40 * MIB // 251)
+        (tmp_path / "large").write_bytes(data)
+        with fault_proxy(lakefs_server.url) as proxy:
+            lake = open_lakefs(proxy.url, most_parts=3, part_bytes=5 * MIB)
+            upload = Upload(tmp_path / "large", "large", len(data), md5(data))
+            lake.upload(lakefs_work.repository, "main", [upload])
+            assert proxy.count(r"PUT .*partNumber=") == 3
+        commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
+        assert fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one") == {"large": data}
+
     def test_a_large_file_that_is_gone_is_refused_by_name(
         self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
     ) -> None:

@@ -53,6 +53,7 @@ class Options:
     parallel: int = 16
     multipart_bytes: int = 16 * 1024 * 1024
     part_bytes: int = 8 * 1024 * 1024
+    most_parts: int = 10_000
     ranges_above_bytes: int = 256 * 1024 * 1024
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
