@@ -17,7 +17,7 @@ from tests.conftest import LakefsServer
 from tests.contract.lakes import Work
 from tests.lake.conftest import OpenLakeFS
 from tests.lake.full_disk import no_file_above
-from tests.lake.proxy import FaultProxy, fault_proxy
+from tests.lake.proxy import Fault, FaultProxy, fault_proxy
 
 MIB = 1024 * 1024
 OBJECT = r"GET /test-[^/?]+/[^/?]+/"
@@ -50,6 +50,21 @@ def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, 
         client_options={"allow_http": True},
     )
     store.put(f"main/{path}", data, use_multipart=True, chunk_size=part)
+
+
+def link_with_checksums(
+    server: LakefsServer, work: Work, objects: dict[str, bytes], checksums: dict[str, str]
+) -> str:
+    """What an import or a presigned upload does: lakeFS keeps the checksum that it is told."""
+    work.put("main", objects)
+    at = f"/repositories/{work.repository}/branches/main/objects"
+    for path, data in objects.items():
+        found = server.call(
+            "GET", f"/repositories/{work.repository}/refs/main/objects/stat?path={path.replace('/', '%2F')}"
+        )
+        wanted = {"physical_address": found["physical_address"], "size_bytes": len(data)}
+        server.call("PUT", f"{at}?path={path.replace('/', '%2F')}", {**wanted, "checksum": checksums[path]})
+    return work.lake.commit(work.repository, "main", "link", {})
 
 
 class TestCache:
@@ -118,7 +133,10 @@ class TestCache:
         commit = lakefs_work.commit("main", objects)
         fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
         with fault_proxy(lakefs_server.url) as proxy:
-            with no_file_above(MIB), pytest.raises(LakeError, match=r"cannot write 'f\d' to .*File too large"):
+            with (
+                no_file_above(MIB),
+                pytest.raises(LakeError, match=r"cannot write 'f\d' to .*File too large"),
+            ):
                 fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two")
             assert list((tmp_path / "two").iterdir()) == []
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
@@ -204,7 +222,7 @@ class TestChecksums:
         commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
         with caplog.at_level(logging.WARNING):
             fetch(lakefs, lakefs_work, commit, tmp_path / "one")
-        assert "multipart" in caplog.text
+        assert "is no MD5" in caplog.text
         assert "'theirs'" in caplog.text
 
     def test_our_own_large_objects_list_the_md5_of_their_bytes(
@@ -216,17 +234,67 @@ class TestChecksums:
         assert listed == {"large": md5(data), "medium": md5(data[: 6 * MIB]), "small": md5(data[:10])}
         assert fetch(lakefs, lakefs_work, commit, tmp_path / "one")["large"] == data
 
-    @pytest.mark.parametrize("size", [10, 3 * MIB])
-    def test_bytes_that_fit_no_form_of_the_checksum_are_refused_by_name(
-        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path, size: int
+    @pytest.mark.parametrize("size", [10, 3 * MIB, 9 * MIB])
+    def test_objects_whose_checksum_is_no_hash_pass_if_two_transfers_agree_and_are_cached(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        size: int,
     ) -> None:
-        commit = lakefs_work.commit("main", {"some/path": b"x" * size})
-        [entry] = lakefs.list(lakefs_work.repository, commit, "")
-        wrong = Download(replace(entry, checksum=md5(b"something else")), tmp_path / "out")
-        with pytest.raises(LakeError, match=r"some/path.*damaged"):
-            lakefs.download(lakefs_work.repository, commit, [wrong])
+        objects = {f"f{n}": bytes([n]) * size for n in range(3)}
+        # Equal ones on purpose: nothing says that such checksums differ where the bytes do.
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, dict.fromkeys(objects, "0" * 32))
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one") == objects
+            assert proxy.count(OBJECT) == 6
+            later = lakefs_work.commit("main", {"g": b"g"})
+            assert fetch(open_lakefs(proxy.url), lakefs_work, later, tmp_path / "two") == {
+                **objects,
+                "g": b"g",
+            }
+            assert proxy.count(OBJECT) == 7
+
+    def test_one_warning_tells_of_all_such_objects_of_a_repository(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs: LakeFSLake,
+        lakefs_work: Work,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 100 for n in range(5)}
+        checksums = {path: md5(path.encode()) for path in objects}
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, checksums)
+        with caplog.at_level(logging.WARNING):
+            fetch(lakefs, lakefs_work, commit, tmp_path / "one")
+        [said] = [record.getMessage() for record in caplog.records]
+        assert lakefs_work.repository in said
+        assert "is no MD5 of its 100 bytes" in said
+
+    def test_two_transfers_that_differ_are_refused_by_name(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = link_with_checksums(
+            lakefs_server, lakefs_work, {"some/path": b"x" * 99}, {"some/path": "0" * 32}
+        )
+        entry = next(iter(lakefs_work.lake.list(lakefs_work.repository, commit, "")))
+        with fault_proxy(lakefs_server.url, Fault("other bytes", f"{OBJECT}some/path")) as proxy:
+            lake = open_lakefs(proxy.url)
+            with pytest.raises(LakeError, match=r"some/path.*two transfers gave other bytes"):
+                lake.download(lakefs_work.repository, commit, [Download(entry, tmp_path / "out")])
         assert not (tmp_path / "out").exists()
         assert not list(tmp_path.glob(".perago-*"))
+
+    def test_bytes_damaged_on_their_way_come_again(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"some/path": b"x" * 99})
+        with fault_proxy(lakefs_server.url, Fault("other bytes", f"{OBJECT}some/path")) as proxy:
+            found = fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one")
+            assert proxy.count(OBJECT) == 2
+        assert found == {"some/path": b"x" * 99}
 
     def test_an_object_of_another_size_than_listed_is_refused_by_name(
         self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
