@@ -8,6 +8,7 @@ from pathlib import Path
 from perago import SparkWorkspace
 from tests.scenarios.ports import recording, refusing
 from tests.scenarios.world import published_ref
+from tests.spark.test_leftovers import USERS
 from tests.spark.world import Made, Params, SparkWorld, failed
 
 TRANSFER = ("download", "upload")
@@ -76,7 +77,7 @@ def test_what_failed_tasks_left_and_new_folder_markers_are_not_in_the_commit(
         left = [
             "table/_temporary/0/_temporary/attempt_1/part-0",
             "table/_SUCCESS",
-            "table/.part-0.crc",
+            "table/._SUCCESS.crc",
             "new/",
         ]
         left.append(".spark-staging-1/part-0")
@@ -89,6 +90,17 @@ def test_what_failed_tasks_left_and_new_folder_markers_are_not_in_the_commit(
     assert len(added) == 1
     assert next(iter(added)).startswith("data/table/part-")
     assert before <= set(direct_world.paths())
+
+
+def test_files_of_a_user_whose_names_begin_like_sparks_are_in_the_commit(direct_world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        [staging] = [name for name in direct_world.leftovers() if name.startswith("perago-staging-")]
+        direct_world.put({f"data/{name}": "mine" for name in USERS}, branch=staging)
+        return Made(said="done")
+
+    published_ref(direct_world.run(direct_world.task(body)))
+
+    assert {f"data/{name}" for name in USERS} <= set(direct_world.paths())
 
 
 def test_leftovers_alone_are_no_change(direct_world: SparkWorld) -> None:

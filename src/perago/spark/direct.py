@@ -10,7 +10,7 @@ from the branch before the commit; folder markers of the input that Spark took a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from perago.declare.checks import Check, ListingTree, Tree
@@ -85,7 +85,7 @@ class DirectPlace:
     def _tidy_up(self) -> None:
         lake, repository = self._site.lake, self._site.workspace.repository
         now = self._listing(self._branch)
-        left = [path for path, entry in now.items() if self._is_left(path, entry)]
+        left = [path for path, entry in now.items() if self._is_left(entry, now)]
         if left:
             lake.delete(repository, self._branch, left)
         taken = [path for path, entry in self._base.items() if _is_folder(entry) and path not in now]
@@ -109,15 +109,21 @@ class DirectPlace:
         for path, entry in listing.items():
             self._check_name(path)
             shown = projected(path, entry.size, self._site.workspace.prefix)
-            if shown is not None and not self._is_left(path, entry):
+            if shown is not None and not self._is_left(entry, listing):
                 states[shown] = FileState(entry.size, entry.checksum)
         return states
 
-    def _is_left(self, path: str, entry: Entry) -> bool:
+    def _is_left(self, entry: Entry, listing: Mapping[str, Entry]) -> bool:
         # What was published under such a name before is data, whatever it is called.
-        if path in self._base:
+        if entry.path in self._base:
             return False
-        return _is_folder(entry) or is_leftover(path.removeprefix(self._site.workspace.prefix))
+        prefix = self._site.workspace.prefix
+
+        def size_of(path: str) -> int | None:
+            found = listing.get(prefix + path)
+            return None if found is None else found.size
+
+        return _is_folder(entry) or is_leftover(entry.path.removeprefix(prefix), entry.size, size_of)
 
     def _check_name(self, path: str) -> None:
         if path not in self._base and (path.startswith(ACTIONS) or path.rpartition("/")[2] == MARKER):
