@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -181,6 +183,34 @@ class TestIndex:
             (path / "copy").rename(path / "1" / "1")
 
         assert changed(work, tmp_path, self.MANY, body) == (set(), set())
+
+    def test_a_clock_that_was_set_back_after_the_download_is_not_waited_for(
+        self, work: Work, tmp_path: Path
+    ) -> None:
+        class Earlier:
+            """The lake, whose files were written an hour from now."""
+
+            def download(self, *args: Any) -> Mapping[str, str]:
+                checksums = work.lake.download(*args)
+                for file in args[2]:
+                    os.utime(file.target, (time.time() + 3600,) * 2)
+                return checksums
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(work.lake, name)
+
+        waits: list[float] = []
+        workspace = Workspace(work.repository, "main", work.commit("main", self.MANY), "")
+        workdir = Workdir(tmp_path / "dir", {}, sleep=waits.append)
+        base = workdir.fill(Earlier(), workspace)
+        before = (workdir.path / "0/0").stat()
+        (workdir.path / "0/0").write_bytes(b"xxx")
+        os.utime(workdir.path / "0/0", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        changes = changes_between(base.states(), workdir.result(work.lake, workspace))
+
+        assert (changes.put, changes.delete) == (("0/0",), ())
+        assert waits
 
 
 class TestResult:

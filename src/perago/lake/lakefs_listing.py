@@ -82,7 +82,9 @@ def _one_ahead(pages: Iterator[list[Json]]) -> Iterator[list[Json]]:
     """The same pages, the next one always under way."""
     first = next(pages, None)
     if first is None or len(first) < _PAGE:
+        # Nearly always the only one, and not worth a thread; but whether more follow is the server's word.
         yield from () if first is None else (first,)
+        yield from pages
         return
     with ThreadPoolExecutor(1) as ahead:
         while first is not None:

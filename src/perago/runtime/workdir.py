@@ -39,6 +39,9 @@ from perago.runtime.process import process_identity
 _FEW = 16
 """With this few files, hashing them all is cheaper than waiting for the file system's clock to tick."""
 
+_TICKS = 100
+"""So many milliseconds are enough for any clock that goes on."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -64,8 +67,11 @@ def list_prefix(lake: Lake, repository: str, ref: str, prefix: str) -> Listing:
 class Workdir:
     """One execution's folder, from its creation to its removal."""
 
-    def __init__(self, path: Path, marker: Mapping[str, Any]) -> None:
+    def __init__(
+        self, path: Path, marker: Mapping[str, Any], *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self.path = path
+        self._sleep = sleep
         self._index: dict[str, tuple[FileStat, str]] = {}
         self._index_ns = 0
         path.mkdir(mode=0o700)
@@ -138,9 +144,12 @@ class Workdir:
                 newest = max(newest, found.mtime_ns, found.ctime_ns)
                 self._index[path] = (found, checksum)
         self._index_ns = self._file_clock()
-        # Files written in the tick of the index would all be hashed later: with many, wait for the next tick.
-        while len(self._index) > _FEW and self._index_ns <= newest:
-            time.sleep(0.001)
+        # Files written in the tick of the index would all be hashed later: with many, wait for the next tick.  Where
+        # it does not come (a clock that was set back, a file system with ticks of seconds), hashing is right too.
+        for _ in range(_TICKS if len(self._index) > _FEW else 0):
+            if self._index_ns > newest:
+                break
+            self._sleep(0.001)
             self._index_ns = self._file_clock()
 
     def _file_clock(self) -> int:
