@@ -115,9 +115,11 @@ class LakeFSClient:
                     raise _final(error, doing) from error
             options.sleep(delay)
 
-    def pages(self, doing: str, page: Callable[[Apis, Timeout, str], Any]) -> Iterator[list[Json]]:
+    def pages(
+        self, doing: str, page: Callable[[Apis, Timeout, str], Any], *, after: str = ""
+    ) -> Iterator[list[Json]]:
         """The results of a paged listing, a page at a time; one that goes round in a circle is an error."""
-        after, more = "", True
+        more = True
         seen: set[str] = set()
         while more:
             if after in seen:

@@ -6,6 +6,9 @@ ended and the attempt fence has held, and dropped if nothing changed.  The workd
 
 What Spark leaves behind (unfinished tasks, marks of success, folder markers that were not in the input) is deleted
 from the branch before the commit; folder markers of the input that Spark took away are put back.
+
+The keys reach the whole repository, so a body can write anywhere on the branch: whatever it changed outside its prefix,
+or in `_lakefs_actions/`, fails the attempt by name (`outside`).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from perago.runtime.place import Site
 from perago.runtime.publish import Publisher, Result
 from perago.settings import LakeFSSettings
 from perago.spark.audit import AuditedTree, Auditor
+from perago.spark.outside import check_outside, reset
 from perago.spark.paths import is_leftover
 from perago.spark.s3a import open_bucket
 from perago.spark.session import Sessions
@@ -39,6 +43,7 @@ class DirectPlace:
         self._branch = ""
         self._workspace: SparkWorkspace | None = None
         self._base: dict[str, Entry] = {}
+        self._parents: list[str] = []
 
     def fill(self) -> None:
         """Make the branch; the input is on it."""
@@ -65,7 +70,8 @@ class DirectPlace:
         return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
 
     def result(self, recorded: str | None) -> Result:
-        """What the branch holds below the prefix, Spark's leftovers aside."""
+        """What the branch holds below the prefix, Spark's leftovers aside; a change elsewhere is refused by name."""
+        self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
         return Result(states, changes, recorded, self._put)
@@ -84,6 +90,7 @@ class DirectPlace:
 
     def _tidy_up(self) -> None:
         lake, repository = self._site.lake, self._site.workspace.repository
+        reset(lake, self._site.workspace, self._branch, self._parents)
         now = self._listing(self._branch)
         left = [path for path, entry in now.items() if self._is_left(entry, now)]
         if left:
