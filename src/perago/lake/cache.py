@@ -30,7 +30,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from perago.lake.cache_files import (
     ByCrc,
@@ -40,6 +40,7 @@ from perago.lake.cache_files import (
     close_to_others,
     copy_checked,
     create,
+    is_whole,
     link_in,
     make_private,
     remove,
@@ -137,15 +138,32 @@ class Cache:
         self.touch([name])
         return data
 
-    def save(self, name: str, data: bytes) -> None:
+    def lines(self, name: str) -> Iterator[bytes] | None:
+        """A note's lines, if it is here and whole; it is read twice and never held."""
+        try:
+            file = open(self._notes / name, "rb")  # noqa: SIM115 - closed by whoever takes the lines
+        except OSError:
+            return None
+        if not is_whole(file):
+            file.close()
+            _log.warning("cached note %s is damaged and is dropped", name)
+            remove(self._notes / name)
+            return None
+        self.touch([name])
+        return _closing(file)
+
+    def save(self, name: str, *data: bytes) -> None:
         """Keep a note, in place of an older one of that name."""
-        text = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
-        if name not in self.reserve({name: len(text)}):
+        total = hashlib.sha256()
+        for piece in data:
+            total.update(piece)
+        text = (total.hexdigest().encode() + b"\n", *data)
+        if name not in self.reserve({name: sum(map(len, text))}):
             return
         part = self._notes / f".{uuid.uuid4().hex}"
         try:
             with open(create(str(part)), "wb") as out:
-                out.write(text)
+                out.writelines(text)
             part.replace(self._notes / name)
         except OSError as error:
             _log.warning("cannot cache %s: %s", name, error.strerror)
@@ -258,6 +276,11 @@ class Cache:
 
     def _object_path(self, checksum: str, size: int) -> str:
         return f"{self._objects}/{checksum[:2]}/{checksum}-{size}"
+
+
+def _closing(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        yield from file
 
 
 def _total(db: sqlite3.Connection) -> int:

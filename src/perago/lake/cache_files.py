@@ -14,7 +14,7 @@ import uuid
 import zlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 _OWNER_ONLY = 0o700
 _CHUNK = 1024 * 1024
@@ -116,6 +116,19 @@ def write_all(file: int, data: bytes | memoryview) -> None:
     while written < len(data):
         data = memoryview(data)[written:]
         written = os.write(file, data)
+
+
+def is_whole(note: BinaryIO) -> bool:
+    """Whether a note's first line is the checksum of the rest, where the note then stands."""
+    try:
+        digest = note.readline(_CHUNK)
+        total = hashlib.sha256()
+        while piece := note.read(_CHUNK):
+            total.update(piece)
+        note.seek(len(digest))
+    except OSError:
+        return False
+    return digest == total.hexdigest().encode() + b"\n"
 
 
 def link_in(file: str, path: str) -> None:

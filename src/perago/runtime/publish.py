@@ -62,6 +62,14 @@ class Result:
     changes: Changes
     recorded: str | None
     put: Put
+    read_as: Mapping[tuple[str, FileState], FileState] = field(default_factory=dict)
+    """States of objects as their bytes have them, where a listing shows another checksum."""
+
+    def as_read(self, listed: Mapping[str, FileState]) -> Mapping[str, FileState]:
+        """A listing's states, as far as it is known what their bytes have."""
+        if not self.read_as:
+            return listed
+        return {path: self.read_as.get((path, state), state) for path, state in listed.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +218,7 @@ class Publisher:
         """Publish on top of this task's own commits; where they already hold the result, commit nothing."""
         workspace, head = self.signature.workspace, plan.expected_head
         listing = list_prefix(self.lake, self._repository, head, workspace.prefix)
-        changes = changes_between(listing.states(), result.states)
+        changes = changes_between(result.as_read(listing.states()), result.states)
         if not changes:
             self.fence()
             return Published(head)
