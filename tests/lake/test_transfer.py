@@ -13,6 +13,8 @@ from obstore.store import S3Store
 from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Upload
 from perago.lake.lakefs import LakeFSLake
+from perago.protocol.publication import Workspace
+from perago.runtime.workdir import Workdir, list_prefix
 from tests.conftest import LakefsServer
 from tests.contract.lakes import Work
 from tests.lake.conftest import OpenLakeFS
@@ -255,6 +257,30 @@ class TestChecksums:
                 "g": b"g",
             }
             assert proxy.count(OBJECT) == 7
+
+    @pytest.mark.parametrize("cache_bytes", [0, 10**9])
+    def test_in_a_workdir_such_an_object_is_unchanged_until_its_bytes_change(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        cache_bytes: int,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 100 for n in range(3)}
+        checksums = {path: md5(path.encode()) for path in objects}
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, checksums)
+        lake = open_lakefs(cache_bytes=cache_bytes)
+        workspace = Workspace(lakefs_work.repository, "main", commit, "")
+        for turn in ("first", "from the cache"):
+            workdir = Workdir(tmp_path / turn, {})
+            base = workdir.fill(lake, workspace)
+            assert not workdir.result(lake, workspace).changes()
+            (workdir.path / "f1").write_bytes(b"new")
+            assert workdir.result(lake, workspace).changes().put == ("f1",)
+            # A later head that still lists it so holds the same bytes.
+            head = list_prefix(lake, lakefs_work.repository, "main", "")
+            assert head.states(base) == base.states()
 
     def test_one_warning_tells_of_all_such_objects_of_a_repository(
         self,

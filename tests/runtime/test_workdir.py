@@ -7,18 +7,20 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perago.errors import LakeError, PostGuardrailViolation
+from perago.lake.base import Download, Entry
 from perago.lake.local import LocalLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import changes_between
 from perago.protocol.publication import Workspace
 from perago.runtime.process import process_identity
-from perago.runtime.workdir import Workdir, remove_tree, scan_folder
+from perago.runtime.workdir import Workdir, list_prefix, remove_tree, scan_folder
 from tests.contract.lakes import Work
 from tests.opens import OPENS
 
@@ -262,6 +264,62 @@ class TestResult:
         with pytest.raises(LakeError, match=r"z/\.\./\.\./etc/x"):
             workdir.fill(work.lake, Workspace(work.repository, "main", commit, ""))
         assert [path.name for path in workdir.path.iterdir()] == [MARKER]
+
+
+class TestOddChecksums:
+    """Objects that are listed with a checksum that is not that of their bytes."""
+
+    @pytest.fixture
+    def odd(self, work: Work) -> Any:
+        class Odd:
+            """The lake, which lists other checksums than it finds."""
+
+            def list(self, *args: Any) -> Iterator[Entry]:
+                for entry in work.lake.list(*args):
+                    yield Entry(
+                        entry.path, entry.size, "0" * 64 if entry.path.startswith("odd") else entry.checksum
+                    )
+
+            def download(
+                self, repository: str, ref: str, files: Any, progress: Any = None
+            ) -> Mapping[str, str]:
+                real = {entry.path: entry for entry in work.lake.list(repository, ref, "")}
+                return work.lake.download(
+                    repository,
+                    ref,
+                    [Download(real[file.entry.path], file.target) for file in files],
+                    progress,
+                )
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(work.lake, name)
+
+        return Odd()
+
+    def test_they_count_as_unchanged_until_their_bytes_change(
+        self, work: Work, odd: Any, tmp_path: Path
+    ) -> None:
+        commit = work.commit("main", {"odd1": b"1", "odd2": b"2", "plain": b"3"})
+        workspace = Workspace(work.repository, "main", commit, "")
+        workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+        base = workdir.fill(odd, workspace)
+        assert not workdir.result(odd, workspace).changes()
+        (workdir.path / "odd2").write_bytes(b"new")
+        assert workdir.result(odd, workspace).changes().put == ("odd2",)
+        assert base.states()["odd1"].checksum == sha256(b"1").hexdigest()
+
+    def test_a_later_listing_that_shows_them_alike_has_their_real_states(
+        self, work: Work, odd: Any, tmp_path: Path
+    ) -> None:
+        first = work.commit("main", {"odd1": b"1", "odd2": b"2", "plain": b"3"})
+        base = Workdir.create(tmp_path, ATTEMPT, "e1", now=0).fill(
+            odd, Workspace(work.repository, "main", first, "")
+        )
+        later = work.commit("main", {"odd2": b"larger", "plain": b"4"})
+        found = list_prefix(odd, work.repository, later, "").states(base)
+        assert found["odd1"] == base.states()["odd1"]
+        assert found["odd2"].checksum == "0" * 64
+        assert found["plain"].checksum == sha256(b"4").hexdigest()
 
 
 class TestScan:

@@ -118,7 +118,7 @@ class WorkdirPlace:
         """What the folder holds; only files that may have changed are read."""
         states = self._site.workdir.result(self._site.lake, self._site.workspace, self._not_ours)
         put = partial(self._put, states)
-        return Result(states, states.changes(), recorded, put, read_as=self._base.read_as)
+        return Result(states, states.changes(), recorded, put, self._base)
 
     def stage(self, publisher: Publisher, result: Result) -> StagedWorkspace | None:
         """Put what changed onto a new branch at the input commit."""

@@ -44,7 +44,7 @@ from perago.protocol.publication import (
 )
 from perago.protocol.signing import RESULT, TASK_ID, Signature, is_publication_of, recorded_result
 from perago.runtime.beside import Beside, at_once
-from perago.runtime.workdir import list_prefix
+from perago.runtime.workdir import Listing, list_prefix
 from perago.settings import FenceMode
 
 log = logging.getLogger("perago.publish")
@@ -62,14 +62,8 @@ class Result:
     changes: Changes
     recorded: str | None
     put: Put
-    read_as: Mapping[tuple[str, FileState], FileState] = field(default_factory=dict)
-    """States of objects as their bytes have them, where a listing shows another checksum."""
-
-    def as_read(self, listed: Mapping[str, FileState]) -> Mapping[str, FileState]:
-        """A listing's states, as far as it is known what their bytes have."""
-        if not self.read_as:
-            return listed
-        return {path: self.read_as.get((path, state), state) for path, state in listed.items()}
+    base: Listing | None = None
+    """A as it was read, where it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +212,7 @@ class Publisher:
         """Publish on top of this task's own commits; where they already hold the result, commit nothing."""
         workspace, head = self.signature.workspace, plan.expected_head
         listing = list_prefix(self.lake, self._repository, head, workspace.prefix)
-        changes = changes_between(result.as_read(listing.states()), result.states)
+        changes = changes_between(listing.states(result.base), result.states)
         if not changes:
             self.fence()
             return Published(head)

@@ -53,11 +53,15 @@ class Listing:
     """The prefix of one commit: its objects by path below the prefix."""
 
     files: FileStates
-    read_as: Mapping[tuple[str, FileState], FileState] = field(default_factory=dict)
-    """What is known of objects that are listed with a checksum that is not that of their bytes."""
+    odd: FileStates = field(default_factory=FileStates)
+    """How objects are listed whose checksum there is not that of their bytes, which is in `files`."""
 
-    def states(self) -> FileStates:
-        """The listing as file states."""
+    def states(self, known: Listing | None = None) -> FileStates:
+        """The listing as file states; an object listed as it was in `known` has the state that it has there."""
+        if known is not None:
+            for path, listed in known.odd.items():
+                if self.files.get(path) == listed:
+                    self.files.put(path, known.files[path])
         return self.files
 
 
@@ -111,7 +115,7 @@ class Workdir:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         # Large ones first, so that the end is not one thread with a large one.
         paths = sorted(files, key=lambda path: files[path].size, reverse=True)
-        read_as: dict[tuple[str, FileState], FileState] = {}
+        odd = FileStates()
         newest = 0
         for at in range(0, len(paths), _AT_ONCE):
             batch = {path: files[path] for path in paths[at : at + _AT_ONCE]}
@@ -120,9 +124,9 @@ class Workdir:
                 newest = max(newest, found.mtime_ns, found.ctime_ns)
                 files.put(path, state, found if state.checksum is not None else None)
                 if state != batch[path]:
-                    read_as[path, batch[path]] = state
+                    odd.put(path, batch[path])
         self._take_index(files, newest)
-        return Listing(files, read_as)
+        return Listing(files, odd)
 
     def _download(
         self, lake: Lake, workspace: Workspace, batch: Mapping[str, FileState], progress: Progress | None

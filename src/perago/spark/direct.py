@@ -13,14 +13,14 @@ or in `_lakefs_actions/`, fails the attempt by name (`outside`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from perago.declare.checks import Check, ListingTree, Tree
 from perago.errors import NothingToCommit, PostGuardrailViolation
-from perago.lake.base import Entry
 from perago.protocol.changes import ACTIONS, MARKER, FileState, changes_between, projected
 from perago.protocol.publication import StagedWorkspace
+from perago.protocol.states import FileStates
 from perago.runtime.place import Site
 from perago.runtime.publish import Publisher, Result
 from perago.settings import LakeFSSettings
@@ -42,7 +42,7 @@ class DirectPlace:
         self._lakefs = lakefs
         self._branch = ""
         self._workspace: SparkWorkspace | None = None
-        self._base: dict[str, Entry] = {}
+        self._base = FileStates()
         self._parents: list[str] = []
 
     def fill(self) -> None:
@@ -92,10 +92,10 @@ class DirectPlace:
         lake, repository = self._site.lake, self._site.workspace.repository
         reset(lake, self._site.workspace, self._branch, self._parents)
         now = self._listing(self._branch)
-        left = [path for path, entry in now.items() if self._is_left(entry, now)]
+        left = [path for path, state in now.items() if self._is_left(path, state, now)]
         if left:
             lake.delete(repository, self._branch, left)
-        taken = [path for path, entry in self._base.items() if _is_folder(entry) and path not in now]
+        taken = [path for path, state in self._base.items() if _is_folder(path, state) and path not in now]
         if taken:
             lake.copy(repository, self._branch, self._site.workspace.ref, taken)
 
@@ -104,38 +104,40 @@ class DirectPlace:
         objects = [workspace.prefix + path for path in paths]
         self._site.lake.copy(workspace.repository, branch, held_by, objects)
 
-    def _listing(self, ref: str) -> dict[str, Entry]:
+    def _listing(self, ref: str) -> FileStates:
         """Every object below the prefix, by its whole path."""
         workspace = self._site.workspace
-        found = self._site.lake.list(workspace.repository, ref, workspace.prefix)
-        return {entry.path: entry for entry in found}
+        found = FileStates()
+        for entry in self._site.lake.list(workspace.repository, ref, workspace.prefix):
+            found.put(entry.path, FileState(entry.size, entry.checksum))
+        return found
 
-    def _states(self, listing: dict[str, Entry]) -> dict[str, FileState]:
+    def _states(self, listing: FileStates) -> FileStates:
         """What a task may see of a listing, by path below the prefix."""
-        states = {}
-        for path, entry in listing.items():
+        states = FileStates()
+        for path, state in listing.items():
             self._check_name(path)
-            shown = projected(path, entry.size, self._site.workspace.prefix)
-            if shown is not None and not self._is_left(entry, listing):
-                states[shown] = FileState(entry.size, entry.checksum)
+            shown = projected(path, state.size, self._site.workspace.prefix)
+            if shown is not None and not self._is_left(path, state, listing):
+                states.put(shown, state)
         return states
 
-    def _is_left(self, entry: Entry, listing: Mapping[str, Entry]) -> bool:
+    def _is_left(self, path: str, state: FileState, listing: FileStates) -> bool:
         # What was published under such a name before is data, whatever it is called.
-        if entry.path in self._base:
+        if path in self._base:
             return False
         prefix = self._site.workspace.prefix
 
-        def size_of(path: str) -> int | None:
-            found = listing.get(prefix + path)
+        def size_of(other: str) -> int | None:
+            found = listing.get(prefix + other)
             return None if found is None else found.size
 
-        return _is_folder(entry) or is_leftover(entry.path.removeprefix(prefix), entry.size, size_of)
+        return _is_folder(path, state) or is_leftover(path.removeprefix(prefix), state.size, size_of)
 
     def _check_name(self, path: str) -> None:
         if path not in self._base and (path.startswith(ACTIONS) or path.rpartition("/")[2] == MARKER):
             raise PostGuardrailViolation(f"the task wrote {path}: that name is Perago's or lakeFS's own")
 
 
-def _is_folder(entry: Entry) -> bool:
-    return entry.size == 0 and entry.path.endswith("/")
+def _is_folder(path: str, state: FileState) -> bool:
+    return state.size == 0 and path.endswith("/")
