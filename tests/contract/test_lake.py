@@ -97,6 +97,25 @@ class TestUncommitted:
         lake.delete(work.repository, "main", ["a"])
         assert lake.uncommitted(work.repository, "main")
 
+    def test_a_branch_lists_the_paths_of_its_uncommitted_changes_in_order(
+        self, lake: Lake, work: Work
+    ) -> None:
+        work.commit("main", {"a/1": b"1", "a/2": b"1", "b": b"1", "c/1": b"1"})
+        assert list(lake.changed_paths(work.repository, "main")) == []
+        work.put("main", {"a/1": b"2", "new": b"2", "ab": b"2"})
+        lake.delete(work.repository, "main", ["c/1"])
+        assert list(lake.changed_paths(work.repository, "main")) == ["a/1", "ab", "c/1", "new"]
+        assert list(lake.changed_paths(work.repository, "main", prefix="a/")) == ["a/1"]
+        assert list(lake.changed_paths(work.repository, "main", after="ab")) == ["c/1", "new"]
+        lake.commit(work.repository, "main", "take them", {})
+        assert list(lake.changed_paths(work.repository, "main")) == []
+
+    def test_the_uncommitted_changes_of_a_branch_that_is_not_there_are_not_found(
+        self, lake: Lake, work: Work
+    ) -> None:
+        with pytest.raises(LakeNotFound):
+            list(lake.changed_paths(work.repository, "nowhere"))
+
     def test_objects_are_copied_from_another_ref_and_are_uncommitted_there(
         self, lake: Lake, work: Work
     ) -> None:

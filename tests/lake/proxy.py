@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
-Way = Literal["cut before", "cut after", "cut body", "answer", "stall", "drip"]
+Way = Literal["cut before", "cut after", "cut body", "other bytes", "answer", "stall", "drip"]
 _HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 
@@ -28,6 +28,7 @@ class Fault:
     cut before    the connection closes, and the server never sees the request
     cut after     the server has done it, the answer is lost
     cut body      the first `keep` bytes of the answer's body come, then the connection closes
+    other bytes   the answer's body has the right length, and its first byte is another
     answer        `status` comes with `text`, and the server never sees the request
     stall         nothing comes, and the server never sees the request
     drip          the answer comes a byte at a time, for ever
@@ -129,6 +130,9 @@ class _Handler(socketserver.StreamRequestHandler):
     def _send(self, head: bytes, data: bytes, fault: Fault | None) -> bool:
         if fault is None:
             self.wfile.write(head + data)
+            return True
+        if fault.way == "other bytes":
+            self.wfile.write(head + bytes([data[0] ^ 1]) + data[1:])
             return True
         if fault.way == "cut body":
             self.wfile.write(head + data[: fault.keep])

@@ -13,11 +13,16 @@ from obstore.store import S3Store
 from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Upload
 from perago.lake.lakefs import LakeFSLake
+from perago.protocol.attempt import Attempt
+from perago.protocol.publication import Workspace
+from perago.runtime.workdir import Workdir, list_prefix
 from tests.conftest import LakefsServer
 from tests.contract.lakes import Work
 from tests.lake.conftest import OpenLakeFS
-from tests.lake.proxy import FaultProxy, fault_proxy
+from tests.lake.full_disk import no_file_above
+from tests.lake.proxy import Fault, FaultProxy, fault_proxy
 
+ATTEMPT = Attempt("wf", "task", "step", "make", retry_count=0, seq=1, iteration=0)
 MIB = 1024 * 1024
 OBJECT = r"GET /test-[^/?]+/[^/?]+/"
 
@@ -49,6 +54,21 @@ def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, 
         client_options={"allow_http": True},
     )
     store.put(f"main/{path}", data, use_multipart=True, chunk_size=part)
+
+
+def link_with_checksums(
+    server: LakefsServer, work: Work, objects: dict[str, bytes], checksums: dict[str, str]
+) -> str:
+    """What an import or a presigned upload does: lakeFS keeps the checksum that it is told."""
+    work.put("main", objects)
+    at = f"/repositories/{work.repository}/branches/main/objects"
+    for path, data in objects.items():
+        found = server.call(
+            "GET", f"/repositories/{work.repository}/refs/main/objects/stat?path={path.replace('/', '%2F')}"
+        )
+        wanted = {"physical_address": found["physical_address"], "size_bytes": len(data)}
+        server.call("PUT", f"{at}?path={path.replace('/', '%2F')}", {**wanted, "checksum": checksums[path]})
+    return work.lake.commit(work.repository, "main", "link", {})
 
 
 class TestCache:
@@ -109,6 +129,32 @@ class TestCache:
             assert proxy.count(OBJECT) == proxy.count(f"{OBJECT}f3") == 1
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
             assert proxy.count(OBJECT) == 1
+
+    def test_a_full_disk_costs_the_cache_nothing_and_names_the_file(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 2 * MIB for n in range(4)}
+        commit = lakefs_work.commit("main", objects)
+        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
+        with fault_proxy(lakefs_server.url) as proxy:
+            with (
+                no_file_above(MIB),
+                pytest.raises(LakeError, match=r"cannot write 'f\d' to .*File too large"),
+            ):
+                fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two")
+            assert list((tmp_path / "two").iterdir()) == []
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
+            assert proxy.count(OBJECT) == 0
+
+    def test_what_was_downloaded_and_what_is_kept_of_it_is_for_its_owner_alone(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"small": b"1", "large": b"2" * 9 * MIB})
+        for name in ("from the server", "from the cache"):
+            fetch(open_lakefs(), lakefs_work, commit, tmp_path / name)
+        found = [path for path in tmp_path.glob("*/**/*") if path.is_file() and "files" not in path.parts]
+        assert len(found) >= 6
+        assert [path for path in found if path.stat().st_mode & 0o077] == []
 
     def test_a_body_that_writes_into_its_file_costs_one_object_and_spoils_none(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
@@ -180,7 +226,7 @@ class TestChecksums:
         commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
         with caplog.at_level(logging.WARNING):
             fetch(lakefs, lakefs_work, commit, tmp_path / "one")
-        assert "multipart" in caplog.text
+        assert "is no MD5" in caplog.text
         assert "'theirs'" in caplog.text
 
     def test_our_own_large_objects_list_the_md5_of_their_bytes(
@@ -192,17 +238,91 @@ class TestChecksums:
         assert listed == {"large": md5(data), "medium": md5(data[: 6 * MIB]), "small": md5(data[:10])}
         assert fetch(lakefs, lakefs_work, commit, tmp_path / "one")["large"] == data
 
-    @pytest.mark.parametrize("size", [10, 3 * MIB])
-    def test_bytes_that_fit_no_form_of_the_checksum_are_refused_by_name(
-        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path, size: int
+    @pytest.mark.parametrize("size", [10, 3 * MIB, 9 * MIB])
+    def test_objects_whose_checksum_is_no_hash_pass_if_two_transfers_agree_and_are_cached(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        size: int,
     ) -> None:
-        commit = lakefs_work.commit("main", {"some/path": b"x" * size})
-        [entry] = lakefs.list(lakefs_work.repository, commit, "")
-        wrong = Download(replace(entry, checksum=md5(b"something else")), tmp_path / "out")
-        with pytest.raises(LakeError, match=r"some/path.*damaged"):
-            lakefs.download(lakefs_work.repository, commit, [wrong])
+        objects = {f"f{n}": bytes([n]) * size for n in range(3)}
+        # Equal ones on purpose: nothing says that such checksums differ where the bytes do.
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, dict.fromkeys(objects, "0" * 32))
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one") == objects
+            assert proxy.count(OBJECT) == 6
+            later = lakefs_work.commit("main", {"g": b"g"})
+            assert fetch(open_lakefs(proxy.url), lakefs_work, later, tmp_path / "two") == {
+                **objects,
+                "g": b"g",
+            }
+            assert proxy.count(OBJECT) == 7
+
+    @pytest.mark.parametrize("cache_bytes", [0, 10**9])
+    def test_in_a_workdir_such_an_object_is_unchanged_until_its_bytes_change(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        cache_bytes: int,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 100 for n in range(3)}
+        checksums = {path: md5(path.encode()) for path in objects}
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, checksums)
+        lake = open_lakefs(cache_bytes=cache_bytes)
+        workspace = Workspace(lakefs_work.repository, "main", commit, "")
+        for turn in ("first", "from the cache"):
+            workdir = Workdir.create(tmp_path / turn, ATTEMPT, "0" * 16, now=0)
+            base = workdir.fill(lake, workspace)
+            assert not workdir.result(lake, workspace).changes()
+            (workdir.path / "f1").write_bytes(b"new")
+            assert workdir.result(lake, workspace).changes().put == ("f1",)
+            # A later head that still lists it so holds the same bytes.
+            head = list_prefix(lake, lakefs_work.repository, "main", "")
+            assert head.states(base) == base.states()
+
+    def test_one_warning_tells_of_all_such_objects_of_a_repository(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs: LakeFSLake,
+        lakefs_work: Work,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 100 for n in range(5)}
+        checksums = {path: md5(path.encode()) for path in objects}
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, checksums)
+        with caplog.at_level(logging.WARNING):
+            fetch(lakefs, lakefs_work, commit, tmp_path / "one")
+        [said] = [record.getMessage() for record in caplog.records]
+        assert lakefs_work.repository in said
+        assert "is no MD5 of its 100 bytes" in said
+
+    def test_two_transfers_that_differ_are_refused_by_name(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = link_with_checksums(
+            lakefs_server, lakefs_work, {"some/path": b"x" * 99}, {"some/path": "0" * 32}
+        )
+        entry = next(iter(lakefs_work.lake.list(lakefs_work.repository, commit, "")))
+        with fault_proxy(lakefs_server.url, Fault("other bytes", f"{OBJECT}some/path")) as proxy:
+            lake = open_lakefs(proxy.url)
+            with pytest.raises(LakeError, match=r"some/path.*two transfers gave other bytes"):
+                lake.download(lakefs_work.repository, commit, [Download(entry, tmp_path / "out")])
         assert not (tmp_path / "out").exists()
         assert not list(tmp_path.glob(".perago-*"))
+
+    def test_bytes_damaged_on_their_way_come_again(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"some/path": b"x" * 99})
+        with fault_proxy(lakefs_server.url, Fault("other bytes", f"{OBJECT}some/path")) as proxy:
+            found = fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one")
+            assert proxy.count(OBJECT) == 2
+        assert found == {"some/path": b"x" * 99}
 
     def test_an_object_of_another_size_than_listed_is_refused_by_name(
         self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
@@ -226,6 +346,19 @@ class TestUpload:
         with pytest.raises(LakeError, match=r"some/path.*changed"):
             lakefs.upload(lakefs_work.repository, "main", [upload])
         assert lakefs_work.paths("main") == []
+
+    def test_a_file_too_large_for_the_usual_parts_goes_in_as_many_as_there_may_be(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        data = bytes(range(251)) * (40 * MIB // 251)
+        (tmp_path / "large").write_bytes(data)
+        with fault_proxy(lakefs_server.url) as proxy:
+            lake = open_lakefs(proxy.url, most_parts=3, part_bytes=5 * MIB)
+            upload = Upload(tmp_path / "large", "large", len(data), md5(data))
+            lake.upload(lakefs_work.repository, "main", [upload])
+            assert proxy.count(r"PUT .*partNumber=") == 3
+        commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
+        assert fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one") == {"large": data}
 
     def test_a_large_file_that_is_gone_is_refused_by_name(
         self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path

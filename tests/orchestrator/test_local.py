@@ -94,6 +94,31 @@ class TestTime:
         (second,) = poll(orchestrator, wait_seconds=5)
         assert second.attempt.retry_count == 1
 
+    @pytest.mark.parametrize("back", [1, 3600, 10**9])
+    def test_what_waits_is_handed_out_after_the_clock_was_set_back(
+        self, orchestrator: LocalOrchestrator, clock: Clock, back: int
+    ) -> None:
+        start(orchestrator)
+        clock.now -= back
+        (first,) = poll(orchestrator)
+        orchestrator.complete(first.attempt, Outcome("FAILED", reason="x"), worker_id="me")
+        assert poll(orchestrator, wait_seconds=9) == []
+        clock.now -= back + 9
+        (second,) = poll(orchestrator)
+        assert second.attempt.retry_count == 1
+
+    def test_a_rate_limit_does_not_count_what_began_before_the_clock_was_set_back(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        limits = {"rateLimitPerFrequency": 1, "rateLimitFrequencyInSeconds": 60}
+        orchestrator.register_taskdefs([{**TASKDEF, **limits}])
+        for _ in range(2):
+            start(orchestrator)
+        assert len(poll(orchestrator)) == 1
+        assert poll(orchestrator) == []
+        clock.now -= 3600
+        assert len(poll(orchestrator)) == 1
+
     def test_a_poll_with_work_does_not_sleep(self, orchestrator: LocalOrchestrator, clock: Clock) -> None:
         start(orchestrator)
         assert len(poll(orchestrator, wait_seconds=60)) == 1

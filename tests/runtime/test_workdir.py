@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perago.errors import LakeError, PostGuardrailViolation
+from perago.lake.base import Download, Entry
 from perago.lake.local import LocalLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import changes_between
@@ -19,7 +23,7 @@ from perago.protocol.names import workdir_name
 from perago.protocol.publication import Workspace
 from perago.runtime.process import process_identity
 from perago.runtime.sweep import sweep_workdirs
-from perago.runtime.workdir import Workdir, remove_workdir, scan_folder
+from perago.runtime.workdir import Workdir, list_prefix, remove_workdir, scan_folder
 from tests.contract.lakes import Work
 from tests.forks import killed_before_call
 from tests.opens import OPENS
@@ -186,6 +190,34 @@ class TestIndex:
 
         assert changed(work, tmp_path, self.MANY, body) == (set(), set())
 
+    def test_a_clock_that_was_set_back_after_the_download_is_not_waited_for(
+        self, work: Work, tmp_path: Path
+    ) -> None:
+        class Earlier:
+            """The lake, whose files were written an hour from now."""
+
+            def download(self, *args: Any) -> Mapping[str, str]:
+                checksums = work.lake.download(*args)
+                for file in args[2]:
+                    os.utime(file.target, (time.time() + 3600,) * 2)
+                return checksums
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(work.lake, name)
+
+        waits: list[float] = []
+        workspace = Workspace(work.repository, "main", work.commit("main", self.MANY), "")
+        workdir = Workdir.create(tmp_path, ATTEMPT, "0" * 16, now=0, sleep=waits.append)
+        base = workdir.fill(Earlier(), workspace)
+        before = (workdir.path / "0/0").stat()
+        (workdir.path / "0/0").write_bytes(b"xxx")
+        os.utime(workdir.path / "0/0", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        changes = changes_between(base.states(), workdir.result(work.lake, workspace))
+
+        assert (changes.put, changes.delete) == (("0/0",), ())
+        assert waits
+
 
 class TestResult:
     def test_files_and_folders_may_swap_places(self, work: Work, tmp_path: Path) -> None:
@@ -236,6 +268,62 @@ class TestResult:
         with pytest.raises(LakeError, match=r"z/\.\./\.\./etc/x"):
             workdir.fill(work.lake, Workspace(work.repository, "main", commit, ""))
         assert [path.name for path in workdir.path.iterdir()] == [MARKER]
+
+
+class TestOddChecksums:
+    """Objects that are listed with a checksum that is not that of their bytes."""
+
+    @pytest.fixture
+    def odd(self, work: Work) -> Any:
+        class Odd:
+            """The lake, which lists other checksums than it finds."""
+
+            def list(self, *args: Any) -> Iterator[Entry]:
+                for entry in work.lake.list(*args):
+                    yield Entry(
+                        entry.path, entry.size, "0" * 64 if entry.path.startswith("odd") else entry.checksum
+                    )
+
+            def download(
+                self, repository: str, ref: str, files: Any, progress: Any = None
+            ) -> Mapping[str, str]:
+                real = {entry.path: entry for entry in work.lake.list(repository, ref, "")}
+                return work.lake.download(
+                    repository,
+                    ref,
+                    [Download(real[file.entry.path], file.target) for file in files],
+                    progress,
+                )
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(work.lake, name)
+
+        return Odd()
+
+    def test_they_count_as_unchanged_until_their_bytes_change(
+        self, work: Work, odd: Any, tmp_path: Path
+    ) -> None:
+        commit = work.commit("main", {"odd1": b"1", "odd2": b"2", "plain": b"3"})
+        workspace = Workspace(work.repository, "main", commit, "")
+        workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+        base = workdir.fill(odd, workspace)
+        assert not workdir.result(odd, workspace).changes()
+        (workdir.path / "odd2").write_bytes(b"new")
+        assert workdir.result(odd, workspace).changes().put == ("odd2",)
+        assert base.states()["odd1"].checksum == sha256(b"1").hexdigest()
+
+    def test_a_later_listing_that_shows_them_alike_has_their_real_states(
+        self, work: Work, odd: Any, tmp_path: Path
+    ) -> None:
+        first = work.commit("main", {"odd1": b"1", "odd2": b"2", "plain": b"3"})
+        base = Workdir.create(tmp_path, ATTEMPT, "e1", now=0).fill(
+            odd, Workspace(work.repository, "main", first, "")
+        )
+        later = work.commit("main", {"odd2": b"larger", "plain": b"4"})
+        found = list_prefix(odd, work.repository, later, "").states(base)
+        assert found["odd1"] == base.states()["odd1"]
+        assert found["odd2"].checksum == "0" * 64
+        assert found["plain"].checksum == sha256(b"4").hexdigest()
 
 
 class TestScan:

@@ -20,6 +20,7 @@ PORT_CALLS = frozenset(
         "delete",
         "copy",
         "uncommitted",
+        "changed_paths",
         "commit",
         "fence_level",
         "merge",

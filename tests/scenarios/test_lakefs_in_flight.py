@@ -7,21 +7,18 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
 
-from perago import PublishBudget
-from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, LakeUnavailable
 from perago.protocol.names import claim_branch_name
 from tests.conftest import LakefsServer
 from tests.lake.proxy import Fault, fault_proxy
 from tests.scenarios.lakefs_world import a_world, fence, opened
 from tests.scenarios.ports import before
-from tests.scenarios.world import World, change_nothing, make_task, published_ref
+from tests.scenarios.world import World, change_nothing, impatient, make_task, published_ref
 
 HELD_SECONDS = 3
 HOLD = f"""\
@@ -54,19 +51,6 @@ def world(lakefs_server: LakefsServer, lakefs_repository: str, tmp_path: Path) -
 def held(world: World) -> None:
     """From now on a merge into main that grew from its head is in flight for some seconds."""
     world.commit({"_lakefs_actions/hold.yaml": HOLD})
-
-
-def impatient(definition: TaskDefinition) -> TaskDefinition:
-    """The same task, whose merge request is given up after a second."""
-    budget = PublishBudget(
-        observed_merge_p99_seconds=1,
-        safety_margin_seconds=0,
-        lakefs_merge_timeout_seconds=1,
-        conductor_completion_timeout_seconds=5,
-        worker_shutdown_grace_seconds=5,
-        heartbeat_interval_seconds=5,
-    )
-    return replace(definition, controls=definition.controls.model_copy(update={"publish_budget": budget}))
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
 from tests.scenarios.ports import Wrapped, after, before, recording, refusing
-from tests.scenarios.world import World, change_nothing, make_task, published_ref, write_result
+from tests.scenarios.world import World, change_nothing, impatient, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 
@@ -238,7 +238,7 @@ def test_an_input_ref_that_left_the_branch_is_refused_with_the_seeds_text(world:
 
 
 def test_a_dirty_branch_is_not_relocated(world: World) -> None:
-    definition = make_task()
+    definition = impatient(make_task())
     world.start(definition)
     h = abandon(world, definition)
     world.put({"data/uncommitted.txt": "x"})

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from perago import WorkspaceSpec, task
+from perago import PublishBudget, WorkspaceSpec, task
 from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
@@ -68,6 +68,19 @@ def make_task(
 
     definition: TaskDefinition = run.__perago_task__
     return definition
+
+
+def impatient(definition: TaskDefinition) -> TaskDefinition:
+    """The same task, whose merge request is given up after a second."""
+    budget = PublishBudget(
+        observed_merge_p99_seconds=1,
+        safety_margin_seconds=0,
+        lakefs_merge_timeout_seconds=1,
+        conductor_completion_timeout_seconds=5,
+        worker_shutdown_grace_seconds=5,
+        heartbeat_interval_seconds=5,
+    )
+    return replace(definition, controls=definition.controls.model_copy(update={"publish_budget": budget}))
 
 
 class Clock:

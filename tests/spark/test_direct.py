@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from perago import SparkWorkspace
 from tests.scenarios.ports import recording, refusing
 from tests.scenarios.world import published_ref
+from tests.spark.test_leftovers import USERS
 from tests.spark.world import Made, Params, SparkWorld, failed
 
 TRANSFER = ("download", "upload")
@@ -76,7 +79,7 @@ def test_what_failed_tasks_left_and_new_folder_markers_are_not_in_the_commit(
         left = [
             "table/_temporary/0/_temporary/attempt_1/part-0",
             "table/_SUCCESS",
-            "table/.part-0.crc",
+            "table/._SUCCESS.crc",
             "new/",
         ]
         left.append(".spark-staging-1/part-0")
@@ -89,6 +92,17 @@ def test_what_failed_tasks_left_and_new_folder_markers_are_not_in_the_commit(
     assert len(added) == 1
     assert next(iter(added)).startswith("data/table/part-")
     assert before <= set(direct_world.paths())
+
+
+def test_files_of_a_user_whose_names_begin_like_sparks_are_in_the_commit(direct_world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        [staging] = [name for name in direct_world.leftovers() if name.startswith("perago-staging-")]
+        direct_world.put({f"data/{name}": "mine" for name in USERS}, branch=staging)
+        return Made(said="done")
+
+    published_ref(direct_world.run(direct_world.task(body)))
+
+    assert {f"data/{name}" for name in USERS} <= set(direct_world.paths())
 
 
 def test_leftovers_alone_are_no_change(direct_world: SparkWorld) -> None:
@@ -129,6 +143,40 @@ def test_a_body_that_writes_actions_is_refused_by_name(direct_world: SparkWorld)
 
     assert "_lakefs_actions/evil" in reason
     assert direct_world.head().id == a
+
+
+@pytest.mark.parametrize("place", ["database/evil", "_lakefs_actions/evil", "evil"])
+def test_a_body_that_writes_outside_its_prefix_is_refused_by_name(
+    direct_world: SparkWorld, place: str
+) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        workspace.write(workspace.spark.range(3).coalesce(1), "table")
+        uri = workspace.base.rstrip("/").removesuffix("/data") + f"/{place}"
+        workspace.spark.range(1).selectExpr("'x' AS value").write.text(uri)
+        return Made(said="done")
+
+    a, paths = direct_world.head().id, direct_world.paths()
+    reason = failed(direct_world.run(direct_world.task(body)))
+
+    assert f"{place}/" in reason
+    assert "outside its prefix /data" in reason
+    assert (direct_world.head().id, direct_world.paths()) == (a, paths)
+    assert direct_world.leftovers() == []
+
+
+def test_a_body_that_deletes_outside_its_prefix_is_refused_though_it_changed_nothing_inside(
+    direct_world: SparkWorld,
+) -> None:
+    direct_world.put({"other/kept": "theirs"})
+    direct_world.lake.commit(direct_world.repository, "main", "another team's", {})
+
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        [staging] = [name for name in direct_world.leftovers() if name.startswith("perago-staging-")]
+        direct_world.lake.delete(direct_world.repository, staging, ["other/kept"])
+        return Made(said="done")
+
+    assert "other/kept" in failed(direct_world.run(direct_world.task(body)))
+    assert "other/kept" in direct_world.paths()
 
 
 def test_the_only_table_of_a_branch_can_be_overwritten(direct_world: SparkWorld) -> None:

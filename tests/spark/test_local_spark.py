@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from perago import SparkWorkspace
 from perago.spark.places import SparkPlaces
 from tests.scenarios.world import published_ref
+from tests.spark.test_leftovers import USERS
 from tests.spark.world import Made, Params, SparkWorld
 
 
@@ -14,12 +17,12 @@ def test_leftovers_of_spark_are_not_published_and_those_of_the_input_stay(local_
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         workspace.write(workspace.spark.range(3), "new")
         folder = workspace.uri("new").removeprefix("file://")
-        for name in ("_SUCCESS", ".part-9.crc", "_temporary/0/part-1", ".spark-staging-7/part-1"):
-            path = f"{folder}/{name}"
-            import os
-
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            open(path, "w").close()
+        for name in ("_SUCCESS", "_temporary/0/part-1", ".spark-staging-7/part-1"):
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        for part in list(Path(folder).glob("part-*")):
+            part.with_name(f".{part.name}.crc").touch()
         return Made(said="done")
 
     before = set(local_world.paths())
@@ -29,6 +32,22 @@ def test_leftovers_of_spark_are_not_published_and_those_of_the_input_stay(local_
     assert added
     assert all(path.startswith("data/new/part-") and path.endswith(".parquet") for path in added)
     assert before <= set(local_world.paths())
+
+
+def test_files_of_a_user_whose_names_begin_like_sparks_are_published(local_world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        workspace.write(workspace.spark.range(3), "table")
+        folder = Path(workspace.uri("table").removeprefix("file://"))
+        for name in USERS:
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text("mine")
+        return Made(said="done")
+
+    published_ref(local_world.run(local_world.task(body)))
+
+    published = {path for path in local_world.paths() if path.startswith("data/table/")}
+    assert {f"data/table/{name}" for name in USERS} <= published
+    assert not [path for path in published if path.endswith(".crc") and "part-" in path]
 
 
 def test_a_worker_without_spark_says_so(local_world: SparkWorld) -> None:

@@ -151,6 +151,12 @@ class Lake(Protocol):
     def uncommitted(self, repository: str, branch: str) -> bool:
         """Whether a branch holds uncommitted changes."""
 
+    def changed_paths(
+        self, repository: str, branch: str, *, prefix: str = "", after: str = ""
+    ) -> Iterator[str]:
+        """Paths that begin with `prefix`, come after `after` and have uncommitted changes, deletions included, in
+        order."""
+
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
 

@@ -4,9 +4,11 @@
     notes/<name>                a checksum of the rest, then the rest
     index.db                    what there is, how large, when it was last used (SQLite)
 
+Nobody but its owner can read any of it.
 The rules: what comes out is hashed on its way, so that a flipped byte or a cut file is a miss, never a result; the
 whole stays below a bound, least recently used out first; any number of threads and processes share the folder; and
-the cache never fails a transfer: what goes wrong in here is a miss.
+the cache never fails a transfer: what goes wrong in here is a miss.  Only bytes that were read whole and are not those
+wanted are damage: a full disk under the file that is written says nothing of the object.
 
 A new object is a hard link of the file that was just downloaded where the file system can, so filling costs no
 copy.  A body that then writes into that file in place spoils the cached object, which the next hash notices; what is
@@ -28,9 +30,21 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
-from perago.lake.cache_files import ByCrc, ByMd5, Check, copy_checked, link_in, remove
+from perago.lake.cache_files import (
+    ByCrc,
+    ByMd5,
+    Check,
+    Unreadable,
+    close_to_others,
+    copy_checked,
+    create,
+    is_whole,
+    link_in,
+    make_private,
+    remove,
+)
 from perago.lake.cache_index import Index
 
 _LARGE = 4 * 1024 * 1024
@@ -48,6 +62,7 @@ class Cache:
     """A bounded folder of verified bytes; with a bound of 0 it holds nothing."""
 
     def __init__(self, folder: Path, limit: int, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._folder = folder
         self._objects = folder / "objects"
         self._notes = folder / "notes"
         self._index = Index(folder / "index.db")
@@ -66,23 +81,27 @@ class Cache:
         return self._limit > 0
 
     def copy_out(self, checksum: str, size: int, part: str) -> bool:
-        """Write a cached object to the new file `part`, if it is here and whole; `part` is not there otherwise."""
+        """Write a cached object to the new file `part`, if it is here and whole; `part` is not there otherwise.
+
+        An `OSError` is that of `part`.
+        """
         path = self._object_path(checksum, size)
         try:
             source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
+        whole = False
         try:
             whole = copy_checked(source, size, part, self._check_for(source, checksum, size))
-        except OSError as error:
-            _log.warning("cannot use cached object %s: %s", path, error.strerror)
-            whole = False
+            if not whole:
+                _log.warning("cached object %s is damaged and is dropped", path)
+                remove(path)
+        except Unreadable as error:
+            _log.warning("cannot read cached object %s: %s", path, error)
         finally:
             os.close(source)
-        if not whole:
-            _log.warning("cached object %s is damaged and is dropped", path)
-            remove(part)
-            remove(path)
+            if not whole:
+                remove(part)
         return whole
 
     def put_in(self, checksum: str, size: int, file: str, crc: int | None = None) -> None:
@@ -119,17 +138,36 @@ class Cache:
         self.touch([name])
         return data
 
-    def save(self, name: str, data: bytes) -> None:
+    def lines(self, name: str) -> Iterator[bytes] | None:
+        """A note's lines, if it is here and whole; it is read twice and never held."""
+        try:
+            file = open(self._notes / name, "rb")  # noqa: SIM115 - closed by whoever takes the lines
+        except OSError:
+            return None
+        if not is_whole(file):
+            file.close()
+            _log.warning("cached note %s is damaged and is dropped", name)
+            remove(self._notes / name)
+            return None
+        self.touch([name])
+        return _closing(file)
+
+    def save(self, name: str, *data: bytes) -> None:
         """Keep a note, in place of an older one of that name."""
-        text = hashlib.sha256(data).hexdigest().encode() + b"\n" + data
-        if name not in self.reserve({name: len(text)}):
+        total = hashlib.sha256()
+        for piece in data:
+            total.update(piece)
+        text = (total.hexdigest().encode() + b"\n", *data)
+        if name not in self.reserve({name: sum(map(len, text))}):
             return
         part = self._notes / f".{uuid.uuid4().hex}"
         try:
-            part.write_bytes(text)
+            with open(create(str(part)), "wb") as out:
+                out.writelines(text)
             part.replace(self._notes / name)
         except OSError as error:
             _log.warning("cannot cache %s: %s", name, error.strerror)
+            remove(part)
 
     def reserve(self, sizes: Mapping[str, int]) -> set[str]:
         """Make room for what is about to come, by name; returns the names that fit."""
@@ -224,7 +262,10 @@ class Cache:
     def _make_folder(self) -> None:
         if self._ready:
             return
-        self._notes.mkdir(parents=True, exist_ok=True)
+        make_private(self._folder, (self._objects.name, self._notes.name, *self._index.names))
+        for folder in (self._objects, self._notes):
+            folder.mkdir(exist_ok=True, mode=0o700)
+            close_to_others(folder)
         self._ready = True
 
     def _path(self, name: str) -> str | Path:
@@ -235,6 +276,11 @@ class Cache:
 
     def _object_path(self, checksum: str, size: int) -> str:
         return f"{self._objects}/{checksum[:2]}/{checksum}-{size}"
+
+
+def _closing(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        yield from file
 
 
 def _total(db: sqlite3.Connection) -> int:

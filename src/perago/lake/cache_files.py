@@ -1,4 +1,7 @@
-"""Bytes of the content cache on disk: copied while they are checked, linked or copied in."""
+"""Bytes of the content cache on disk: copied while they are checked, linked or copied in, for their owner alone.
+
+A cached object may be a hard link of a downloaded file, so the two have one mode: both are made for their owner alone.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,19 @@ import contextlib
 import hashlib
 import os
 import shutil
+import stat
 import uuid
 import zlib
-from typing import Protocol
+from collections.abc import Collection
+from pathlib import Path
+from typing import BinaryIO, Protocol
 
+_OWNER_ONLY = 0o700
 _CHUNK = 1024 * 1024
+
+
+class Unreadable(Exception):
+    """A cached object that cannot be read now: nothing is known of its bytes."""
 
 
 class Check(Protocol):
@@ -50,12 +61,15 @@ class ByCrc:
 
 
 def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
-    """Copy while checking; true if the size is right and the check holds."""
+    """Copy while checking; true if the size is right and the check holds.
+
+    `Unreadable` where the source fails; an `OSError` is the target's.
+    """
     left = size
-    target = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    target = create(part)
     try:
         # One byte more than is wanted, so that a file that grew is noticed.
-        while piece := os.read(source, min(_CHUNK, left + 1)):
+        while piece := _read(source, min(_CHUNK, left + 1)):
             left -= len(piece)
             if left < 0:
                 return False
@@ -66,12 +80,55 @@ def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
     return left == 0 and check.holds()
 
 
+def create(path: str) -> int:
+    """A new file that its owner alone can read, open for writing."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def make_private(folder: Path, ours: Collection[str]) -> None:
+    """Have a folder that only its owner can look into, also where it was there, and open, before.
+
+    One that holds anything but `ours` is somebody's, and stays as it is.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
+    if set(os.listdir(folder)) <= set(ours):
+        close_to_others(folder)
+
+
+def close_to_others(path: Path) -> None:
+    """Take away what others may do with a file or folder; its owner may read and write it, whatever the umask."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    wanted = _OWNER_ONLY if path.is_dir() else 0o600
+    if mode != wanted:
+        path.chmod(wanted)
+
+
+def _read(source: int, size: int) -> bytes:
+    try:
+        return os.read(source, size)
+    except OSError as error:
+        raise Unreadable(error.strerror) from error
+
+
 def write_all(file: int, data: bytes | memoryview) -> None:
     """Write all of it, however often the system takes less."""
     written = os.write(file, data)
     while written < len(data):
         data = memoryview(data)[written:]
         written = os.write(file, data)
+
+
+def is_whole(note: BinaryIO) -> bool:
+    """Whether a note's first line is the checksum of the rest, where the note then stands."""
+    try:
+        digest = note.readline(_CHUNK)
+        total = hashlib.sha256()
+        while piece := note.read(_CHUNK):
+            total.update(piece)
+        note.seek(len(digest))
+    except OSError:
+        return False
+    return digest == total.hexdigest().encode() + b"\n"
 
 
 def link_in(file: str, path: str) -> None:
@@ -82,7 +139,7 @@ def link_in(file: str, path: str) -> None:
         return
     except FileNotFoundError:
         # The first of its two digits; made here, since most of the 256 folders are not needed for long.
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
         _link_or_copy(file, path)
     except OSError:
         _link_or_copy(file, path)
@@ -94,7 +151,8 @@ def _link_or_copy(file: str, path: str) -> None:
         return
     part = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}"
     try:
-        shutil.copyfile(file, part)
+        with open(file, "rb") as source, open(create(part), "wb") as target:
+            shutil.copyfileobj(source, target, _CHUNK)
         os.replace(part, path)
     except OSError:
         remove(part)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from perago.lake.cache_files import close_to_others
+
 _BUSY_SECONDS = 10
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;
@@ -44,6 +46,11 @@ class Index:
         self._db: sqlite3.Connection | None = None
         self._file: tuple[int, int, int] | None = None
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """The files it may have in its folder."""
+        return self.path.name, f"{self.path.name}-journal"
+
     def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do work in one transaction."""
         with _lock:
@@ -72,15 +79,18 @@ class Index:
         """Take the file away; the next use makes a new one."""
         with _lock:
             self._close()
-            for name in (self.path, f"{self.path}-journal"):
+            for name in self.names:
                 with contextlib.suppress(OSError):
-                    os.unlink(name)
+                    os.unlink(self.path.with_name(name))
 
     def _open(self) -> sqlite3.Connection:
         if self._db is not None and self._file == self._found():
             return self._db
         self._close()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # SQLite gives its journal the mode of the file.
+        self.path.touch(mode=0o600)
+        close_to_others(self.path)
         db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA synchronous = OFF")

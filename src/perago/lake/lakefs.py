@@ -30,6 +30,7 @@ from perago.errors import (
 from perago.lake.base import Commit, Download, Entry, FenceLevel, Merge, Progress, Ref, Upload
 from perago.lake.cache import Cache
 from perago.lake.lakefs_barrier import send_barrier
+from perago.lake.lakefs_changes import changed_paths, is_dirty
 from perago.lake.lakefs_client import (
     Apis,
     Json,
@@ -182,14 +183,13 @@ class LakeFSLake:
 
     def uncommitted(self, repository: str, branch: str) -> bool:
         """Whether a branch holds uncommitted changes."""
-        answer = self._client.call(
-            f"look for uncommitted objects on branch {branch!r} of repository {repository!r}",
-            lambda apis, limit: apis.branches.diff_branch(
-                repository, branch, amount=1, _request_timeout=limit
-            ),
-            repeat=Repeat.ALWAYS,
-        )
-        return bool(answer["results"])
+        return is_dirty(self._client, repository, branch)
+
+    def changed_paths(
+        self, repository: str, branch: str, *, prefix: str = "", after: str = ""
+    ) -> Iterator[str]:
+        """Paths with uncommitted changes, deletions included, in order."""
+        return changed_paths(self._client, repository, branch, prefix, after)
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""

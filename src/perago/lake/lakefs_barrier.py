@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 
-from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnavailable
+from perago.errors import BranchDirty, LakeError, LakeForbidden, LakeNotFound, LakeUnavailable
 from perago.lake.lakefs_client import LakeFSClient, Options, Repeat, sdk
 from perago.protocol.signing import EXPECTED_HEAD
 
@@ -39,8 +39,14 @@ def send_barrier(
             failures += 1
             pause = options.delay(failures)
             if pause >= left:
+                hint = (
+                    ". It has uncommitted objects: commit or reset them"
+                    if isinstance(error, BranchDirty)
+                    else ""
+                )
                 raise LakeUnavailable(
-                    f"{doing}: not confirmed within {timeout:g} s, so a publish request may still be in flight: {error}"
+                    f"{doing}: not confirmed within {timeout:g} s, so a publish request may still be in flight: "
+                    f"{error}{hint}"
                 ) from error
         options.sleep(pause)
 

@@ -1,20 +1,54 @@
-"""Telling a multipart object's checksum from damage.
+"""Telling a checksum of another kind from damage.
 
 lakeFS keeps, for an object that came in parts, the MD5 of the parts' MD5s, cut to the form of a plain MD5; nothing
 else tells the two apart.  So bytes whose MD5 is not the checksum are either damaged or came in parts.  Parts other
-than the last have at least 5 MiB, so a smaller object has one part, and there the answer is exact.  For a larger one
-the part sizes that tools use are tried.
+than the last have at least 5 MiB, so a smaller object has one part; for a larger one the part sizes that tools use are
+tried.
+
+Objects that lakeFS did not see the bytes of (imports, presigned uploads) carry what the store calls their ETag, which is
+no hash of the bytes where the store encrypts them with KMS.  Nothing can be compared with such a checksum: two equal
+transfers have to do, and a warning says so once for each repository.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import threading
+
+from perago.lake.base import Entry
 
 SMALLEST_PART = 5 * 1024 * 1024
 _MIB = 1024 * 1024
 # aws and boto 8, s3a 64, obstore 5, lakectl and others 16 and 32, older s3a 100 and 128.
 _USUAL_PARTS = (8 * _MIB, 64 * _MIB, SMALLEST_PART, 16 * _MIB, 32 * _MIB, 100 * _MIB, 128 * _MIB)
+
+_log = logging.getLogger(__name__)
+
+
+class OddChecksums:
+    """Says once for each repository that it holds objects whose bytes no checksum vouches for; safe for threads."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+        self._lock = threading.Lock()
+
+    def found(self, repository: str, entry: Entry) -> None:
+        """Two transfers of this object were equal, and its checksum is no hash of them."""
+        with self._lock:
+            if repository in self._said:
+                return
+            self._said.add(repository)
+        _log.warning(
+            "repository %r: checksum %s of object %r is no MD5 of its %d bytes, which two transfers gave alike: taken as "
+            "they are (imported, presigned or encrypted objects have such checksums, and so has an object that is "
+            "damaged on the server); others of this repository are not named",
+            repository,
+            entry.checksum,
+            entry.path,
+            entry.size,
+        )
 
 
 def fits_one_part(md5: str, checksum: str) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 import lakefs_sdk
 import urllib3
 
-from perago.errors import LakeRefused, LakeUnavailable
+from perago.errors import LakeError, LakeRefused, LakeUnavailable
 from perago.lake.lakefs_errors import is_busy, translate, was_not_sent
 from perago.lake.lakefs_http import bound_answers
 
@@ -53,6 +53,7 @@ class Options:
     parallel: int = 16
     multipart_bytes: int = 16 * 1024 * 1024
     part_bytes: int = 8 * 1024 * 1024
+    most_parts: int = 10_000
     ranges_above_bytes: int = 256 * 1024 * 1024
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -114,10 +115,18 @@ class LakeFSClient:
                     raise _final(error, doing) from error
             options.sleep(delay)
 
-    def pages(self, doing: str, page: Callable[[Apis, Timeout, str], Any]) -> Iterator[list[Json]]:
-        """The results of a paged listing, a page at a time."""
-        after, more = "", True
+    def pages(
+        self, doing: str, page: Callable[[Apis, Timeout, str], Any], *, after: str = ""
+    ) -> Iterator[list[Json]]:
+        """The results of a paged listing, a page at a time; one that goes round in a circle is an error."""
+        more = True
+        seen: set[str] = set()
         while more:
+            if after in seen:
+                raise LakeError(
+                    f"{doing}: the server comes back to the page after {after!r}: it would never end"
+                )
+            seen.add(after)
             answer = self.call(doing, partial(_page_at, page, after), repeat=Repeat.ALWAYS)
             yield answer["results"]
             after, more = answer["pagination"]["next_offset"], answer["pagination"]["has_more"]

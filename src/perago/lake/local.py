@@ -179,6 +179,14 @@ class LocalLake:
         with self._store.read() as db:
             return staging.is_dirty(db, refs.find_branch(db, repository, branch))
 
+    def changed_paths(
+        self, repository: str, branch: str, *, prefix: str = "", after: str = ""
+    ) -> Iterator[str]:
+        """Paths with uncommitted changes, deletions included, in order."""
+        with self._store.read() as db:
+            found = staging.below(db, refs.find_branch(db, repository, branch), prefix)
+        return (path for path in found if path > after)
+
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
         found = self._branch(repository, branch)

@@ -20,8 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from perago.errors import LakeError
-from perago.lake.base import Download, Progress, Upload
+from perago.lake.base import Download, Entry, Progress, Upload
 from perago.lake.cache import Cache, object_name
+from perago.lake.lakefs_checksums import OddChecksums
 from perago.lake.lakefs_client import LakeFSClient, Options
 from perago.lake.transfer_budget import Budget
 from perago.lake.transfer_get import Fetched, Getter
@@ -46,14 +47,17 @@ class Transfer:
         self._options = options
         self._cache = cache
         self._budget = Budget(_IN_FLIGHT_BYTES)
+        self._odd = OddChecksums()
 
     def download(
         self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
     ) -> dict[str, str]:
         """Write the objects to their files, from the cache where it has them; returns MD5 by object path."""
         with ThreadPoolExecutor(self._options.parallel, "perago-range") as ranges:
-            getter = Getter(self._stores, self._budget, ranges, self._options, (repository, ref))
-            downloads = _Downloads(self._cache, getter, f"{self._endpoint}\n{repository}\n{ref}", progress)
+            getter = Getter(
+                self._stores, self._budget, ranges, self._options, (repository, ref), odd=self._odd
+            )
+            downloads = _Downloads(self._cache, getter, (self._endpoint, repository, ref), progress)
             missing = downloads.from_cache(files)
             admitted = downloads.reserve(missing)
             # Large ones first, so that the end is not one thread with a large one.
@@ -83,7 +87,9 @@ class Transfer:
 class _Downloads:
     """One download call: what came from the cache, what has to come from the server."""
 
-    def __init__(self, cache: Cache, getter: Getter, where: str, progress: Progress | None) -> None:
+    def __init__(
+        self, cache: Cache, getter: Getter, where: tuple[str, str, str], progress: Progress | None
+    ) -> None:
         self._cache = cache
         self._getter = getter
         self._where = where
@@ -132,7 +138,7 @@ class _Downloads:
 
     def _aliases(self, files: Sequence[Download]) -> dict[str, str]:
         """MD5 by object path, for those whose checksum is none but which were here before."""
-        names = {self._alias(file): file.entry.path for file in files}
+        names = {name: file.entry.path for file in files for name in self._aliases_of(file.entry)}
         found = {name: self._cache.load(name) for name in self._cache.present(list(names))}
         return {names[name]: md5.decode() for name, md5 in found.items() if md5}
 
@@ -142,8 +148,11 @@ class _Downloads:
 
     def _copied(self, file: Download, key: tuple[str, int]) -> bool:
         part = self._getter.part(file.target)
-        if not self._cache.copy_out(*key, part):
-            return False
+        try:
+            if not self._cache.copy_out(*key, part):
+                return False
+        except OSError as error:
+            raise _unwritable(file, error) from error
         self._rename(part, file)
         self._done(file, key[0], reported=True)
         return True
@@ -152,7 +161,8 @@ class _Downloads:
         name = object_name(got.md5, file.entry.size)
         if got.md5 != file.entry.checksum:
             # Its checksum is no MD5: next time it is found by what it is called now.
-            self._cache.save(self._alias(file), got.md5.encode())
+            names = self._aliases_of(file.entry)
+            self._cache.save(names[0] if got.vouched_for else names[-1], got.md5.encode())
             admitted = self._cache.reserve({name: file.entry.size})
         if name in admitted:
             self._cache.put_in(got.md5, file.entry.size, got.part, got.crc)
@@ -166,15 +176,26 @@ class _Downloads:
                 os.unlink(part)
             raise _unwritable(file, error) from error
 
-    def _alias(self, file: Download) -> str:
-        entry = file.entry
-        called = f"{entry.checksum}-{entry.size}" if entry.checksum else f"{self._where}\n{entry.path}"
-        return f"md5.{hashlib.sha256(called.encode()).hexdigest()}"
+    def _aliases_of(self, entry: Entry) -> tuple[str, ...]:
+        """The names under which an object's MD5 may be noted: by what a checksum vouches for, or by its place."""
+        if entry.checksum is None:
+            return (_alias(*self._where, entry.path),)
+        endpoint, repository, _ = self._where
+        return (
+            _alias(f"{entry.checksum}-{entry.size}"),
+            # Nothing keeps such a checksum from being that of other bytes elsewhere.
+            _alias(endpoint, repository, entry.path, f"{entry.checksum}-{entry.size}"),
+        )
 
     def _done(self, file: Download, checksum: str, *, reported: bool) -> None:
         self.found[file.entry.path] = checksum
         if self._progress is not None:
             self._progress(1, 0 if reported else file.entry.size)
+
+
+def _alias(*called: str) -> str:
+    text = "\n".join(called)
+    return f"md5.{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def _unwritable(file: Download, error: OSError) -> LakeError:

@@ -11,7 +11,7 @@ class Budget:
     """So many bytes at once; a single wish above the bound waits until it is alone."""
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._held = 0
         self._room = threading.Condition()
 
@@ -41,4 +41,4 @@ class Budget:
             self.give_back(size)
 
     def _fits(self, size: int) -> bool:
-        return self._held == 0 or self._held + size <= self._limit
+        return self._held == 0 or self._held + size <= self.limit

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import logging
 import os
 import uuid
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perago.errors import LakeError, LakeUnavailable
 from perago.lake.base import Download, Progress
-from perago.lake.cache_files import write_all
-from perago.lake.lakefs_checksums import SMALLEST_PART, fits_one_part, fits_usual_parts
+from perago.lake.cache_files import create, write_all
+from perago.lake.lakefs_checksums import SMALLEST_PART, OddChecksums, fits_one_part, fits_usual_parts
 from perago.lake.lakefs_client import Options
 from perago.lake.transfer_budget import Budget
 from perago.lake.transfer_store import Buffer, Stores
@@ -26,16 +25,16 @@ from perago.lake.transfer_store import Buffer, Stores
 _AHEAD = 4
 _TINY = 64 * 1024
 _CHUNK = 1024 * 1024
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A part file with an object's bytes, their MD5, and the CRC of a large one."""
+    """A part file with an object's bytes, their MD5, the CRC of a large one, and whether a checksum vouches for them."""
 
     md5: str
     part: str
     crc: int | None = None
+    vouched_for: bool = True
 
 
 class Getter:
@@ -48,12 +47,15 @@ class Getter:
         ranges: ThreadPoolExecutor,
         options: Options,
         where: tuple[str, str],
+        *,
+        odd: OddChecksums,
     ) -> None:
         self._stores = stores
         self._budget = budget
         self._ranges = ranges
         self._options = options
         self._repository, self._ref = where
+        self._odd = odd
         self._part_name = f".perago-{uuid.uuid4().hex}-"
         self._numbers = itertools.count()
 
@@ -71,13 +73,20 @@ class Getter:
         part = self.part(file.target)
         try:
             first = self._once(file, part, progress)
-            if wanted is None or first.md5 == wanted or self._came_in_parts(part, file, first.md5):
+            if wanted is None or self._fits(file, first):
                 return first
             os.unlink(part)
             second = self._once(file, part, None)
-            if second.md5 != wanted:
-                self._check_agreement(file, first.md5, second.md5)
-            return second
+            if second.md5 == first.md5:
+                # Neither damaged on the way, nor in a form that anything can be compared with.
+                self._odd.found(self._repository, file.entry)
+                return replace(second, vouched_for=False)
+            if self._fits(file, second):
+                return second
+            raise LakeError(
+                f"{self._doing(file)}: two transfers gave other bytes (MD5 {first.md5} and {second.md5}), and neither "
+                f"is that of its checksum {wanted}; it is damaged on its way, try again"
+            )
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(part)
@@ -87,7 +96,7 @@ class Getter:
         if not self.is_large(file):
             return Fetched(self._small(file, part), part)
         total, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
-        out = _create(part)
+        out = create(part)
         try:
             for piece in self._pieces(file):
                 total.update(piece)
@@ -113,7 +122,7 @@ class Getter:
                 file, size, lambda: self._stores.get(self._repository, self._ref, file.entry.path)
             )
             md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-            out = _create(part)
+            out = create(part)
             try:
                 write_all(out, data)
             finally:
@@ -168,36 +177,18 @@ class Getter:
 
         return self._stores.again(self._doing(file), checked)
 
-    def _came_in_parts(self, part: str, file: Download, md5: str) -> bool:
-        """Whether the object's checksum is no MD5 of its bytes but that of a multipart upload of them."""
+    def _fits(self, file: Download, got: Fetched) -> bool:
+        """Whether the object's checksum is the MD5 of these bytes, or that of a multipart upload of them."""
         wanted = file.entry.checksum or ""
-        if fits_one_part(md5, wanted):
+        if got.md5 == wanted or fits_one_part(got.md5, wanted):
             return True
         if file.entry.size <= SMALLEST_PART:
             return False
-        source = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+        source = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return fits_usual_parts(source, file.entry.size, wanted)
         finally:
             os.close(source)
 
-    def _check_agreement(self, file: Download, first: str, second: str) -> None:
-        """Two transfers gave bytes that no known form of the checksum fits: pass only what may be multipart."""
-        wanted, size = file.entry.checksum, file.entry.size
-        if first != second or size <= SMALLEST_PART:
-            raise LakeError(
-                f"{self._doing(file)}: its bytes have MD5 {second} and not {wanted}; it is damaged on the server"
-            )
-        _log.warning(
-            "%s: checksum %s is taken for that of a multipart upload; two transfers gave the same %d bytes",
-            self._doing(file),
-            wanted,
-            size,
-        )
-
     def _doing(self, file: Download) -> str:
         return f"download object {file.entry.path!r} at {self._ref!r} of repository {self._repository!r}"
-
-
-def _create(part: str) -> int:
-    return os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -1,4 +1,9 @@
-"""Putting one file onto a branch: the bytes that arrive are the bytes that the caller hashed, or it is an error."""
+"""Putting one file onto a branch: the bytes that arrive are the bytes that the caller hashed, or it is an error.
+
+S3 takes 10,000 parts of an object and no more, so the parts of a file above 78 GiB are larger than usual, up to 525 MiB
+for one of 5 TiB, the largest there can be.  A part is in memory until it has arrived, so of larger parts fewer are under
+way at once: never more than the budget holds, but always one, and one being filled.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,19 @@ from perago.lake.base import Progress, Upload
 from perago.lake.lakefs_checksums import SMALLEST_PART
 from perago.lake.lakefs_client import Options
 from perago.lake.transfer_budget import Budget
-from perago.lake.transfer_store import Stores, is_sayable
+from perago.lake.transfer_store import Parts, Stores, is_sayable
+
+_MIB = 1024 * 1024
+_PARTS_AT_ONCE = 4
+_PIECE = _MIB
+
+
+def parts_of(size: int, options: Options, room: int) -> Parts:
+    """How a file of this size goes in parts, with so many bytes of room for them."""
+    least = -(-size // options.most_parts)
+    part = max(options.part_bytes, -(-least // _MIB) * _MIB)
+    # One more is being filled.
+    return Parts(part, max(1, min(_PARTS_AT_ONCE, room // part - 1)))
 
 
 class Putter:
@@ -51,10 +68,11 @@ class Putter:
             self._stores.again(self._doing(file), once)
 
     def _large(self, file: Upload) -> None:
-        # Parts under way, the one being read and the one being filled.
-        held = self._options.part_bytes * 6
+        parts = parts_of(file.size, self._options, self._budget.limit)
+        # Those under way, the one being filled, and what is read for it.
+        held = parts.size * (parts.at_once + 1) + _PIECE
         with self._budget.hold(held):
-            self._stores.again(self._doing(file), lambda: self._stream(file))
+            self._stores.again(self._doing(file), lambda: self._stream(file, parts))
 
     def _read(self, file: Upload) -> bytes:
         try:
@@ -68,22 +86,22 @@ class Putter:
             raise self._changed(file)
         return data
 
-    def _stream(self, file: Upload) -> None:
+    def _stream(self, file: Upload, parts: Parts) -> None:
         problem: list[LakeError] = []
         try:
             pieces = self._pieces(file, problem)
-            self._stores.put_parts(self._repository, self._branch, file.path, pieces, file.checksum)
+            self._stores.put_parts(self._repository, self._branch, file.path, (pieces, parts), file.checksum)
         except Exception as error:
             # The library puts what the iterator raises into an error of its own.
             raise problem[0] if problem else error from error
 
     def _pieces(self, file: Upload, problem: list[LakeError]) -> Iterator[bytes]:
-        """The file part by part; for a changed file the error comes before the last part, so nothing appears."""
+        """The file piece by piece; for a changed file the error comes before the last one, so nothing appears."""
         total = hashlib.md5(usedforsecurity=False)
         left = file.size
         try:
             with open(file.source, "rb", buffering=0) as source:
-                while piece := source.read(self._options.part_bytes):
+                while piece := source.read(_PIECE):
                     left -= len(piece)
                     total.update(piece)
                     if left <= 0 and (left < 0 or source.read(1) or total.hexdigest() != file.checksum):

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -35,7 +36,6 @@ Buffer = bytes | memoryview
 _UNSAYABLE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _HERE = ("127.0.0.1", "localhost", "::1")
 _FEW_RETRIES = 3
-_PARTS_AT_ONCE = 4
 
 # The library's threads do not survive a fork: a call in the child would wait for ever.
 _owner: int | None = None
@@ -44,6 +44,14 @@ _owner: int | None = None
 def is_sayable(path: str) -> bool:
     """Whether the S3 library can name an object of this path exactly."""
     return not _UNSAYABLE.search(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """In parts of which size an object goes, and how many of them are under way at once."""
+
+    size: int
+    at_once: int
 
 
 class Stores:
@@ -104,15 +112,18 @@ class Stores:
         )
         return (result["e_tag"] or "").strip('"')
 
-    def put_parts(self, repository: str, branch: str, path: str, pieces: Iterator[bytes], md5: str) -> None:
-        """Make an object of `pieces`, each but the last a part's size, in several requests; it appears at the end."""
+    def put_parts(
+        self, repository: str, branch: str, path: str, content: tuple[Iterator[bytes], Parts], md5: str
+    ) -> None:
+        """Make an object of pieces in several requests; it appears at the end."""
+        pieces, parts = content
         try:
             self._store(parts=True).put(
                 f"{repository}/{branch}/{path}",
                 pieces,
                 use_multipart=True,
-                chunk_size=self._options.part_bytes,
-                max_concurrency=_PARTS_AT_ONCE,
+                chunk_size=parts.size,
+                max_concurrency=parts.at_once,
                 attributes={MD5_METADATA: md5},
             )
         except FileNotFoundError as error:

@@ -14,7 +14,8 @@ from perago.orchestrator.local_rows import rules_in, save_task, task_in
 from perago.orchestrator.local_run import Task, milliseconds
 from perago.protocol.attempt import IN_PROGRESS, Attempt
 
-_WAITING = "task.name = ? AND task.status = 'SCHEDULED' AND task.available <= ?"
+# What was last touched later than now was put here before the clock was set back: it has waited long enough.
+_WAITING = "task.name = ?1 AND task.status = 'SCHEDULED' AND (task.available <= ?2 OR task.updated > ?2)"
 
 
 def any_waiting(connection: sqlite3.Connection, name: str, now: float) -> bool:
@@ -29,7 +30,7 @@ def take(
     """Put up to `count` waiting tasks in progress and hand them out."""
     rows = connection.execute(
         "SELECT task.*, run.taskdefs, run.name AS workflow_name FROM task JOIN run ON run.id = task.run_id "
-        f"WHERE {_WAITING} ORDER BY task.available, task.number LIMIT ?",
+        f"WHERE {_WAITING} ORDER BY task.available, task.number LIMIT ?3",
         (name, now, count),
     ).fetchall()
     taken: list[Assignment] = []
@@ -57,8 +58,8 @@ def _has_room(connection: sqlite3.Connection, rules: TaskRules, now: float) -> b
             return False
     if rules.rate_limit_per_frequency > 0:
         begun = connection.execute(
-            "SELECT count(*) FROM task WHERE name = ? AND started > ?",
-            (rules.name, now - rules.rate_limit_frequency_in_seconds),
+            "SELECT count(*) FROM task WHERE name = ? AND started > ? AND started <= ?",
+            (rules.name, now - rules.rate_limit_frequency_in_seconds, now),
         ).fetchone()[0]
         return int(begun) < rules.rate_limit_per_frequency
     return True

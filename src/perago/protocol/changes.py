@@ -107,10 +107,11 @@ def must_hash(now: FileStat, then: FileStat | None, index_ns: int) -> bool:
 
 def changes_between(base: Mapping[str, FileState], result: Mapping[str, FileState]) -> Changes:
     """What makes `base` into `result`; a checksum that the lake does not know counts as different."""
-    put = tuple(path for path, state in result.items() if not _same(base.get(path), state))
+    put = tuple(path for path, state in result.items() if not same(base.get(path), state))
     delete = tuple(path for path in base if path not in result)
     return Changes(put, delete)
 
 
-def _same(base: FileState | None, result: FileState) -> bool:
+def same(base: FileState | None, result: FileState) -> bool:
+    """Whether a file is known to have the content that it had."""
     return base is not None and base.checksum is not None and base == result

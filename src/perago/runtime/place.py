@@ -21,8 +21,9 @@ from perago.declare.checks import Check, FolderTree, Tree
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake, Upload
-from perago.protocol.changes import FileState, changes_between
+from perago.protocol.changes import FileState
 from perago.protocol.publication import StagedWorkspace, Workspace
+from perago.protocol.states import FileStates
 from perago.runtime.publish import Publisher, Result
 from perago.runtime.traffic import Traffic
 from perago.runtime.workdir import Listing, Workdir
@@ -90,13 +91,13 @@ class WorkdirPlace:
     def __init__(self, site: Site, is_leftover: Callable[[str], bool] | None = None) -> None:
         self._site = site
         self._is_leftover = is_leftover
-        self._base = Listing({})
+        self._base = Listing(FileStates())
 
     def fill(self) -> None:
         """Download the prefix of the input commit."""
         site = self._site
         self._base = site.workdir.fill(site.lake, site.workspace, site.traffic.down)
-        whole = sum(entry.size for entry in self._base.entries.values())
+        whole = sum(state.size for state in self._base.files.values())
         # What had to come twice was moved twice.
         site.traffic.save(max(0, whole - site.traffic.moved.downloaded))
 
@@ -116,8 +117,8 @@ class WorkdirPlace:
     def result(self, recorded: str | None) -> Result:
         """What the folder holds; only files that may have changed are read."""
         states = self._site.workdir.result(self._site.lake, self._site.workspace, self._not_ours)
-        changes = changes_between(self._base.states(), states)
-        return Result(states, changes, recorded, partial(self._put, states))
+        put = partial(self._put, states)
+        return Result(states, states.changes(), recorded, put, self._base)
 
     def stage(self, publisher: Publisher, result: Result) -> StagedWorkspace | None:
         """Put what changed onto a new branch at the input commit."""
@@ -129,7 +130,7 @@ class WorkdirPlace:
 
     def _not_ours(self, path: str) -> bool:
         # What was published under such a name before is data, whatever it is called.
-        return self._is_leftover is not None and path not in self._base.entries and self._is_leftover(path)
+        return self._is_leftover is not None and path not in self._base.files and self._is_leftover(path)
 
     def _put(self, states: Mapping[str, FileState], branch: str, paths: Sequence[str], _held_by: str) -> None:
         workdir, workspace = self._site.workdir, self._site.workspace

@@ -43,7 +43,7 @@ from perago.protocol.publication import (
 from perago.protocol.signing import RESULT, Signature, is_by_attempt, is_publication_of, recorded_result
 from perago.runtime.beside import Beside, at_once
 from perago.runtime.revoking import revoke
-from perago.runtime.workdir import list_prefix
+from perago.runtime.workdir import Listing, list_prefix
 from perago.settings import FenceMode
 
 log = logging.getLogger("perago.publish")
@@ -61,6 +61,8 @@ class Result:
     changes: Changes
     recorded: str | None
     put: Put
+    base: Listing | None = None
+    """A as it was read, where it was."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ class Publisher:
         """Publish on top of this task's own commits; where they already hold the result, commit nothing."""
         workspace, head = self.signature.workspace, plan.expected_head
         listing = list_prefix(self.lake, self._repository, head, workspace.prefix)
-        changes = changes_between(listing.states(), result.states)
+        changes = changes_between(listing.states(result.base), result.states)
         if not changes:
             self.fence()
             return Published(head)

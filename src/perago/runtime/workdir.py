@@ -18,7 +18,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perago.errors import PostGuardrailViolation
@@ -35,47 +35,70 @@ from perago.protocol.changes import (
 )
 from perago.protocol.names import WorkdirName, workdir_name
 from perago.protocol.publication import Workspace
+from perago.protocol.states import EditedStates, FileStates
 from perago.runtime.process import process_identity
 from perago.runtime.removal import remove_tree
 
 _FEW = 16
 """With this few files, hashing them all is cheaper than waiting for the file system's clock to tick."""
 
+_TICKS = 100
+"""So many milliseconds are enough for any clock that goes on."""
+
+
+_AT_ONCE = 5000
+"""So many files are downloaded at a time: what a download holds of each in memory is gone before the next."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The prefix of one commit: its entries by path below the prefix."""
+    """The prefix of one commit: its objects by path below the prefix."""
 
-    entries: Mapping[str, Entry]
+    files: FileStates
+    odd: FileStates = field(default_factory=FileStates)
+    """How objects are listed whose checksum there is not that of their bytes, which is in `files`."""
 
-    def states(self) -> dict[str, FileState]:
-        """The listing as file states."""
-        return {path: FileState(entry.size, entry.checksum) for path, entry in self.entries.items()}
+    def states(self, known: Listing | None = None) -> FileStates:
+        """The listing as file states; an object listed as it was in `known` has the state that it has there."""
+        if known is not None:
+            for path, listed in known.odd.items():
+                if self.files.get(path) == listed:
+                    self.files.put(path, known.files[path])
+        return self.files
 
 
 def list_prefix(lake: Lake, repository: str, ref: str, prefix: str) -> Listing:
     """List what a task may see of a ref."""
-    entries: dict[str, Entry] = {}
+    files = FileStates()
     for entry in lake.list(repository, ref, prefix):
         path = projected(entry.path, entry.size, prefix)
         if path is not None:
-            entries[path] = entry
-    return Listing(entries)
+            files.put(path, FileState(entry.size, entry.checksum))
+    return Listing(files)
 
 
 class Workdir:
     """One execution's folder, from its creation to its removal."""
 
-    def __init__(self, root: Path, name: WorkdirName) -> None:
+    def __init__(self, root: Path, name: WorkdirName, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._root = root
         self._name = name
         self.path = root / name.working
-        self._index: dict[str, tuple[FileStat, str]] = {}
+        self._sleep = sleep
+        self._files = FileStates()
         self._index_ns = 0
         self._marker = _stat(os.stat(self.path / MARKER))
 
     @classmethod
-    def create(cls, root: Path, attempt: Attempt, execution_id: str, *, now: float) -> Workdir:
+    def create(
+        cls,
+        root: Path,
+        attempt: Attempt,
+        execution_id: str,
+        *,
+        now: float,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Workdir:
         """Make the folder of one execution and mark it."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         marker = {
@@ -92,29 +115,49 @@ class Workdir:
         }
         name = workdir_name(attempt.task_id, execution_id)
         _make(root, name, json.dumps(marker, indent=2) + "\n")
-        return cls(root, name)
+        return cls(root, name, sleep=sleep)
 
     def fill(self, lake: Lake, workspace: Workspace, progress: Progress | None = None) -> Listing:
         """Download the prefix of the input commit and take the index; every path is checked first."""
-        listing = list_prefix(lake, workspace.repository, workspace.ref, workspace.prefix)
-        check_projection(listing.entries, folds_case=self._folds_case())
-        for folder in {path.rpartition("/")[0] for path in listing.entries} - {""}:
+        files = list_prefix(lake, workspace.repository, workspace.ref, workspace.prefix).files
+        check_projection(files, folds_case=self._folds_case())
+        for folder in {path.rpartition("/")[0] for path in files} - {""}:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
-        files = [Download(entry, self.path / path) for path, entry in listing.entries.items()]
-        checksums = lake.download(workspace.repository, workspace.ref, files, progress) if files else {}
-        self._take_index(listing, checksums)
-        return Listing(
-            {
-                path: Entry(entry.path, entry.size, checksums.get(entry.path, entry.checksum))
-                for path, entry in listing.entries.items()
-            }
-        )
+        # Large ones first, so that the end is not one thread with a large one.
+        paths = sorted(files, key=lambda path: files[path].size, reverse=True)
+        odd = FileStates()
+        newest = 0
+        for at in range(0, len(paths), _AT_ONCE):
+            batch = {path: files[path] for path in paths[at : at + _AT_ONCE]}
+            for path, state in self._download(lake, workspace, batch, progress).items():
+                found = _stat(os.lstat(self.path / path))
+                newest = max(newest, found.mtime_ns, found.ctime_ns)
+                files.put(path, state, found if state.checksum is not None else None)
+                if state != batch[path]:
+                    odd.put(path, batch[path])
+        self._take_index(files, newest)
+        return Listing(files, odd)
+
+    def _download(
+        self, lake: Lake, workspace: Workspace, batch: Mapping[str, FileState], progress: Progress | None
+    ) -> dict[str, FileState]:
+        """Write objects to their files; returns their states with the checksums of their bytes."""
+        prefix = workspace.prefix
+        files = [
+            Download(Entry(prefix + path, state.size, state.checksum), self.path / path)
+            for path, state in batch.items()
+        ]
+        checksums = lake.download(workspace.repository, workspace.ref, files, progress)
+        return {
+            path: FileState(state.size, checksums.get(prefix + path, state.checksum))
+            for path, state in batch.items()
+        }
 
     def result(
         self, lake: Lake, workspace: Workspace, not_ours: Callable[[str], bool] = lambda _path: False
-    ) -> dict[str, FileState]:
+    ) -> EditedStates:
         """What the folder holds now, `not_ours` aside; only files that may have changed are read."""
-        states: dict[str, FileState] = {}
+        read, gone = FileStates(), set(self._files)
         for path, found in scan_folder(self.path):
             if path == MARKER:
                 self._check_marker(found)
@@ -122,29 +165,24 @@ class Workdir:
             if not_ours(path):
                 continue
             _check_publishable(path, workspace)
-            known = self._index.get(path)
-            if known is not None and not must_hash(found, known[0], self._index_ns):
-                states[path] = FileState(found.size, known[1])
-            else:
-                states[path] = hash_file(self.path / path, lake.checksum_algorithm)
-        return states
+            gone.discard(path)
+            if must_hash(found, self._files.stat(path), self._index_ns):
+                read.put(path, hash_file(self.path / path, lake.checksum_algorithm))
+        return EditedStates(self._files, read, gone)
 
     def drop(self) -> None:
         """Remove the folder, whatever the body did in it."""
         remove_workdir(self._root, self._name)
 
-    def _take_index(self, listing: Listing, checksums: Mapping[str, str]) -> None:
-        newest = 0
-        for path, entry in listing.entries.items():
-            checksum = checksums.get(entry.path, entry.checksum)
-            if checksum is not None:
-                found = _stat(os.lstat(self.path / path))
-                newest = max(newest, found.mtime_ns, found.ctime_ns)
-                self._index[path] = (found, checksum)
+    def _take_index(self, files: FileStates, newest: int) -> None:
+        self._files = files
         self._index_ns = self._file_clock()
-        # Files written in the tick of the index would all be hashed later: with many, wait for the next tick.
-        while len(self._index) > _FEW and self._index_ns <= newest:
-            time.sleep(0.001)
+        # Files written in the tick of the index would all be hashed later: with many, wait for the next tick.  Where
+        # it does not come (a clock that was set back, a file system with ticks of seconds), hashing is right too.
+        for _ in range(_TICKS if len(files) > _FEW else 0):
+            if self._index_ns > newest:
+                break
+            self._sleep(0.001)
             self._index_ns = self._file_clock()
 
     def _file_clock(self) -> int:

@@ -6,6 +6,9 @@ ended and the attempt fence has held, and dropped if nothing changed.  The workd
 
 What Spark leaves behind (unfinished tasks, marks of success, folder markers that were not in the input) is deleted
 from the branch before the commit; folder markers of the input that Spark took away are put back.
+
+The keys reach the whole repository, so a body can write anywhere on the branch: whatever it changed outside its prefix,
+or in `_lakefs_actions/`, fails the attempt by name (`outside`).
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ from contextlib import AbstractContextManager
 
 from perago.declare.checks import Check, ListingTree, Tree
 from perago.errors import NothingToCommit, PostGuardrailViolation
-from perago.lake.base import Entry
 from perago.protocol.changes import ACTIONS, MARKER, FileState, changes_between, projected
 from perago.protocol.publication import StagedWorkspace
+from perago.protocol.states import FileStates
 from perago.runtime.place import Site
 from perago.runtime.publish import Publisher, Result
 from perago.settings import LakeFSSettings
 from perago.spark.audit import AuditedTree, Auditor
+from perago.spark.outside import check_outside, reset
 from perago.spark.paths import is_leftover
 from perago.spark.s3a import open_bucket
 from perago.spark.session import Sessions
@@ -38,7 +42,8 @@ class DirectPlace:
         self._lakefs = lakefs
         self._branch = ""
         self._workspace: SparkWorkspace | None = None
-        self._base: dict[str, Entry] = {}
+        self._base = FileStates()
+        self._parents: list[str] = []
 
     def fill(self) -> None:
         """Make the branch; the input is on it."""
@@ -65,7 +70,8 @@ class DirectPlace:
         return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
 
     def result(self, recorded: str | None) -> Result:
-        """What the branch holds below the prefix, Spark's leftovers aside."""
+        """What the branch holds below the prefix, Spark's leftovers aside; a change elsewhere is refused by name."""
+        self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
         return Result(states, changes, recorded, self._put)
@@ -84,11 +90,12 @@ class DirectPlace:
 
     def _tidy_up(self) -> None:
         lake, repository = self._site.lake, self._site.workspace.repository
+        reset(lake, self._site.workspace, self._branch, self._parents)
         now = self._listing(self._branch)
-        left = [path for path, entry in now.items() if self._is_left(path, entry)]
+        left = [path for path, state in now.items() if self._is_left(path, state, now)]
         if left:
             lake.delete(repository, self._branch, left)
-        taken = [path for path, entry in self._base.items() if _is_folder(entry) and path not in now]
+        taken = [path for path, state in self._base.items() if _is_folder(path, state) and path not in now]
         if taken:
             lake.copy(repository, self._branch, self._site.workspace.ref, taken)
 
@@ -97,32 +104,40 @@ class DirectPlace:
         objects = [workspace.prefix + path for path in paths]
         self._site.lake.copy(workspace.repository, branch, held_by, objects)
 
-    def _listing(self, ref: str) -> dict[str, Entry]:
+    def _listing(self, ref: str) -> FileStates:
         """Every object below the prefix, by its whole path."""
         workspace = self._site.workspace
-        found = self._site.lake.list(workspace.repository, ref, workspace.prefix)
-        return {entry.path: entry for entry in found}
+        found = FileStates()
+        for entry in self._site.lake.list(workspace.repository, ref, workspace.prefix):
+            found.put(entry.path, FileState(entry.size, entry.checksum))
+        return found
 
-    def _states(self, listing: dict[str, Entry]) -> dict[str, FileState]:
+    def _states(self, listing: FileStates) -> FileStates:
         """What a task may see of a listing, by path below the prefix."""
-        states = {}
-        for path, entry in listing.items():
+        states = FileStates()
+        for path, state in listing.items():
             self._check_name(path)
-            shown = projected(path, entry.size, self._site.workspace.prefix)
-            if shown is not None and not self._is_left(path, entry):
-                states[shown] = FileState(entry.size, entry.checksum)
+            shown = projected(path, state.size, self._site.workspace.prefix)
+            if shown is not None and not self._is_left(path, state, listing):
+                states.put(shown, state)
         return states
 
-    def _is_left(self, path: str, entry: Entry) -> bool:
+    def _is_left(self, path: str, state: FileState, listing: FileStates) -> bool:
         # What was published under such a name before is data, whatever it is called.
         if path in self._base:
             return False
-        return _is_folder(entry) or is_leftover(path.removeprefix(self._site.workspace.prefix))
+        prefix = self._site.workspace.prefix
+
+        def size_of(other: str) -> int | None:
+            found = listing.get(prefix + other)
+            return None if found is None else found.size
+
+        return _is_folder(path, state) or is_leftover(path.removeprefix(prefix), state.size, size_of)
 
     def _check_name(self, path: str) -> None:
         if path not in self._base and (path.startswith(ACTIONS) or path.rpartition("/")[2] == MARKER):
             raise PostGuardrailViolation(f"the task wrote {path}: that name is Perago's or lakeFS's own")
 
 
-def _is_folder(entry: Entry) -> bool:
-    return entry.size == 0 and entry.path.endswith("/")
+def _is_folder(path: str, state: FileState) -> bool:
+    return state.size == 0 and path.endswith("/")

@@ -56,9 +56,18 @@ class LocalPlace(WorkdirPlace):
     """Tables in the workdir; Perago moves the files, and what Spark leaves beside them stays behind."""
 
     def __init__(self, site: Site, sessions: Sessions) -> None:
-        super().__init__(site, is_leftover)
+        super().__init__(site, self._is_left)
         self._sessions = sessions
         self._workspace = SparkWorkspace(site.workdir.path, sessions.get, prefix=site.workspace.prefix)
+
+    def _is_left(self, path: str) -> bool:
+        return is_leftover(path, self._size_of(path) or 0, self._size_of)
+
+    def _size_of(self, path: str) -> int | None:
+        try:
+            return (self._site.workdir.path / path).stat().st_size
+        except OSError:
+            return None
 
     @property
     def argument(self) -> object:
