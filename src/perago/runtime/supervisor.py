@@ -23,8 +23,9 @@ from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.outcome import Outcome
 from perago.runtime.aftermath import Aftermath, claim_of
 from perago.runtime.broker import Broker
-from perago.runtime.courier import Courier, Delivery
+from perago.runtime.courier import Courier
 from perago.runtime.crew import Crew
+from perago.runtime.deliveries import Deliveries
 from perago.runtime.envelope import Answer, Began, Broken, Cleaned, Ended, Noted, Ready
 from perago.runtime.events import Event, Kind, Listener
 from perago.runtime.flights import Flights, fields_of
@@ -63,11 +64,10 @@ class Supervisor:
         self._lake = lake
         self._root = plan.settings.workspace_root
         self._pulse = pulse or Pulse(list(plan.tasks))
-        self._tell: Listener = lambda _event: None
+        self._listener: Listener = lambda _event: None
         self._mail = Mailbox()
         self._end = Shutdown(plan.kill_after_seconds, plan.sending_seconds)
         self._waiting: deque[Execution] = deque()
-        self._unsent: set[str] = set()
         self._taken = 0
         self._polled_out = threading.Event()
         self._aftermath = Aftermath(self._root, lake)
@@ -78,9 +78,11 @@ class Supervisor:
             plan.worker_id,
             stale=lambda execution_id, why: self._mail.post(lambda: self._over(execution_id, why)),
             failed=lambda attempt: self._mail.post(lambda: self._tell(Event("lease-failed", attempt))),
+            pulse=self._pulse,
             threads=max(2, min(plan.slots, 8)),
         )
         self._flights = Flights(plan.tasks, self._leases, self._task_logs)
+        self._deliveries = Deliveries(self._flights, self._aftermath, pulse=self._pulse, tell=self._tell)
         self._broker = Broker(
             orchestrator,
             list(plan.tasks),
@@ -97,7 +99,7 @@ class Supervisor:
         0: everything in flight has ended and its results are sent.  1: executors were killed, or results could
         not be sent in time; they stay in the outbox.
         """
-        self._tell = on_event or self._tell
+        self._listener = on_event or self._listener
         with ExitStack() as opened:
             opened.enter_context(locked_root(self._root))
             self._courier = self._new_courier()
@@ -106,15 +108,15 @@ class Supervisor:
                 opened.enter_context(service)
             opened.callback(self._crew.kill_all)
             opened.enter_context(on_stop_signals(lambda name: self._mail.post(lambda: self._signalled(name))))
-            self._resume_outbox()
+            self._deliveries.resume(self._courier)
             # Soon again: executors of a supervisor that was just killed may still have been dying.
             self._chores.add("sweep", self._sweep, after=first_sweep)
             log.info("worker %s", self._plan)
             self._broker.start()
             self._work(until)
-        if self._unsent:
-            log.warning("%d results stay in the outbox: the next start sends them", len(self._unsent))
-        return UNFINISHED if self._end.forced or self._unsent else DRAINED
+        if self._deliveries:
+            log.warning("%d results stay in the outbox: the next start sends them", len(self._deliveries))
+        return UNFINISHED if self._end.forced or self._deliveries else DRAINED
 
     def drain(self) -> None:
         """Take no more attempts, finish those in flight, then let `run` return; from any thread."""
@@ -163,7 +165,7 @@ class Supervisor:
         # The sweep is the one chore that is never done; the others send results and clean up after the dead.
         chores = len(self._chores) > 1
         return self._end.over(
-            now, busy=busy, executors=not self._crew.all_gone, unsent=chores or bool(self._unsent)
+            now, busy=busy, executors=not self._crew.all_gone, unsent=chores or bool(self._deliveries)
         )
 
     # --- an attempt's way ------------------------------------------------------------------------------------
@@ -206,35 +208,12 @@ class Supervisor:
         log.info("%s", settled.outcome.reason or settled.outcome.status, extra=fields_of(execution))
         self._event("ended", execution)
         if settled.outcome.send:
-            self._send(execution, parcel_of(execution.id, execution.assignment, settled))
+            self._deliveries.send(
+                self._courier, execution, parcel_of(execution.id, execution.assignment, settled)
+            )
         else:
             self._flights.end(execution.id)
             self._chores.add(("quiet", execution.id), lambda: self._aftermath.drop_claim(settled.claim))
-
-    def _send(self, execution: Execution, parcel: Parcel) -> None:
-        self._unsent.add(execution.id)
-        self._courier.send(parcel, lambda: self._before_sending(execution))
-
-    def _before_sending(self, execution: Execution) -> None:
-        """On the sending thread: a dead executor's leavings go, and the task's log is complete."""
-        if execution.died:
-            self._aftermath.clean(execution)
-        self._flights.finish_log(execution)
-
-    def _delivered(self, delivery: Delivery) -> None:
-        parcel = delivery.parcel
-        self._unsent.discard(parcel.execution_id)
-        execution = self._flights.end(parcel.execution_id)
-        event = Event(
-            "accepted" if delivery.accepted else "not-accepted",
-            parcel.attempt,
-            parcel.execution_id,
-            settled=execution.settled if execution else None,
-            parcel=parcel,
-            died=execution is not None and execution.died,
-            text=delivery.reason,
-        )
-        self._tell(event)
 
     def _over(self, execution_id: str, why: str) -> None:
         """The orchestrator has moved on from an attempt that is still running here: stop it, say nothing."""
@@ -279,7 +258,8 @@ class Supervisor:
             return
         execution.died = True
         outcome = Outcome("FAILED", reason=f"the executor died with {how} at step {execution.step!r}")
-        self._send(execution, Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution)))
+        parcel = Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution))
+        self._deliveries.send(self._courier, execution, parcel)
 
     def _clean_later(self, execution: Execution) -> None:
         # The claim of a settled execution is the courier's.
@@ -310,13 +290,6 @@ class Supervisor:
 
     # --- small parts -----------------------------------------------------------------------------------------
 
-    def _resume_outbox(self) -> None:
-        for parcel in self._courier.outbox.parcels():
-            log.info("a result of an earlier worker is in the outbox: task %s", parcel.attempt.task_id)
-            self._unsent.add(parcel.execution_id)
-            self._flights.keep_lease(parcel.execution_id, parcel.attempt)
-            self._courier.resume(parcel)
-
     def _sweep(self) -> float:
         swept = len(sweep_workdirs(self._root, now=time.time(), ttl=self._plan.settings.workspace_gc_ttl))
         self._mail.post(lambda: self._tell(Event("swept", count=swept)))
@@ -326,11 +299,13 @@ class Supervisor:
         return Courier(
             self._orchestrator,
             self._lake,
-            Outbox(self._root),
+            Outbox(self._root, self._orchestrator.address),
             self._chores,
             self._plan.worker_id,
             self._plan.settings.failure_reason_max_length,
-            lambda delivery: self._mail.post(lambda: self._delivered(delivery)),
+            delivered=lambda delivery: self._mail.post(lambda: self._deliveries.delivered(delivery)),
+            delayed=lambda delay: self._mail.post(lambda: self._deliveries.delayed(delay)),
+            kept=lambda parcel, error: self._mail.post(lambda: self._deliveries.kept(parcel, error)),
         )
 
     def _wiring(self) -> Wiring:
@@ -341,6 +316,13 @@ class Supervisor:
             output_ended=self._flights.output_ended,
             mask=Masker(secrets_of(self._plan.settings)),
         )
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self._listener(event)
+        except Exception:
+            # Who looks on must not end what is looked at.
+            log.exception("nobody was told that %s", event.kind)
 
     def _event(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
         done = (execution.attempt, execution.id, execution.step, execution.settled)
