@@ -20,7 +20,7 @@ from contextlib import ExitStack
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.protocol.outcome import Outcome
+from perago.protocol.outcome import Outcome, describe
 from perago.runtime.aftermath import Aftermath, claim_of
 from perago.runtime.broker import Broker
 from perago.runtime.courier import Courier
@@ -133,7 +133,10 @@ class Supervisor:
                 next_look = now + UNTIL_SECONDS
                 if until():
                     self._begin_to_drain("the work is done")
-            self._keep_going(now)
+            try:
+                self._keep_going(now)
+            except Exception:
+                log.exception("the worker met an error of its own, and goes on")
             self._pulse.beat()
             self._pulse.in_flight(len(self._flights))
 
@@ -147,7 +150,8 @@ class Supervisor:
         if self._end.out_of_time(now):
             self._force("the drain took too long")
         if self._end.working or (self._end.draining and self._waiting):
-            self._crew.start_due(now, self._restarted)
+            for slot, started in self._crew.start_due(now):
+                self._started(slot, started)
         self._fill_slots()
         if not self._end.working and self._polled_out.is_set() and not self._waiting:
             self._crew.dismiss_idle()
@@ -155,7 +159,8 @@ class Supervisor:
     def _fill_slots(self) -> None:
         """Hand out what waits, and ask for as much more as there is room for."""
         if not self._end.forced:
-            self._crew.hand_out(self._waiting)
+            for execution, error in self._crew.hand_out(self._waiting):
+                self._fail(execution, f"the attempt cannot be handed to an executor: {describe(error)}")
         if self._end.working:
             self._broker.offer(self._crew.idle - len(self._waiting), taken=self._taken)
             self._taken = 0
@@ -257,7 +262,11 @@ class Supervisor:
             self._waiting.appendleft(execution)
             return
         execution.died = True
-        outcome = Outcome("FAILED", reason=f"the executor died with {how} at step {execution.step!r}")
+        self._fail(execution, f"the executor died with {how} at step {execution.step!r}")
+
+    def _fail(self, execution: Execution, reason: str) -> None:
+        """Say for an attempt what it cannot say itself any more."""
+        outcome = Outcome("FAILED", reason=reason)
         parcel = Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution))
         self._deliveries.send(self._courier, execution, parcel)
 
@@ -285,14 +294,23 @@ class Supervisor:
         self._end.force(time.monotonic())
         self._crew.kill_all()
 
-    def _restarted(self, slot: Slot) -> None:
-        self._tell(Event("restarted", text=f"executor {slot.number}"))
+    def _started(self, slot: Slot, started: int | Exception) -> None:
+        """A slot has had so many executors with this one, or there is no room for one."""
+        if isinstance(started, Exception):
+            log.error(
+                "executor %d could not be started, and is tried again: %s", slot.number, describe(started)
+            )
+        elif started > 1:
+            self._tell(Event("restarted", text=f"executor {slot.number}"))
 
     # --- small parts -----------------------------------------------------------------------------------------
 
     def _sweep(self) -> float:
-        swept = len(sweep_workdirs(self._root, now=time.time(), ttl=self._plan.settings.workspace_gc_ttl))
-        self._mail.post(lambda: self._tell(Event("swept", count=swept)))
+        try:
+            swept = len(sweep_workdirs(self._root, now=time.time(), ttl=self._plan.settings.workspace_gc_ttl))
+            self._mail.post(lambda: self._tell(Event("swept", count=swept)))
+        except OSError as error:
+            log.warning("workdirs could not be swept: %s", error)
         return max(1.0, self._plan.settings.workspace_gc_interval)
 
     def _new_courier(self) -> Courier:
