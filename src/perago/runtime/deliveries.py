@@ -7,15 +7,21 @@ way is said here, as an event and in the worker's health: a result that waits fo
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
 from perago.runtime.aftermath import Aftermath
 from perago.runtime.courier import Courier, Delay, Delivery
 from perago.runtime.events import Event, Listener
 from perago.runtime.flights import Flights
 from perago.runtime.health import Pulse
 from perago.runtime.logs import attempt_fields
-from perago.runtime.outbox import Parcel
+from perago.runtime.mailbox import Note
+from perago.runtime.outbox import Outbox, Parcel
+from perago.runtime.plan import WorkerPlan
 from perago.runtime.slot import Execution
+from perago.runtime.timetable import Timetable
 
 log = logging.getLogger("perago.deliveries")
 
@@ -34,20 +40,42 @@ class Deliveries:
     def __len__(self) -> int:
         return len(self._unsent)
 
-    def send(self, courier: Courier, execution: Execution, parcel: Parcel) -> None:
+    def open(
+        self,
+        plan: WorkerPlan,
+        ports: tuple[Lake, Orchestrator],
+        *,
+        chores: Timetable,
+        post: Callable[[Note], None],
+    ) -> None:
+        """Make ready to send; `chores` does it, and what it sees is posted."""
+        lake, orchestrator = ports
+        self._courier = Courier(
+            orchestrator,
+            lake,
+            Outbox(plan.settings.workspace_root, orchestrator.address),
+            chores,
+            plan.worker_id,
+            plan.settings.failure_reason_max_length,
+            delivered=lambda delivery: post(lambda: self._delivered(delivery)),
+            delayed=lambda delay: post(lambda: self._delayed(delay)),
+            kept=lambda parcel, error: post(lambda: self._kept(parcel, error)),
+        )
+
+    def send(self, execution: Execution, parcel: Parcel) -> None:
         """Send an execution's result until it is taken."""
         self._unsent.add(execution.id)
-        courier.send(parcel, lambda: self._before_sending(execution))
+        self._courier.send(parcel, lambda: self._before_sending(execution))
 
-    def resume(self, courier: Courier) -> None:
+    def resume(self) -> None:
         """Send what an earlier worker left in the outbox."""
-        for parcel in courier.outbox.parcels():
+        for parcel in self._courier.outbox.parcels():
             log.info("a result of an earlier worker is in the outbox: task %s", parcel.attempt.task_id)
             self._unsent.add(parcel.execution_id)
             self._flights.keep_lease(parcel.execution_id, parcel.attempt)
-            courier.resume(parcel)
+            self._courier.resume(parcel)
 
-    def delivered(self, delivery: Delivery) -> None:
+    def _delivered(self, delivery: Delivery) -> None:
         """The orchestrator has answered."""
         parcel = delivery.parcel
         self._unsent.discard(parcel.execution_id)
@@ -65,7 +93,7 @@ class Deliveries:
         )
         self._tell(event)
 
-    def delayed(self, delay: Delay) -> None:
+    def _delayed(self, delay: Delay) -> None:
         """The orchestrator has not answered."""
         attempt, execution_id = delay.parcel.attempt, delay.parcel.execution_id
         if execution_id not in self._unsent:
@@ -79,7 +107,7 @@ class Deliveries:
             self._flights.let_go(execution_id)
         self._tell(Event("not-sent", attempt, execution_id, text=delay.reason))
 
-    def kept(self, parcel: Parcel, error: OSError | None) -> None:
+    def _kept(self, parcel: Parcel, error: OSError | None) -> None:
         """A result was written to the outbox, or could not be."""
         if error is None:
             self._is_kept(parcel.execution_id)

@@ -83,6 +83,7 @@ class Slot:
     start_at: float = 0.0
     done: int = 0
     stopped_stale: bool = False
+    broken: str = ""
     _starts: int = 0
     _failures: int = 0
     _process: SpawnProcess | None = None
@@ -127,7 +128,7 @@ class Slot:
             ).start()
             undo.pop_all()
         self._process, self._pipe = process, ours
-        self.state, self.done, self.stopped_stale = "starting", 0, False
+        self.state, self.done, self.stopped_stale, self.broken = "starting", 0, False, ""
         self._starts += 1
         return self._starts
 

@@ -23,18 +23,18 @@ from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.outcome import Outcome, describe
 from perago.runtime.aftermath import Aftermath, claim_of
 from perago.runtime.broker import Broker
-from perago.runtime.courier import Courier
 from perago.runtime.crew import Crew
 from perago.runtime.deliveries import Deliveries
 from perago.runtime.envelope import Answer, Began, Broken, Cleaned, Ended, Noted, Ready
 from perago.runtime.events import Event, Kind, Listener
+from perago.runtime.fitness import Fitness, try_to_work
 from perago.runtime.flights import Flights, fields_of
 from perago.runtime.health import Pulse
 from perago.runtime.heartbeat import LeaseKeeper
 from perago.runtime.lock import locked_root
 from perago.runtime.logs import Masker, secrets_of
 from perago.runtime.mailbox import Mailbox
-from perago.runtime.outbox import Outbox, Parcel, parcel_of
+from perago.runtime.outbox import Parcel, parcel_of
 from perago.runtime.plan import WorkerPlan
 from perago.runtime.shutdown import Shutdown
 from perago.runtime.signals import on_stop_signals
@@ -73,6 +73,9 @@ class Supervisor:
         self._aftermath = Aftermath(self._root, lake)
         self._chores = Timetable("chores", threads=SENDERS)
         self._task_logs = TaskLogs(orchestrator.log)
+        self._fitness = Fitness(
+            lambda: try_to_work(lake, self._root), self._chores, post=self._mail.post, pulse=self._pulse
+        )
         self._leases = LeaseKeeper(
             orchestrator,
             plan.worker_id,
@@ -102,13 +105,15 @@ class Supervisor:
         self._listener = on_event or self._listener
         with ExitStack() as opened:
             opened.enter_context(locked_root(self._root))
-            self._courier = self._new_courier()
+            self._deliveries.open(
+                self._plan, (self._lake, self._orchestrator), chores=self._chores, post=self._mail.post
+            )
             first_sweep = min(SECOND_SWEEP_SECONDS, self._sweep())
             for service in (self._chores, self._task_logs, self._leases):
                 opened.enter_context(service)
             opened.callback(self._crew.kill_all)
             opened.enter_context(on_stop_signals(lambda name: self._mail.post(lambda: self._signalled(name))))
-            self._deliveries.resume(self._courier)
+            self._deliveries.resume()
             # Soon again: executors of a supervisor that was just killed may still have been dying.
             self._chores.add("sweep", self._sweep, after=first_sweep)
             log.info("worker %s", self._plan)
@@ -162,7 +167,8 @@ class Supervisor:
             for execution, error in self._crew.hand_out(self._waiting):
                 self._fail(execution, f"the attempt cannot be handed to an executor: {describe(error)}")
         if self._end.working:
-            self._broker.offer(self._crew.idle - len(self._waiting), taken=self._taken)
+            room = self._crew.idle - len(self._waiting) if self._fitness.fit else 0
+            self._broker.offer(room, taken=self._taken)
             self._taken = 0
 
     def _may_leave(self, now: float) -> bool:
@@ -186,7 +192,9 @@ class Supervisor:
         match answer:
             case Ready():
                 slot.ready()
+                self._fitness.ready(slot.number)
             case Broken(reason):
+                slot.broken = reason
                 log.error("executor %d could not start: %s", slot.number, reason)
             case Began(execution_id, step):
                 if (execution := self._flights.get(execution_id)) is not None:
@@ -206,16 +214,18 @@ class Supervisor:
             return
         settled = ended.settled
         most = self._plan.settings.executor_max_tasks
-        if most and slot.done >= most and slot.state == "idle":
+        # One that has no descriptors left gets none by waiting.
+        spent = (most and slot.done >= most) or settled.own_reason == "descriptors"
+        if spent and slot.state == "idle":
             slot.dismiss()
+        task = self._plan.tasks.get(execution.attempt.task_name)
+        self._fitness.ended(settled, has_workspace=task is not None and task.workspace is not None)
         # First of all: the next attempt is polled for while this one is put away.
         self._fill_slots()
         log.info("%s", settled.outcome.reason or settled.outcome.status, extra=fields_of(execution))
         self._event("ended", execution)
         if settled.outcome.send:
-            self._deliveries.send(
-                self._courier, execution, parcel_of(execution.id, execution.assignment, settled)
-            )
+            self._deliveries.send(execution, parcel_of(execution.id, execution.assignment, settled))
         else:
             self._flights.end(execution.id)
             self._chores.add(("quiet", execution.id), lambda: self._aftermath.drop_claim(settled.claim))
@@ -239,8 +249,10 @@ class Supervisor:
 
     def _gone(self, slot: Slot, exit_code: int) -> None:
         by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
-        left = slot.bury(time.monotonic(), by_itself=by_itself)
         how = describe_exit(exit_code)
+        if slot.state == "starting":
+            self._fitness.not_ready(slot.number, slot.broken or f"it ended with {how}")
+        left = slot.bury(time.monotonic(), by_itself=by_itself)
         if by_itself:
             log.error("executor %d died: %s", slot.number, how)
             attempt, step = (running.attempt, running.step) if running else (None, "")
@@ -262,13 +274,15 @@ class Supervisor:
             self._waiting.appendleft(execution)
             return
         execution.died = True
+        if not execution.step:
+            self._fitness.failed(f"executors died with {how} before they began")
         self._fail(execution, f"the executor died with {how} at step {execution.step!r}")
 
     def _fail(self, execution: Execution, reason: str) -> None:
         """Say for an attempt what it cannot say itself any more."""
         outcome = Outcome("FAILED", reason=reason)
         parcel = Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution))
-        self._deliveries.send(self._courier, execution, parcel)
+        self._deliveries.send(execution, parcel)
 
     def _clean_later(self, execution: Execution) -> None:
         # The claim of a settled execution is the courier's.
@@ -286,6 +300,7 @@ class Supervisor:
     def _begin_to_drain(self, why: str) -> None:
         if self._end.working:
             self._end.drain(time.monotonic())
+            self._fitness.stop()
             self._broker.stop()
             log.info("draining (%s): %d attempts are in flight", why, len(self._flights))
 
@@ -297,9 +312,9 @@ class Supervisor:
     def _started(self, slot: Slot, started: int | Exception) -> None:
         """A slot has had so many executors with this one, or there is no room for one."""
         if isinstance(started, Exception):
-            log.error(
-                "executor %d could not be started, and is tried again: %s", slot.number, describe(started)
-            )
+            reason = describe(started)
+            log.error("executor %d could not be started, and is tried again: %s", slot.number, reason)
+            self._fitness.not_ready(slot.number, reason)
         elif started > 1:
             self._tell(Event("restarted", text=f"executor {slot.number}"))
 
@@ -312,19 +327,6 @@ class Supervisor:
         except OSError as error:
             log.warning("workdirs could not be swept: %s", error)
         return max(1.0, self._plan.settings.workspace_gc_interval)
-
-    def _new_courier(self) -> Courier:
-        return Courier(
-            self._orchestrator,
-            self._lake,
-            Outbox(self._root, self._orchestrator.address),
-            self._chores,
-            self._plan.worker_id,
-            self._plan.settings.failure_reason_max_length,
-            delivered=lambda delivery: self._mail.post(lambda: self._deliveries.delivered(delivery)),
-            delayed=lambda delay: self._mail.post(lambda: self._deliveries.delayed(delay)),
-            kept=lambda parcel, error: self._mail.post(lambda: self._deliveries.kept(parcel, error)),
-        )
 
     def _wiring(self) -> Wiring:
         return Wiring(
