@@ -7,6 +7,7 @@ way is said here, as an event and in the worker's health: a result that waits fo
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 
 from perago.lake.base import Lake
@@ -29,11 +30,20 @@ log = logging.getLogger("perago.deliveries")
 class Deliveries:
     """The unsent results of a worker; their leases are kept until they are taken, or over."""
 
-    def __init__(self, flights: Flights, aftermath: Aftermath, *, pulse: Pulse, tell: Listener) -> None:
+    def __init__(
+        self,
+        flights: Flights,
+        aftermath: Aftermath,
+        *,
+        pulse: Pulse,
+        tell: Listener,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._flights = flights
         self._aftermath = aftermath
         self._pulse = pulse
         self._tell = tell
+        self._clock = clock
         self._unsent: set[str] = set()
         self._not_kept: set[str] = set()
 
@@ -60,6 +70,7 @@ class Deliveries:
             delivered=lambda delivery: post(lambda: self._delivered(delivery)),
             delayed=lambda delay: post(lambda: self._delayed(delay)),
             kept=lambda parcel, error: post(lambda: self._kept(parcel, error)),
+            clock=self._clock,
         )
 
     def send(self, execution: Execution, parcel: Parcel) -> None:
@@ -71,8 +82,12 @@ class Deliveries:
         """Send what an earlier worker left in the outbox."""
         for parcel in self._courier.outbox.parcels():
             log.info("a result of an earlier worker is in the outbox: task %s", parcel.attempt.task_id)
+            try:
+                self._flights.keep_lease(parcel.execution_id, parcel.attempt)
+            except (TypeError, ValueError) as error:
+                log.warning("the result of task %s stays in the outbox: %s", parcel.attempt.task_id, error)
+                continue
             self._unsent.add(parcel.execution_id)
-            self._flights.keep_lease(parcel.execution_id, parcel.attempt)
             self._courier.resume(parcel)
 
     def _delivered(self, delivery: Delivery) -> None:

@@ -51,10 +51,17 @@ class Health:
 
 
 class Pulse:
-    """When each part last showed life; from any thread."""
+    """When each part last showed life; from any thread.  `mask` hides secrets in reasons: anybody may read them."""
 
-    def __init__(self, tasks: Sequence[str], *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        mask: Callable[[str], str] = str,
+    ) -> None:
         self._clock = clock
+        self._mask = mask
         self._lock = threading.Lock()
         now = clock()
         self._polled = dict.fromkeys(tasks, now)
@@ -80,7 +87,7 @@ class Pulse:
     def wrong(self, part: Part, reason: str, key: str = "") -> None:
         """This is wrong from now on; `key` tells two of a kind apart."""
         with self._lock:
-            self._wrong[part, key] = reason
+            self._wrong[part, key] = self._mask(reason)
 
     def right(self, part: Part, key: str = "") -> None:
         """It is right again."""
