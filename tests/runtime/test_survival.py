@@ -77,7 +77,7 @@ def test_a_worker_whose_outbox_cannot_be_written_sends_its_results_from_memory(s
 def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     spoil(tmp_path / "outbox")
-    kept: SimpleQueue[OSError | None] = SimpleQueue()
+    kept: SimpleQueue[Exception | None] = SimpleQueue()
     delivered: SimpleQueue[Delivery] = SimpleQueue()
     mended = threading.Event()
 
@@ -131,6 +131,19 @@ def test_a_reason_with_half_a_character_is_kept_and_found_again(tmp_path: Path) 
     outbox.put(Parcel("execution", ATTEMPT, outcome))
 
     assert [parcel.outcome for parcel in outbox.parcels()] == [outcome]
+
+
+def test_a_result_that_cannot_be_written_down_at_all_is_sent_from_memory(tmp_path: Path) -> None:
+    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    orchestrator: Any = Scripted(complete=[True])
+    with Timetable("test", threads=1) as table:
+        courier = Courier(
+            *(orchestrator, None, Outbox(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
+            delivered=delivered.put,
+        )
+        courier.send(Parcel("execution", ATTEMPT, Outcome("COMPLETED", output={"result": object()})))
+
+        assert delivered.get(timeout=10).accepted
 
 
 def test_an_outbox_that_cannot_be_read_is_empty(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class Courier:
     reason_limit: int
     delivered: Callable[[Delivery], None]
     delayed: Callable[[Delay], None] = lambda _delay: None
-    kept: Callable[[Parcel, OSError | None], None] = lambda _parcel, _error: None
+    kept: Callable[[Parcel, Exception | None], None] = lambda _parcel, _error: None
     clock: Callable[[], float] = time.monotonic
 
     def send(self, parcel: Parcel, first: Callable[[], None] | None = None) -> None:
@@ -103,7 +103,8 @@ class Courier:
         """Write a result to the outbox, if that is possible; on any thread."""
         try:
             self.outbox.put(parcel)
-        except OSError as error:
+        except Exception as error:
+            # Not only a full disk: a result that cannot be written as JSON must not end the worker either.
             self.kept(parcel, error)
             return False
         self.kept(parcel, None)

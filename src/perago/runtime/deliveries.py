@@ -122,7 +122,7 @@ class Deliveries:
             self._flights.let_go(execution_id)
         self._tell(Event("not-sent", attempt, execution_id, text=delay.reason))
 
-    def _kept(self, parcel: Parcel, error: OSError | None) -> None:
+    def _kept(self, parcel: Parcel, error: Exception | None) -> None:
         """A result was written to the outbox, or could not be."""
         if error is None:
             self._is_kept(parcel.execution_id)
