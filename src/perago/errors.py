@@ -17,6 +17,7 @@
     │   ├── LakeNotFound               no such repository, branch, ref or object
     │   ├── LakeConflict               the name is taken
     │   ├── LakeForbidden              not allowed, e.g. a protected branch
+    │   │   └── LakeUnauthenticated        the keys are unknown: nothing is allowed
     │   ├── LakeRefused                the server decided against the call and nothing changed
     │   │   ├── HeadMoved                  the branch is not at the expected head
     │   │   ├── BranchDirty                the branch has uncommitted objects
@@ -105,6 +106,10 @@ class LakeConflict(LakeError):
 
 class LakeForbidden(LakeError):
     """The lake does not allow it: credentials, or a protected branch."""
+
+
+class LakeUnauthenticated(LakeForbidden):
+    """The lake does not know the keys."""
 
 
 class LakeRefused(LakeError):

@@ -10,6 +10,7 @@ import pytest
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
+from perago.protocol.outcome import completed
 from tests.contract.orchestrators import WORKER, Line, brief, by_reference
 
 
@@ -64,6 +65,15 @@ class TestTheCurrentAttempt:
         unknown = replace(line.take_one().attempt, task_id="00000000-0000-0000-0000-000000000000")
         with pytest.raises(OrchestratorNotFound):
             line.orchestrator.current(unknown)
+
+    def test_a_result_for_an_unknown_task_and_its_lease_are_not_found(self, line: Line) -> None:
+        line.begin()
+        nowhere = "00000000-0000-0000-0000-000000000000"
+        unknown = replace(line.take_one().attempt, task_id=nowhere, workflow_instance_id=nowhere)
+        with pytest.raises(OrchestratorNotFound):
+            line.orchestrator.complete(unknown, completed({}), worker_id=WORKER)
+        with pytest.raises(OrchestratorNotFound):
+            line.orchestrator.extend_lease(unknown, worker_id=WORKER)
 
 
 class TestCompleting:

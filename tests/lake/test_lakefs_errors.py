@@ -20,6 +20,7 @@ from perago.errors import (
     LakeForbidden,
     LakeNotFound,
     LakeRefused,
+    LakeUnauthenticated,
     LakeUnavailable,
     NothingToCommit,
 )
@@ -48,7 +49,7 @@ STATUSES = {
     300: LakeUnavailable,
     302: LakeUnavailable,
     400: LakeRefused,
-    401: LakeForbidden,
+    401: LakeUnauthenticated,
     403: LakeForbidden,
     404: LakeNotFound,
     405: LakeRefused,
@@ -107,7 +108,7 @@ def test_every_error_of_the_connection_is_unavailable(kind: type[Exception]) -> 
 
 MAPPED = {
     "PermissionDeniedError": LakeForbidden,
-    "UnauthenticatedError": LakeForbidden,
+    "UnauthenticatedError": LakeUnauthenticated,
     "AlreadyExistsError": LakeConflict,
     "NotFoundError": LakeNotFound,
     "PreconditionError": LakeRefused,

@@ -21,18 +21,19 @@ from perago.errors import (
 )
 from perago.orchestrator.conductor_errors import SDK_ERRORS, our_error, translated
 
+OWN_404 = '{"status":404,"message":"Task not found for taskId: task-1","instance":"vm","retryable":false}'
 TABLE: list[tuple[int, type[OrchestratorError]]] = [
     (0, OrchestratorUnavailable),
-    (302, OrchestratorRefused),
+    (302, OrchestratorUnavailable),
     (400, OrchestratorRefused),
-    (401, OrchestratorRefused),
-    (403, OrchestratorRefused),
-    (404, OrchestratorNotFound),
-    (405, OrchestratorRefused),
+    (401, OrchestratorUnavailable),
+    (403, OrchestratorUnavailable),
+    (404, OrchestratorUnavailable),
+    (405, OrchestratorUnavailable),
     (408, OrchestratorUnavailable),
-    (409, OrchestratorRefused),
+    (409, OrchestratorUnavailable),
     (413, OrchestratorRefused),
-    (422, OrchestratorRefused),
+    (422, OrchestratorUnavailable),
     (425, OrchestratorUnavailable),
     (429, OrchestratorUnavailable),
     (500, OrchestratorUnavailable),
@@ -84,9 +85,43 @@ def test_an_answer_becomes_the_error_of_its_row(status: int, expected: type[Orch
     assert str(ours).startswith("cannot do it: ")
 
 
+def test_only_conductors_own_answer_says_that_something_is_not_there() -> None:
+    ours = our_error("read task task-1", ApiException(http_resp=RESTResponse(Response(404, OWN_404))))
+
+    assert type(ours) is OrchestratorNotFound
+    assert str(ours) == "cannot read task task-1: 404 Task not found for taskId: task-1"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("<html><center><h1>404 Not Found</h1></center><hr>nginx</html>", id="nginx"),
+        pytest.param("404 page not found\n", id="traefik"),
+        pytest.param("default backend - 404", id="an ingress"),
+        pytest.param('{"message":"no Route matched with those values"}', id="kong"),
+        pytest.param(
+            '{"timestamp":"2026-11-16T10:00:00Z","status":404,"error":"Not Found","path":"/api/tasks/task-1"}',
+            id="Spring's page",
+        ),
+        pytest.param(
+            '{"status":404,"message":"No static resource api/api/tasks/task-1.","instance":"vm","retryable":false}',
+            id="a wrong path on Conductor itself",
+        ),
+        pytest.param("[404]", id="other JSON"),
+        pytest.param('{"status":200,"message":"x","instance":"vm","retryable":false}', id="another status"),
+    ],
+)
+def test_a_404_from_somewhere_else_means_not_now_and_points_at_the_url(body: str) -> None:
+    ours = our_error("read task task-1", ApiException(http_resp=RESTResponse(Response(404, body))))
+
+    assert type(ours) is OrchestratorUnavailable
+    assert "CONDUCTOR_SERVER_URL" in str(ours)
+
+
 def test_the_clients_other_error_is_read_by_its_code() -> None:
-    assert isinstance(our_error("look", APIError(APIErrorCode.NOT_FOUND, "gone")), OrchestratorNotFound)
-    assert isinstance(our_error("look", APIError(APIErrorCode.CONFLICT, "twice")), OrchestratorRefused)
+    assert isinstance(our_error("look", APIError(APIErrorCode.NOT_FOUND, "gone")), OrchestratorUnavailable)
+    assert isinstance(our_error("look", APIError(APIErrorCode.CONFLICT, "twice")), OrchestratorUnavailable)
     assert isinstance(our_error("look", APIError(APIErrorCode.UNKNOWN, "?")), OrchestratorUnavailable)
 
 

@@ -248,3 +248,48 @@ def test_a_server_without_logins_is_used_without_one(
         orchestrator(server.url).current(ATTEMPT)
 
     assert [(request.path, request.token) for request in server.requests] == [("/tasks/task-1", None)]
+
+
+def test_a_proxys_404_to_the_login_does_not_make_the_adapter_forget_its_keys(orchestrator: Open) -> None:
+    """The client turns logins off for good when its first one is answered 404."""
+    back = threading.Event()
+
+    def answer(request: Request) -> Answer:
+        if not back.is_set():
+            return 404, "<html>404 Not Found</html>"
+        if request.path == "/token":
+            return 200, {"token": "t1"}
+        return (200, TASK) if request.token == "t1" else (401, "<html>who are you?</html>")
+
+    with scripted(answer) as server:
+        adapter = orchestrator(server.url, auth_key="key", auth_secret="hush")
+        with pytest.raises(OrchestratorUnavailable):
+            adapter.current(ATTEMPT)
+        back.set()
+
+        assert adapter.current(ATTEMPT).status == "IN_PROGRESS"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_definition_is_missing_only_if_conductor_itself_says_so(orchestrator: Open, status: int) -> None:
+    with scripted(lambda _: (status, "<html>a proxy</html>")) as server:
+        adapter = orchestrator(server.url)
+
+        with pytest.raises(OrchestratorUnavailable):
+            adapter.taskdef("clean")
+        with pytest.raises(OrchestratorUnavailable):
+            adapter.register_taskdefs([{"name": "clean"}])
+
+    assert server.seen("POST", "/metadata/taskdefs") == []
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://conductor:8080/api", "http://conductor:8080/api"),
+        ("HTTPS://me:hush@Conductor.example.com/api/?key=hush#x", "https://conductor.example.com/api"),
+    ],
+)
+def test_the_address_is_the_url_without_secrets(url: str, address: str) -> None:
+    with closing(ConductorOrchestrator(url)) as orchestrator:
+        assert orchestrator.address == address

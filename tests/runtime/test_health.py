@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perago.runtime.health import Limits, Pulse, check
+from perago.runtime.masking import Masker
 
 LIMITS = Limits(poll=60, supervisor=30)
 
@@ -64,6 +65,26 @@ def test_a_supervisor_that_does_not_move_is_unhealthy_even_while_polls_are_answe
     pulse.polled("clean")
 
     assert check(pulse, LIMITS).reasons == ("the supervisor has not moved for 31 s (limit 30 s)",)
+
+
+def test_what_a_part_has_found_wrong_makes_the_worker_unhealthy_until_it_is_right_again() -> None:
+    pulse = Pulse(["clean"], clock=Clock())
+    pulse.wrong("result", "the result of task a was not taken for 61 s: away", "a")
+    pulse.wrong("result", "the result of task b was not taken for 90 s: away", "b")
+
+    pulse.right("result", "a")
+
+    assert check(pulse, LIMITS).reasons == ("the result of task b was not taken for 90 s: away",)
+    pulse.right("result", "b")
+    assert check(pulse, LIMITS).healthy
+
+
+def test_a_secret_in_a_reason_is_hidden() -> None:
+    pulse = Pulse([], clock=Clock(), mask=Masker(["hush"]))
+
+    pulse.wrong("worker", "the lake does not take hush")
+
+    assert check(pulse, LIMITS).reasons == ("the lake does not take ***",)
 
 
 def test_what_is_in_flight_is_part_of_the_verdict() -> None:

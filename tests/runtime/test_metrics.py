@@ -26,6 +26,8 @@ def count_everything(metrics: NoMetrics) -> None:
     metrics.steps_took("clean", {"download": 0.2, "body": 40.0})
     metrics.bytes_moved("clean", downloaded=10, uploaded=5, saved=1000)
     metrics.lease_failed("clean")
+    metrics.send_failed("clean")
+    metrics.outbox_failed("clean")
     metrics.executor_restarted()
     metrics.swept("workdir", 3)
 
@@ -33,6 +35,8 @@ def count_everything(metrics: NoMetrics) -> None:
 def exposed() -> str:
     pulse = Pulse(["clean"], clock=lambda: 0.0)
     pulse.in_flight(2)
+    pulse.wrong("result", "it waits", "one")
+    pulse.wrong("result", "it waits too", "another")
     with open_metrics({}, pulse, worker_id="w", prometheus=True) as metrics:
         count_everything(metrics)
         return metrics.exposition().decode()
@@ -54,6 +58,10 @@ def test_everything_that_is_counted_is_exposed_for_prometheus() -> None:
         'perago_bytes_moved_bytes_total{direction="upload",task="clean"} 5.0',
         'perago_bytes_saved_bytes_total{task="clean"} 1000.0',
         'perago_lease_failures_total{task="clean"} 1.0',
+        'perago_send_failures_total{task="clean"} 1.0',
+        'perago_outbox_failures_total{task="clean"} 1.0',
+        'perago_unhealthy{what="result"} 2.0',
+        'perago_unhealthy{what="worker"} 0.0',
         "perago_executor_restarts_total 1.0",
         'perago_sweep_removed_total{what="workdir"} 3.0',
         'perago_poll_age_seconds{task="clean"} 0.0',

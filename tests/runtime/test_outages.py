@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ConductorServer
+from tests.orchestrator.scripted_server import Answer, Request, scripted
 from tests.runtime.observers import PauseAt
 from tests.runtime.site import REPOSITORY_ROOT, Site, eventually
+from tests.runtime.test_not_now import NGINX
 
 REAL_ONLY = pytest.mark.parametrize(
     "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True
@@ -83,6 +89,60 @@ def test_a_worker_goes_on_by_itself_when_conductor_is_restarted(
     assert site.finished(site.start_workflow({"text": "after"})).status == "COMPLETED"
     assert worker.drain() == 0
     assert len(site.bodies()) == 2
+
+
+@REAL_ONLY
+def test_a_proxy_that_answers_404_for_conductor_costs_no_attempt_and_no_result(
+    site: Site, conductor_server: ConductorServer
+) -> None:
+    """One attempt runs and one ends while every call is answered by the proxy alone; leases are long enough."""
+    site.response_seconds = 20
+    away = threading.Event()
+
+    def answer(request: Request) -> Answer:
+        return (
+            (404, NGINX.format("404 Not Found")) if away.is_set() else forward(conductor_server.url, request)
+        )
+
+    with scripted(answer) as proxy:
+        worker = site.start_worker(CONDUCTOR_SERVER_URL=proxy.url)
+        site.lake.create_branch(site.repository, "other", site.head().id, hidden=False)
+        ending = site.start_workflow({"text": "ending", "wait_for": str(site.folder / "end")}, branch="other")
+        running = site.start_workflow({"text": "running", "wait_for": str(site.folder / "run")})
+        eventually(lambda: len(site.bodies()) == 2, "both bodies run")
+        away.set()
+        (site.folder / "end").touch()
+        # A beat comes at a third of the response time-out: two of them find the proxy.
+        eventually(lambda: worker.said().count("was not extended") >= 3, "leases are not extended")
+        away.clear()
+        (site.folder / "run").touch()
+
+        done = [site.finished(ending), site.finished(running)]
+
+        assert [(task.status, task.retry_count) for one in done for task in one.tasks] == [
+            ("COMPLETED", 0)
+        ] * 2
+        assert len(site.bodies()) == 2
+        assert worker.drain() == 0
+        assert site.outbox() == []
+
+
+def forward(url: str, request: Request) -> Answer:
+    """What the server says to the request."""
+    kind = "text/plain" if request.path.endswith("/log") else "application/json"
+    query = f"?{urllib.parse.urlencode(request.query)}" if request.query else ""
+    call = urllib.request.Request(
+        f"{url}{request.path}{query}",
+        method=request.method,
+        data=request.body.encode() or None,
+        headers={"Content-Type": kind},
+    )
+    try:
+        with urllib.request.urlopen(call) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
 
 
 @BOTH

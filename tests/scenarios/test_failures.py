@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
 from perago import TaskFailed, TaskTerminalError, require_file
-from perago.errors import LakeError, LakeUnavailable
+from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
 from tests.scenarios.ports import after, before, refusing
 from tests.scenarios.world import Made, World, change_nothing, make_task, write_result
 
@@ -344,3 +345,38 @@ def test_a_body_that_makes_its_folders_read_only_is_cleaned_up(world: World) -> 
     world.start(definition)
     assert world.execute(definition, world.poll(definition)).outcome.status == "COMPLETED"
     assert world.workdirs() == []
+
+
+# --- whose reason it is --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "own"),
+    [
+        (LakeUnauthenticated("the keys are unknown"), "keys"),
+        (LakeUnavailable("no answer"), "lake"),
+        (LakeForbidden("not this repository"), None),
+        (LakeNotFound("no such repository"), None),
+    ],
+)
+def test_an_attempt_that_failed_for_the_workers_own_reason_says_so(
+    world: World, error: Exception, own: str | None
+) -> None:
+    definition = make_task()
+    world.start(definition)
+    lake = refusing(world.lake, "commit_at", error=error)
+
+    settled = world.execute(definition, world.poll(definition), lake=lake)
+
+    assert (settled.outcome.status, settled.own_reason) == ("FAILED", own)
+
+
+def test_a_full_disk_under_a_body_is_the_workers_own_reason(world: World) -> None:
+    def fill_the_disk(workspace: Path, params: object) -> Made:
+        with open("/dev/full", "wb", buffering=0) as device:
+            device.write(b"one byte too many")
+        raise AssertionError("the device is always full")
+
+    settled = world.run(make_task(fill_the_disk))
+
+    assert (settled.outcome.status, settled.own_reason) == ("FAILED", "disk")

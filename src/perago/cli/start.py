@@ -82,6 +82,7 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     from perago.runtime.events import counting
     from perago.runtime.health import Pulse
     from perago.runtime.logs import logging_to
+    from perago.runtime.masking import Masker, secrets_of
     from perago.runtime.metrics import open_metrics
     from perago.runtime.plan import WorkerPlan
     from perago.runtime.supervisor import Supervisor
@@ -99,7 +100,7 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     places = functools.partial(open_places, settings, local=wanted.local)
     spec = ExecutorSpec(settings, wanted.targets, ports, max_result_bytes(), open_places=places)
     plan = WorkerPlan({task.name: task for task in tasks}, wanted.slots, spec)
-    pulse = Pulse(list(plan.tasks))
+    pulse = Pulse(list(plan.tasks), mask=Masker(secrets_of(settings)))
     opened.enter_context(logging_to(settings, name="supervisor"))
     metrics = opened.enter_context(
         open_metrics(os.environ, pulse, worker_id=plan.worker_id, prometheus=wanted.http is not None)

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from perago.cli import register
 from perago.declare.task import TaskDefinition
-from perago.errors import LakeError, LakeNotFound, RuntimeConfigError
+from perago.errors import LakeError, RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
+from perago.runtime.fitness import ask_lake
 from perago.settings import Settings
-
-_NO_REPOSITORY = "perago-start-up-check"
 
 
 def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
@@ -42,9 +41,7 @@ def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
 def check_lake(lake: Lake) -> None:
     """The lake answers, and knows the keys."""
     try:
-        lake.head(_NO_REPOSITORY, "main")
-    except LakeNotFound:
-        return
+        ask_lake(lake)
     except LakeError as error:
         raise RuntimeConfigError(
             f"the lake cannot be used: {error}; check LAKECTL_SERVER_ENDPOINT_URL and the LAKECTL_CREDENTIALS_*"

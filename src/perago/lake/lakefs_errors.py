@@ -7,7 +7,8 @@ One table per source, read top to bottom; `tests/lake/test_lakefs_errors.py` sho
     400 no changes                           NothingToCommit
     412 with the fence's text                HeadMoved
     400, 412, 423, 429 and other 4xx         LakeRefused         the server decided, nothing changed
-    401, 403                                 LakeForbidden
+    401                                      LakeUnauthenticated
+    403                                      LakeForbidden
     404, 410                                 LakeNotFound
     409                                      LakeConflict
     408, 499, 5xx, 3xx, no answer            LakeUnavailable     the call may have happened
@@ -32,13 +33,14 @@ from perago.errors import (
     LakeForbidden,
     LakeNotFound,
     LakeRefused,
+    LakeUnauthenticated,
     LakeUnavailable,
     NothingToCommit,
 )
 from perago.lake.fence import FENCE_MARK
 
 _STATUSES: dict[int, type[LakeError]] = {
-    401: LakeForbidden,
+    401: LakeUnauthenticated,
     403: LakeForbidden,
     404: LakeNotFound,
     408: LakeUnavailable,
@@ -56,7 +58,7 @@ _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
     (FileNotFoundError, LakeNotFound),
     (obs.NotFoundError, LakeNotFound),
     (obs.PermissionDeniedError, LakeForbidden),
-    (obs.UnauthenticatedError, LakeForbidden),
+    (obs.UnauthenticatedError, LakeUnauthenticated),
     (obs.AlreadyExistsError, LakeConflict),
     (obs.PreconditionError, LakeRefused),
     (obs.NotModifiedError, LakeRefused),

@@ -65,6 +65,10 @@ class WorkflowState:
 class Orchestrator(Protocol):
     """What the runtime asks of an orchestrator."""
 
+    @property
+    def address(self) -> str:
+        """Where it is, without secrets: what is kept for one orchestrator is not sent to another."""
+
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
     ) -> Sequence[Assignment]:

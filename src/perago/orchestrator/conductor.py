@@ -22,7 +22,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perago.errors import OrchestratorNotFound, OrchestratorRefused, OrchestratorUnavailable
+from perago.errors import (
+    OrchestratorError,
+    OrchestratorNotFound,
+    OrchestratorRefused,
+    OrchestratorUnavailable,
+)
 from perago.orchestrator import conductor_wire as wire
 from perago.orchestrator.base import Assignment, Json, WorkflowState
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
@@ -67,6 +72,7 @@ class ConductorOrchestrator:
         # The client takes half a second to import: only who talks to a server pays for it.
         from perago.orchestrator.conductor_http import Address, ConductorApi
 
+        self._address = wire.address(url)
         self._timeouts = timeouts or Timeouts()
         self._max_output_bytes = max_output_bytes
         self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
@@ -76,6 +82,11 @@ class ConductorOrchestrator:
             read_timeout=self._timeouts.read,
             sleep=sleep,
         )
+
+    @property
+    def address(self) -> str:
+        """The server's URL without what may be secret in it."""
+        return self._address
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
@@ -184,7 +195,7 @@ class ConductorOrchestrator:
     def _top_up(self, task_name: str, worker_id: str, count: int) -> list[Assignment]:
         try:
             return self._take(task_name, worker_id, count, 0)
-        except (OrchestratorRefused, OrchestratorUnavailable):
+        except OrchestratorError:
             # The first task is ours already: an error here must not lose it.  The next poll says it again.
             return []
 

@@ -1,11 +1,15 @@
 """The Conductor client's errors, turned into ours by one table.
 
-    answer                                          error
-    none (refused, cut, timed out), or 408,
-      425, 429, 5xx: it says nothing                OrchestratorUnavailable: may have happened
-    404                                             OrchestratorNotFound
-    401, 403                                        OrchestratorRefused, naming the settings for the keys
-    anything else that is not a success             OrchestratorRefused: trying again is no use
+    answer                                              error
+    400, 413                                            OrchestratorRefused: trying again is no use
+    404 in Conductor's own JSON, about what was asked   OrchestratorNotFound
+    anything else: no answer (refused, cut, timed out),
+      5xx, 401, 403, a 404 from somewhere else          OrchestratorUnavailable: not now, and it may have happened
+
+Whether a task is gone is Conductor's to say.  While it restarts, the proxy before it answers 404, a login page 302, a
+gateway 403; who took that for an answer about the task would throw away finished work.  Conductor's own answer
+(server 3.32.3) is `{"status": 404, "message": …, "instance": …, "retryable": …}`; it uses that form for a path that it
+does not serve too, with Spring's text, and that means a wrong CONDUCTOR_SERVER_URL.
 
 Conductor says 500 to a body it cannot parse too, so an OrchestratorUnavailable may stay one however often it is tried.
 Texts name the step and what the server said.  They never hold a header: that is where the token travels.
@@ -16,6 +20,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from conductor.client.exceptions.api_error import APIError
 from conductor.client.http import async_rest, rest
@@ -28,8 +33,15 @@ from perago.errors import (
 )
 
 SDK_ERRORS = (rest.ApiException, async_rest.ApiException, APIError)
-_SAYS_NOTHING = frozenset({408, 425, 429})
-_LOGIN = frozenset({401, 403})
+_NO_USE = frozenset({400, 413})
+_OWN_FIELDS = frozenset({"status", "message", "instance", "retryable"})
+_NO_SUCH_PATH = "No static resource"
+_KEYS = "; check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"
+_HINTS = {
+    401: _KEYS,
+    403: _KEYS,
+    404: "; this is not Conductor's answer: check CONDUCTOR_SERVER_URL, it ends in /api, and what is in between",
+}
 
 
 @contextmanager
@@ -45,13 +57,19 @@ def our_error(step: str, error: Exception) -> OrchestratorError:
     """What the client's error means to us."""
     status = _status(error)
     text = f"cannot {step}: {_said(error, status)}"
-    if status == 404:
+    if status in _NO_USE:
+        return OrchestratorRefused(text)
+    if status == 404 and _is_conductors(error):
         return OrchestratorNotFound(text)
-    if status == 0 or status >= 500 or status in _SAYS_NOTHING:
-        return OrchestratorUnavailable(text)
-    if status in _LOGIN:
-        return OrchestratorRefused(f"{text}; check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET")
-    return OrchestratorRefused(text)
+    return OrchestratorUnavailable(f"{text}{_HINTS.get(status, '')}")
+
+
+def _is_conductors(error: Exception) -> bool:
+    """Whether a 404 is Conductor's own, about what was asked for."""
+    body = _json(error)
+    if body is None or not body.keys() >= _OWN_FIELDS or body["status"] != 404:
+        return False
+    return not str(body["message"]).startswith(_NO_SUCH_PATH)
 
 
 def _status(error: Exception) -> int:
@@ -69,9 +87,18 @@ def _said(error: Exception, status: int) -> str:
     reason = getattr(error, "reason", None) or (error.args[1] if len(error.args) > 1 else "") or "no answer"
     if not status:
         return " ".join(str(reason).split())
+    body = _json(error) or {}
     try:
-        body = json.loads(getattr(error, "body", None) or "")
         found = [str(item["message"]) for item in body.get("validationErrors") or [body]]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError):
         found = [str(reason)]
     return f"{status} {' '.join('; '.join(found).split())}"
+
+
+def _json(error: Exception) -> dict[str, Any] | None:
+    """The answer's body where it is a JSON object."""
+    try:
+        found = json.loads(getattr(error, "body", None) or "")
+    except (ValueError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,7 @@ import httpx
 from conductor.client.configuration.configuration import Configuration
 from conductor.client.configuration.settings.authentication_settings import AuthenticationSettings
 from conductor.client.http.api_client import ApiClient
-from conductor.client.http.rest import ApiException
+from conductor.client.http.rest import ApiException, AuthorizationException
 
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor_errors import translated
@@ -54,7 +55,8 @@ class ConductorApi:
         self._timeouts = (connect_timeout, read_timeout)
         self._sleep = sleep
         self._http = httpx.Client(limits=_POOL, timeout=httpx.Timeout(read_timeout, connect=connect_timeout))
-        self._api = ApiClient(_configuration(address, self._http))
+        self._keys = _keys(address)
+        self._api = ApiClient(_configuration(address.url, self._keys, self._http))
 
     def call(
         self,
@@ -71,8 +73,7 @@ class ConductorApi:
         timeouts = (self._timeouts[0], read_timeout or self._timeouts[1])
 
         def once() -> Any:
-            self._log_in()
-            with translated(step):
+            with translated(step), self._logged_in():
                 return self._api.call_api(
                     path,
                     method,
@@ -87,10 +88,9 @@ class ConductorApi:
 
     def post_text(self, step: str, path: str, text: str) -> None:
         """Send text as it is: the client's own way would send it as half a JSON string."""
-        self._log_in()
         headers = {"Content-Type": "text/plain; charset=utf-8"}
-        headers |= (self._api.get_authentication_headers() or {}).get("header", {})
-        with translated(step):
+        with translated(step), self._logged_in():
+            headers |= (self._api.get_authentication_headers() or {}).get("header", {})
             try:
                 answer = self._http.post(
                     self._api.configuration.host + path,
@@ -108,11 +108,20 @@ class ConductorApi:
         self._api.rest_client.connection.close()
         self._http.close()
 
-    def _log_in(self) -> None:
+    @contextmanager
+    def _logged_in(self) -> Iterator[None]:
         """Get the first token, where the server was not there for it when the client was made."""
         configuration = self._api.configuration
         if configuration.authentication_settings is not None and configuration.AUTH_TOKEN is None:
             self._api.force_refresh_auth_token()
+        try:
+            yield
+        except AuthorizationException:
+            # The client takes any 404 to its login for a server without logins, also that of a proxy whose Conductor
+            # restarts, and forgets its keys.  Who wants a token has logins.
+            if configuration.authentication_settings is None:
+                configuration.authentication_settings = self._keys
+            raise
 
     def _persist(self, once: Callable[[], Any]) -> Any:
         for turn in range(TRIES - 1):
@@ -124,13 +133,15 @@ class ConductorApi:
         return once()
 
 
-def _configuration(address: Address, http: httpx.Client) -> Configuration:
-    configuration = Configuration(server_api_url=address.url.rstrip("/"))
+def _configuration(url: str, keys: AuthenticationSettings | None, http: httpx.Client) -> Configuration:
+    configuration = Configuration(server_api_url=url.rstrip("/"))
     configuration.http_connection = http
     # Said outright: by itself the client would read the environment, which is the settings' job.
-    configuration.authentication_settings = (
-        AuthenticationSettings(key_id=address.auth_key, key_secret=address.auth_secret)
-        if address.auth_key and address.auth_secret
-        else None
-    )
+    configuration.authentication_settings = keys
     return configuration
+
+
+def _keys(address: Address) -> AuthenticationSettings | None:
+    if not address.auth_key or not address.auth_secret:
+        return None
+    return AuthenticationSettings(key_id=address.auth_key, key_secret=address.auth_secret)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.base import Assignment, Json, TaskState, WorkflowState
@@ -30,6 +30,12 @@ def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:
             f"cannot {step}: the answer is not Conductor's ({type(error).__name__} {error} in {shown!r}); "
             "check CONDUCTOR_SERVER_URL, it ends in /api"
         ) from error
+
+
+def address(url: str) -> str:
+    """A URL as the name of its server: no password, no query, and one spelling."""
+    parts = urlsplit(url)
+    return f"{parts.scheme.lower()}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
 
 
 def segment(name: str) -> str:

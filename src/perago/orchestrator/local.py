@@ -68,7 +68,13 @@ class LocalOrchestrator:
         self._sleep = sleep
         self._new_id = new_id
         self._random = random
+        self._path = Path(path).resolve()
         self._store = Store(Path(path), sleep=sleep)
+
+    @property
+    def address(self) -> str:
+        """The file that holds it."""
+        return f"embedded:{self._path}"
 
     # Tasks: what a worker asks.
 

@@ -71,16 +71,23 @@ class Broker:
 
     def _run(self) -> None:
         busy = True
-        while not self._stopped:
-            found = 0
-            for name in list(self._names):
-                room = self._wait_for_room()
-                if room > 0:
-                    found += self._poll(name, room, self._patience(busy))
-            busy = found > 0
-            # The next round begins with another name, so that none of them starves.
-            self._names.append(self._names.pop(0))
-        self._ended()
+        try:
+            while not self._stopped:
+                busy = self._round(busy)
+        finally:
+            # Whatever ends it: who waits for the last poll must not wait for ever.
+            self._ended()
+
+    def _round(self, busy: bool) -> bool:
+        """Ask for every name once; tells whether something came."""
+        found = 0
+        for name in list(self._names):
+            room = self._wait_for_room()
+            if room > 0:
+                found += self._poll(name, room, self._patience(busy))
+        # The next round begins with another name, so that none of them starves.
+        self._names.append(self._names.pop(0))
+        return found > 0
 
     def _patience(self, busy: bool) -> float:
         if len(self._names) == 1:
@@ -104,7 +111,8 @@ class Broker:
     def _poll(self, name: str, room: int, wait: float) -> int:
         try:
             found = self._orchestrator.poll(name, worker_id=self._worker_id, count=room, wait_seconds=wait)
-        except OrchestratorError as error:
+        except Exception as error:
+            # An error that is not the orchestrator's is a mistake of ours, and no reason to poll never again.
             self._pause(name, error)
             return 0
         if self._failures:
@@ -117,9 +125,10 @@ class Broker:
             self._polled(found)
         return len(found)
 
-    def _pause(self, name: str, error: OrchestratorError) -> None:
+    def _pause(self, name: str, error: Exception) -> None:
         if not self._failures:
-            log.warning("polling for %s failed, and goes on: %s", name, error)
+            trace = None if isinstance(error, OrchestratorError) else error
+            log.warning("polling for %s failed, and goes on: %s", name, error, exc_info=trace)
         pause = min(LONGEST_PAUSE, 0.2 * 2.0**self._failures) * random.uniform(0.5, 1.0)
         self._failures = min(self._failures + 1, 10)
         with self._changed:

@@ -5,27 +5,37 @@
 The claim goes only when the orchestrator has answered: until then a twin must find it taken.  A result that an
 earlier worker left in the outbox is sent only while its attempt is current and, where it published, its commit is
 still the branch's head.
+
+An orchestrator that gives no answer to a result is asked again for as long as it takes; the result stays in the
+outbox and the lease is kept.  A result that waits for a minute is an error in the log and makes the worker unhealthy.
+From then on the task is read after each try: if it is over, so is the result.  If the orchestrator tells for an hour
+that the task is still open, and does not take its result, the lease is let go: the attempt times out, its workflow goes
+on by its retries, and the result is sent on until then.
+
+A result that cannot be written to the outbox is sent from memory, and written as soon as that works.
 """
 
 from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from perago.errors import (
-    LakeError,
     LakeNotFound,
-    OrchestratorError,
     OrchestratorNotFound,
     OrchestratorRefused,
+    PeragoError,
     StaleAttemptError,
 )
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.protocol.outcome import Outcome, sendable
+from perago.runtime.health import PATIENCE_SECONDS
+from perago.runtime.heartbeat import why_over
 from perago.runtime.logs import attempt_fields
 from perago.runtime.outbox import Outbox, Parcel
 from perago.runtime.publish import drop_quietly
@@ -34,6 +44,8 @@ from perago.runtime.timetable import Timetable
 log = logging.getLogger("perago.courier")
 
 LONGEST_PAUSE = 10.0
+LEASE_SECONDS = 3600.0
+"""How long an open task whose result is not taken keeps its lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +58,26 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Delay:
+    """A result that is not sent yet: for how long, why, and whether its lease is to be let go."""
+
+    parcel: Parcel
+    seconds: float
+    reason: str
+    let_go: bool = False
+
+    @property
+    def too_long(self) -> bool:
+        """Whether somebody should look."""
+        return self.seconds >= PATIENCE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
 class Courier:
-    """Carries parcels to the orchestrator; `delivered` is called from one of the timetable's threads."""
+    """Carries parcels to the orchestrator; `delivered` and `delayed` are called from one of the timetable's threads.
+
+    `kept` hears whether a result could be written to the outbox: None, or why not; on any thread.
+    """
 
     orchestrator: Orchestrator
     lake: Lake
@@ -57,16 +87,29 @@ class Courier:
     reason_limit: int
     delivered: Callable[[Delivery], None]
     mask: Callable[[str], str]
+    delayed: Callable[[Delay], None] = lambda _delay: None
+    kept: Callable[[Parcel, Exception | None], None] = lambda _parcel, _error: None
+    clock: Callable[[], float] = time.monotonic
 
     def send(self, parcel: Parcel, first: Callable[[], None] | None = None) -> None:
         """Send a result of this worker; `first` is done before, on the sending thread."""
         parcel = self._sendable(parcel)
-        self.outbox.put(parcel)
-        self._take(_Errand(self, parcel, first))
+        self._take(_Errand(self, parcel, first, in_outbox=self.keep(parcel)))
 
     def resume(self, parcel: Parcel) -> None:
         """Send a result that an earlier worker left behind, if it still may be."""
-        self._take(_Errand(self, self._sendable(parcel), resumed=True))
+        self._take(_Errand(self, self._sendable(parcel), resumed=True, in_outbox=True))
+
+    def keep(self, parcel: Parcel) -> bool:
+        """Write a result to the outbox, if that is possible; on any thread."""
+        try:
+            self.outbox.put(parcel)
+        except Exception as error:
+            # Not only a full disk: a result that cannot be written as JSON must not end the worker either.
+            self.kept(parcel, error)
+            return False
+        self.kept(parcel, None)
+        return True
 
     def _take(self, errand: _Errand) -> None:
         self.timetable.add(("send", errand.parcel.execution_id), errand)
@@ -88,7 +131,11 @@ class _Errand:
     parcel: Parcel
     first: Callable[[], None] | None = None
     resumed: bool = False
+    in_outbox: bool = False
     failures: int = field(default=0, init=False)
+    waits_since: float | None = field(default=None, init=False)
+    waits_long: bool = field(default=False, init=False)
+    lease_let_go: bool = field(default=False, init=False)
 
     def __call__(self) -> float | None:
         try:
@@ -99,7 +146,8 @@ class _Errand:
                 return self._done(accepted=False, reason=why)
             self.resumed = False
             return self._complete()
-        except (OrchestratorError, LakeError) as error:
+        except Exception as error:
+            # Whatever it is, a result is not lost to it, and nobody waits for it without a word.
             return self._later(error)
 
     def _complete(self) -> float | None:
@@ -115,9 +163,21 @@ class _Errand:
                 return self._done(accepted=False, reason=str(refused))
             log.error("a result is sent as FAILED: %s", refused, extra=self._fields())
             self.parcel = courier.refused(parcel, refused)
-            courier.outbox.put(self.parcel)
+            self.in_outbox = courier.keep(self.parcel)
             return 0.0
         return self._done(accepted=accepted, reason="" if accepted else "the task was over already")
+
+    def _look(self) -> tuple[bool, str]:
+        """Whether the task is still open, and else why its attempt can never take a result; (False, "") if unknown."""
+        attempt = self.parcel.attempt
+        try:
+            over = why_over(attempt, self.courier.orchestrator.current(attempt))
+        except OrchestratorNotFound as gone:
+            return False, str(gone)
+        except Exception as error:
+            log.debug("task %s could not be read either: %s", attempt.task_id, error)
+            return False, ""
+        return over is None, over or ""
 
     def _why_not_any_more(self) -> str | None:
         """Why a result that was left behind must not be sent, or None."""
@@ -147,16 +207,51 @@ class _Errand:
             )
         if parcel.claim is not None:
             drop_quietly(courier.lake, parcel.claim.repository, parcel.claim.branch)
-        courier.outbox.drop(parcel.execution_id)
+        try:
+            courier.outbox.drop(parcel.execution_id)
+        except OSError as error:
+            # The next start finds that the task is over.
+            log.warning("a result that was sent stays in the outbox: %s", error, extra=self._fields())
         courier.delivered(Delivery(parcel, accepted, reason))
         return None
 
-    def _later(self, error: Exception) -> float:
-        if not self.failures:
-            log.warning("a result is not sent yet, and tried again: %s", error, extra=self._fields())
+    def _later(self, error: Exception) -> float | None:
+        courier, now = self.courier, self.courier.clock()
+        self.waits_since = now if self.waits_since is None else self.waits_since
+        seconds = now - self.waits_since
+        is_open, over = self._look() if seconds >= PATIENCE_SECONDS else (False, "")
+        if over:
+            return self._done(accepted=False, reason=over)
+        lets_go = is_open and not self.lease_let_go and seconds >= LEASE_SECONDS
+        delay = Delay(self.parcel, seconds, str(error), let_go=lets_go)
+        self._say(delay, error)
+        self.waits_long = self.waits_long or delay.too_long
+        self.lease_let_go = self.lease_let_go or delay.let_go
+        self.in_outbox = self.in_outbox or courier.keep(self.parcel)
+        courier.delayed(delay)
         pause = min(LONGEST_PAUSE, 0.1 * 2.0**self.failures) * random.uniform(0.5, 1.0)
         self.failures = min(self.failures + 1, 10)
         return pause
+
+    def _say(self, delay: Delay, error: Exception) -> None:
+        trace = None if isinstance(error, PeragoError) else error
+        if delay.let_go:
+            log.error(
+                "the result was not taken for %.0f s while its task is open: its lease is let go: %s",
+                *(delay.seconds, error),
+                extra=self._fields(),
+            )
+        elif delay.too_long and not self.waits_long:
+            log.error(
+                "the result was not taken for %.0f s, and is sent on: %s",
+                *(delay.seconds, error),
+                extra=self._fields(),
+                exc_info=trace,
+            )
+        elif not self.failures:
+            log.warning(
+                "a result is not sent yet, and tried again: %s", error, extra=self._fields(), exc_info=trace
+            )
 
     def _fields(self) -> dict[str, object]:
         return {"attempt": attempt_fields(self.parcel.attempt, self.parcel.execution_id)}

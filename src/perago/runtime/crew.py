@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 
 from perago.runtime.child import ExecutorSpec
 from perago.runtime.slot import Execution, Slot, Wiring
@@ -25,21 +25,33 @@ class Crew:
         """Whether no executor process is left."""
         return all(slot.state == "waiting" for slot in self._slots)
 
-    def start_due(self, now: float, restarted: Callable[[Slot], None]) -> None:
-        """Start an executor in every slot whose time has come; `restarted` hears of those that had one before."""
+    def start_due(self, now: float) -> Iterator[tuple[Slot, int | Exception]]:
+        """Start an executor in every slot whose time has come, and tell how many it has had, or why it has none.
+
+        What one slot meets is its own: it waits as after a death, and the others start.
+        """
         for slot in self._slots:
-            if slot.state == "waiting" and slot.start_at <= now and slot.start() > 1:
-                restarted(slot)
+            if slot.state == "waiting" and slot.start_at <= now:
+                try:
+                    yield slot, slot.start()
+                except Exception as error:
+                    slot.bury(now, by_itself=True)
+                    # The traceback keeps alive what `multiprocessing` had opened by then.
+                    yield slot, error.with_traceback(None)
 
     def next_start(self) -> float | None:
         """When the next slot may start."""
         return min((slot.start_at for slot in self._slots if slot.state == "waiting"), default=None)
 
-    def hand_out(self, waiting: deque[Execution]) -> None:
-        """Give waiting executions to idle slots."""
+    def hand_out(self, waiting: deque[Execution]) -> Iterator[tuple[Execution, Exception]]:
+        """Give waiting executions to idle slots, and tell which of them cannot be given to any, and why."""
         for slot in self._slots:
-            if waiting and slot.state == "idle":
-                slot.give(waiting.popleft())
+            while waiting and slot.state == "idle":
+                execution = waiting.popleft()
+                try:
+                    slot.give(execution)
+                except Exception as error:
+                    yield execution, error
 
     def running(self, execution_id: str) -> Slot | None:
         """The slot that runs an execution."""

@@ -9,6 +9,10 @@ not-accepted   it did not: the task was over
 stopped        an attempt was over before it ended, and its executor was stopped
 died           an executor died; with an attempt if it was running one
 restarted      a new executor takes a slot
+lease-failed   a lease could not be extended
+not-sent       a result was sent, and the orchestrator gave no answer to it: it is sent again
+not-kept       a result could not be written to the outbox, and is sent from memory
+swept          `count` leftovers were removed
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ Kind = Literal[
     "died",
     "restarted",
     "lease-failed",
+    "not-sent",
+    "not-kept",
     "swept",
 ]
 
@@ -73,6 +79,10 @@ def counting(metrics: NoMetrics) -> Listener:
                 metrics.executor_restarted()
             case Event(kind="lease-failed"):
                 metrics.lease_failed(task)
+            case Event(kind="not-sent"):
+                metrics.send_failed(task)
+            case Event(kind="not-kept"):
+                metrics.outbox_failed(task)
             case Event(kind="swept", count=count) if count:
                 metrics.swept("workdir", count)
 

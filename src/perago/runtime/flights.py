@@ -54,6 +54,10 @@ class Flights:
         self._task_logs.finish(execution_id)
         return self._executions.pop(execution_id, None)
 
+    def let_go(self, execution_id: str) -> None:
+        """Stop extending its lease, though it is not over."""
+        self._leases.let_go(execution_id)
+
     def keep_lease(self, execution_id: str, attempt: Attempt) -> None:
         """Extend the lease of an attempt until `end`."""
         interval = lease_interval(self._tasks.get(attempt.task_name), attempt.response_timeout_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perago.errors import RuntimeConfigError
@@ -33,9 +33,15 @@ def locked_root(root: Path) -> Iterator[None]:
                 f"workspace root {root} is in use by another worker (process {holder}): stop that one, or give this "
                 "one a root of its own by --root or PERAGO_WORKSPACE_ROOT"
             ) from None
-        # Who waits for the lock reads the pid; the lock itself goes with the open file.
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            raise RuntimeConfigError(
+                f"workspace root {root} cannot be locked ({error.strerror}): give one on a local disk, by --root or "
+                "PERAGO_WORKSPACE_ROOT"
+            ) from error
+        # Who waits for the lock reads the pid; the lock itself goes with the open file, and needs no room on the disk.
+        with suppress(OSError):
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(file)

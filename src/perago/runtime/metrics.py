@@ -7,10 +7,13 @@
     perago.bytes.moved            counter     By     task, direction (download, upload)
     perago.bytes.saved            counter     By     task
     perago.lease.failures         counter            task
+    perago.send.failures          counter            task
+    perago.outbox.failures        counter            task
     perago.executor.restarts      counter
     perago.sweep.removed          counter            what
     perago.poll.age               gauge       s      task
     perago.in_flight              gauge
+    perago.unhealthy              gauge              what (PARTS of health)
 
 The rule: who counts calls plain methods and knows nothing of OpenTelemetry.  Where no exporter is configured
 `open_metrics` returns `NoMetrics`, which does nothing and imports nothing.  All counting is done by the supervisor.
@@ -18,13 +21,14 @@ The rule: who counts calls plain methods and knows nothing of OpenTelemetry.  Wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import Outcome
-from perago.runtime.health import Pulse
+from perago.runtime.health import PARTS, Pulse
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -85,6 +89,12 @@ class NoMetrics:
     def lease_failed(self, task: str) -> None:
         """A lease could not be extended."""
 
+    def send_failed(self, task: str) -> None:
+        """A result was sent and not answered."""
+
+    def outbox_failed(self, task: str) -> None:
+        """A result could not be written to the outbox."""
+
     def executor_restarted(self) -> None:
         """An executor died or was recycled, and a new one takes its slot."""
 
@@ -114,6 +124,12 @@ class OtelMetrics(NoMetrics):
             "perago.bytes.saved", unit="By", description="bytes that did not need to be moved"
         )
         self._leases = meter.create_counter("perago.lease.failures", description="leases not extended")
+        self._sends = meter.create_counter(
+            "perago.send.failures", description="results sent and not answered"
+        )
+        self._outbox = meter.create_counter(
+            "perago.outbox.failures", description="results that could not be written to the outbox"
+        )
         self._restarts = meter.create_counter(
             "perago.executor.restarts", description="executors started again"
         )
@@ -142,6 +158,14 @@ class OtelMetrics(NoMetrics):
     def lease_failed(self, task: str) -> None:
         """A lease could not be extended."""
         self._leases.add(1, {"task": task})
+
+    def send_failed(self, task: str) -> None:
+        """A result was sent and not answered."""
+        self._sends.add(1, {"task": task})
+
+    def outbox_failed(self, task: str) -> None:
+        """A result could not be written to the outbox."""
+        self._outbox.add(1, {"task": task})
 
     def executor_restarted(self) -> None:
         """An executor died or was recycled, and a new one takes its slot."""
@@ -199,6 +223,13 @@ def _watch(meter: Meter, pulse: Pulse) -> None:
     def in_flight(_: CallbackOptions) -> Sequence[Observation]:
         return [Observation(pulse.in_flight_count())]
 
+    def unhealthy(_: CallbackOptions) -> Sequence[Observation]:
+        wrong = Counter(part for part, _ in pulse.what_is_wrong())
+        return [Observation(wrong[part], {"what": part}) for part in PARTS]
+
+    meter.create_observable_gauge(
+        "perago.unhealthy", [unhealthy], description="what is wrong with the worker, by kind"
+    )
     meter.create_observable_gauge(
         "perago.poll.age", [poll_age], unit="s", description="time since polling last showed life"
     )

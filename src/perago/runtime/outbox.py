@@ -2,12 +2,16 @@
 
 One file per execution, written under a temporary name and renamed.  It is not forced to the disk: it must survive
 the death of the worker, and a machine that loses its power loses the lease as well.
+
+An entry names the orchestrator that it is for, and is never sent to another: a worker whose settings point elsewhere
+leaves it where it is.  Reading never fails as a whole; what cannot be read stays and is named in the log.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,16 +54,23 @@ def parcel_of(execution_id: str, assignment: Assignment, settled: Settled) -> Pa
 
 
 class Outbox:
-    """The folder of unsent results below a workspace root."""
+    """The folder of unsent results below a workspace root; `server` is the orchestrator that they are for."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, server: str = "") -> None:
         self._folder = root / OUTBOX
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._server = server
+        try:
+            self._make_folder()
+        except OSError as error:
+            log.warning("the outbox %s cannot be made: %s", self._folder, error)
 
     def put(self, parcel: Parcel) -> None:
-        """Keep a result until it is dropped."""
+        """Keep a result until it is dropped; `OSError` if it cannot be written."""
+        # As ASCII: a reason may hold half a character of a broken file name.
+        text = json.dumps({**asdict(parcel), "server": self._server})
         temporary = self._folder / f".{parcel.execution_id}.tmp"
-        temporary.write_text(json.dumps(asdict(parcel), ensure_ascii=False), encoding="utf-8")
+        self._make_folder()
+        temporary.write_text(text, encoding="ascii")
         temporary.rename(self._file(parcel.execution_id))
 
     def drop(self, execution_id: str) -> None:
@@ -68,13 +79,36 @@ class Outbox:
 
     def parcels(self) -> Iterator[Parcel]:
         """What an earlier worker did not get sent; what it did not get written goes, nobody was told of it."""
-        for unfinished in self._folder.glob(".*.tmp"):
-            unfinished.unlink(missing_ok=True)
-        for file in sorted(self._folder.glob("*.json")):
+        for file in self._files():
             try:
-                yield _parcel(json.loads(file.read_text(encoding="utf-8")))
-            except (OSError, ValueError, KeyError, TypeError) as error:
+                if file.name.startswith("."):
+                    file.unlink(missing_ok=True)
+                    continue
+                data = json.loads(file.read_text(encoding="utf-8"))
+                found, server = _parcel(data), data.get("server") or self._server
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 log.warning("the result in %s cannot be read, and stays there: %s", file, error)
+                continue
+            if server == self._server:
+                yield found
+            else:
+                log.warning(
+                    "the result of task %s in %s is for %s, not for %s, and stays there: a worker for that server on "
+                    "this root sends it",
+                    *(found.attempt.task_id, file, server, self._server),
+                )
+
+    def _files(self) -> list[Path]:
+        """Results and what was being written, in a fixed order."""
+        try:
+            names = sorted(os.listdir(self._folder))
+        except OSError as error:
+            log.warning("the outbox %s cannot be read: %s", self._folder, error)
+            return []
+        return [self._folder / name for name in names if name.endswith((".json", ".tmp"))]
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def _file(self, execution_id: str) -> Path:
         return self._folder / f"{execution_id}.json"

@@ -137,7 +137,12 @@ class OutputReader:
         self._read_fd, self.write_fd = os.pipe()
         self._splitter = LineSplitter(sink, mask, bounds, ended=ended)
         self._thread = threading.Thread(target=self._run, name=f"perago-output-{name}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            os.close(self._read_fd)
+            self.handed_over()
+            raise
 
     def handed_over(self) -> None:
         """The executor has its end: close ours, so that the stream ends when the executor does."""

@@ -11,6 +11,7 @@ last thing, how it left; so an answer is always seen before the death of who gav
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import os
 import selectors
@@ -18,6 +19,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -30,6 +32,8 @@ from perago.runtime.envelope import Answer, Request, Run, Stop
 from perago.runtime.masking import Masker
 from perago.runtime.output import OutputReader, Sink
 from perago.runtime.transaction import Settled
+
+log = logging.getLogger("perago.slot")
 
 State = Literal["waiting", "starting", "idle", "busy", "leaving"]
 
@@ -79,37 +83,52 @@ class Slot:
     start_at: float = 0.0
     done: int = 0
     stopped_stale: bool = False
+    broken: str = ""
     _starts: int = 0
     _failures: int = 0
     _process: SpawnProcess | None = None
     _pipe: Connection | None = None
 
     def start(self) -> int:
-        """Start an executor process; returns how many this slot has had with it."""
-        ours, theirs = _spawn.Pipe()
-        output = OutputReader(
-            self.wiring.printed, self.wiring.mask, name=str(self.number), ended=self.wiring.output_ended
-        )
-        theirs_out = Connection(os.dup(output.write_fd), readable=False)
-        self._process = _spawn.Process(
-            target=run_executor,
-            args=(self.spec, self.number, theirs, theirs_out),
-            name=f"perago-executor-{self.number}",
-        )
-        self._process.start()
-        output.handed_over()
-        theirs.close()
-        theirs_out.close()
-        self._pipe = ours
-        self.state, self.done, self.stopped_stale = "starting", 0, False
-        # Opened here, where nothing can have reaped the process yet.
-        death = _death_of(self._process)
-        threading.Thread(
-            target=self._listen,
-            args=(self._process, death, ours),
-            name=f"perago-slot-{self.number}",
-            daemon=True,
-        ).start()
+        """Start an executor process; returns how many this slot has had with it.
+
+        A machine that has no room for one (descriptors, memory, processes, threads) raises whatever it raises, and
+        nothing is left of the try.
+        """
+        with ExitStack() as undo, ExitStack() as handed_over:
+            ours, theirs = _spawn.Pipe()
+            undo.callback(ours.close)
+            handed_over.callback(theirs.close)
+            output = OutputReader(
+                self.wiring.printed, self.wiring.mask, name=str(self.number), ended=self.wiring.output_ended
+            )
+            handed_over.callback(output.handed_over)
+            theirs_out = Connection(os.dup(output.write_fd), readable=False)
+            handed_over.callback(theirs_out.close)
+            # Here and not on the listener's thread, where nobody would hear that there is none to be had.
+            news = undo.enter_context(selectors.DefaultSelector())
+            process = _spawn.Process(
+                target=run_executor,
+                args=(self.spec, self.number, theirs, theirs_out),
+                name=f"perago-executor-{self.number}",
+            )
+            process.start()
+            undo.callback(_end, process)
+            # Opened here, where nothing can have reaped the process yet.
+            death = _death_of(process)
+            if death != process.sentinel:
+                undo.callback(os.close, death)
+            news.register(ours, selectors.EVENT_READ)
+            news.register(death, selectors.EVENT_READ)
+            threading.Thread(
+                target=self._listen,
+                args=(process, death, ours, news),
+                name=f"perago-slot-{self.number}",
+                daemon=True,
+            ).start()
+            undo.pop_all()
+        self._process, self._pipe = process, ours
+        self.state, self.done, self.stopped_stale, self.broken = "starting", 0, False, ""
         self._starts += 1
         return self._starts
 
@@ -119,10 +138,10 @@ class Slot:
             self.state = "idle"
 
     def give(self, execution: Execution) -> None:
-        """Hand an attempt to the idle executor."""
-        self.execution, self.state = execution, "busy"
+        """Hand an attempt to the idle executor; one that cannot be handed over raises, and leaves the slot idle."""
         execution.given += 1
         self._send(Run(execution.id, execution.assignment))
+        self.execution, self.state = execution, "busy"
 
     def ended(self, execution_id: str, settled: Settled) -> Execution | None:
         """The executor has settled its attempt and is idle again."""
@@ -169,17 +188,17 @@ class Slot:
         with contextlib.suppress(OSError):
             self._pipe.send(request)
 
-    def _listen(self, process: SpawnProcess, death: int, pipe: Connection) -> None:
+    def _listen(
+        self, process: SpawnProcess, death: int, pipe: Connection, news: selectors.BaseSelector
+    ) -> None:
         assert process.pid is not None  # noqa: S101 - it was started
         # One selector for all answers: `wait` would make one for each.
-        with selectors.DefaultSelector() as news:
-            news.register(pipe, selectors.EVENT_READ)
-            news.register(death, selectors.EVENT_READ)
-            while all(key.fileobj is pipe for key, _ in news.select()) and self._pass_on(pipe):
+        with news:
+            while all(key.fileobj is pipe for key, _ in news.select()) and self._pass_on(pipe, process.pid):
                 pass
         wait([death])
         # What it said last may have come together with its death.
-        while pipe.poll() and self._pass_on(pipe):
+        while pipe.poll() and self._pass_on(pipe, process.pid):
             pass
         _kill_group(process.pid)
         process.join()
@@ -187,13 +206,24 @@ class Slot:
             os.close(death)
         self.wiring.gone(self, _exit_code(process))
 
-    def _pass_on(self, pipe: Connection) -> bool:
+    def _pass_on(self, pipe: Connection, pid: int) -> bool:
         try:
             answer = pipe.recv()
         except (EOFError, OSError):
             return False
+        except Exception:
+            # Something else has written into the pipe: what it says from now on cannot be told apart.
+            log.exception("what executor %d says cannot be read: it is killed", self.number)
+            _kill_group(pid)
+            return False
         self.wiring.answered(self, answer)
         return True
+
+
+def _end(process: SpawnProcess) -> None:
+    """Undo the start of a process that nobody listens to."""
+    _kill_group(process.pid or 0)
+    process.join()
 
 
 def _death_of(process: SpawnProcess) -> int:

@@ -20,20 +20,21 @@ from contextlib import ExitStack
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.protocol.outcome import Outcome
+from perago.protocol.outcome import Outcome, describe
 from perago.runtime.aftermath import Aftermath, claim_of
 from perago.runtime.broker import Broker
-from perago.runtime.courier import Courier, Delivery
 from perago.runtime.crew import Crew
+from perago.runtime.deliveries import Deliveries
 from perago.runtime.envelope import Answer, Began, Broken, Cleaned, Ended, Noted, Ready
 from perago.runtime.events import Event, Kind, Listener
+from perago.runtime.fitness import Fitness, try_to_work
 from perago.runtime.flights import Flights, fields_of
 from perago.runtime.health import Pulse
 from perago.runtime.heartbeat import LeaseKeeper
 from perago.runtime.lock import locked_root
 from perago.runtime.mailbox import Mailbox
 from perago.runtime.masking import Masker, secrets_of
-from perago.runtime.outbox import Outbox, Parcel, parcel_of
+from perago.runtime.outbox import Parcel, parcel_of
 from perago.runtime.plan import WorkerPlan
 from perago.runtime.shutdown import Shutdown
 from perago.runtime.signals import on_stop_signals
@@ -64,24 +65,30 @@ class Supervisor:
         self._root = plan.settings.workspace_root
         self._mask = Masker(secrets_of(plan.settings))
         self._pulse = pulse or Pulse(list(plan.tasks))
-        self._tell: Listener = lambda _event: None
+        self._listener: Listener = lambda _event: None
         self._mail = Mailbox()
         self._end = Shutdown(plan.kill_after_seconds, plan.sending_seconds)
         self._waiting: deque[Execution] = deque()
-        self._unsent: set[str] = set()
         self._taken = 0
         self._polled_out = threading.Event()
         self._aftermath = Aftermath(self._root, lake)
         self._chores = Timetable("chores", threads=SENDERS)
         self._task_logs = TaskLogs(orchestrator.log)
+        self._fitness = Fitness(
+            lambda: try_to_work(lake, self._root), self._chores, post=self._mail.post, pulse=self._pulse
+        )
         self._leases = LeaseKeeper(
             orchestrator,
             plan.worker_id,
             stale=lambda execution_id, why: self._mail.post(lambda: self._over(execution_id, why)),
             failed=lambda attempt: self._mail.post(lambda: self._tell(Event("lease-failed", attempt))),
+            pulse=self._pulse,
             threads=max(2, min(plan.slots, 8)),
         )
         self._flights = Flights(plan.tasks, self._leases, self._task_logs)
+        self._deliveries = Deliveries(
+            self._flights, self._aftermath, pulse=self._pulse, tell=self._tell, mask=self._mask
+        )
         self._broker = Broker(
             orchestrator,
             list(plan.tasks),
@@ -98,24 +105,26 @@ class Supervisor:
         0: everything in flight has ended and its results are sent.  1: executors were killed, or results could
         not be sent in time; they stay in the outbox.
         """
-        self._tell = on_event or self._tell
+        self._listener = on_event or self._listener
         with ExitStack() as opened:
             opened.enter_context(locked_root(self._root))
-            self._courier = self._new_courier()
+            self._deliveries.open(
+                self._plan, (self._lake, self._orchestrator), chores=self._chores, post=self._mail.post
+            )
             first_sweep = min(SECOND_SWEEP_SECONDS, self._sweep())
             for service in (self._chores, self._task_logs, self._leases):
                 opened.enter_context(service)
             opened.callback(self._crew.kill_all)
             opened.enter_context(on_stop_signals(lambda name: self._mail.post(lambda: self._signalled(name))))
-            self._resume_outbox()
+            self._deliveries.resume()
             # Soon again: executors of a supervisor that was just killed may still have been dying.
             self._chores.add("sweep", self._sweep, after=first_sweep)
             log.info("worker %s", self._plan)
             self._broker.start()
             self._work(until)
-        if self._unsent:
-            log.warning("%d results stay in the outbox: the next start sends them", len(self._unsent))
-        return UNFINISHED if self._end.forced or self._unsent else DRAINED
+        if self._deliveries:
+            log.warning("%d results stay in the outbox: the next start sends them", len(self._deliveries))
+        return UNFINISHED if self._end.forced or self._deliveries else DRAINED
 
     def drain(self) -> None:
         """Take no more attempts, finish those in flight, then let `run` return; from any thread."""
@@ -132,7 +141,10 @@ class Supervisor:
                 next_look = now + UNTIL_SECONDS
                 if until():
                     self._begin_to_drain("the work is done")
-            self._keep_going(now)
+            try:
+                self._keep_going(now)
+            except Exception:
+                log.exception("the worker met an error of its own, and goes on")
             self._pulse.beat()
             self._pulse.in_flight(len(self._flights))
 
@@ -146,7 +158,8 @@ class Supervisor:
         if self._end.out_of_time(now):
             self._force("the drain took too long")
         if self._end.working or (self._end.draining and self._waiting):
-            self._crew.start_due(now, self._restarted)
+            for slot, started in self._crew.start_due(now):
+                self._started(slot, started)
         self._fill_slots()
         if not self._end.working and self._polled_out.is_set() and not self._waiting:
             self._crew.dismiss_idle()
@@ -154,9 +167,11 @@ class Supervisor:
     def _fill_slots(self) -> None:
         """Hand out what waits, and ask for as much more as there is room for."""
         if not self._end.forced:
-            self._crew.hand_out(self._waiting)
+            for execution, error in self._crew.hand_out(self._waiting):
+                self._fail(execution, f"the attempt cannot be handed to an executor: {describe(error)}")
         if self._end.working:
-            self._broker.offer(self._crew.idle - len(self._waiting), taken=self._taken)
+            room = self._crew.idle - len(self._waiting) if self._fitness.fit else 0
+            self._broker.offer(room, taken=self._taken)
             self._taken = 0
 
     def _may_leave(self, now: float) -> bool:
@@ -164,7 +179,7 @@ class Supervisor:
         # The sweep is the one chore that is never done; the others send results and clean up after the dead.
         chores = len(self._chores) > 1
         return self._end.over(
-            now, busy=busy, executors=not self._crew.all_gone, unsent=chores or bool(self._unsent)
+            now, busy=busy, executors=not self._crew.all_gone, unsent=chores or bool(self._deliveries)
         )
 
     # --- an attempt's way ------------------------------------------------------------------------------------
@@ -180,7 +195,9 @@ class Supervisor:
         match answer:
             case Ready():
                 slot.ready()
+                self._fitness.ready(slot.number)
             case Broken(reason):
+                slot.broken = reason
                 log.error("executor %d could not start: %s", slot.number, reason)
             case Began(execution_id, step):
                 if (execution := self._flights.get(execution_id)) is not None:
@@ -200,42 +217,21 @@ class Supervisor:
             return
         settled = ended.settled
         most = self._plan.settings.executor_max_tasks
-        if most and slot.done >= most and slot.state == "idle":
+        # One that has no descriptors left gets none by waiting.
+        spent = (most and slot.done >= most) or settled.own_reason == "descriptors"
+        if spent and slot.state == "idle":
             slot.dismiss()
+        task = self._plan.tasks.get(execution.attempt.task_name)
+        self._fitness.ended(settled, has_workspace=task is not None and task.workspace is not None)
         # First of all: the next attempt is polled for while this one is put away.
         self._fill_slots()
         log.info("%s", settled.outcome.reason or settled.outcome.status, extra=fields_of(execution))
         self._event("ended", execution)
         if settled.outcome.send:
-            self._send(execution, parcel_of(execution.id, execution.assignment, settled))
+            self._deliveries.send(execution, parcel_of(execution.id, execution.assignment, settled))
         else:
             self._flights.end(execution.id)
             self._chores.add(("quiet", execution.id), lambda: self._aftermath.drop_claim(settled.claim))
-
-    def _send(self, execution: Execution, parcel: Parcel) -> None:
-        self._unsent.add(execution.id)
-        self._courier.send(parcel, lambda: self._before_sending(execution))
-
-    def _before_sending(self, execution: Execution) -> None:
-        """On the sending thread: a dead executor's leavings go, and the task's log is complete."""
-        if execution.died:
-            self._aftermath.clean(execution)
-        self._flights.finish_log(execution)
-
-    def _delivered(self, delivery: Delivery) -> None:
-        parcel = delivery.parcel
-        self._unsent.discard(parcel.execution_id)
-        execution = self._flights.end(parcel.execution_id)
-        event = Event(
-            "accepted" if delivery.accepted else "not-accepted",
-            parcel.attempt,
-            parcel.execution_id,
-            settled=execution.settled if execution else None,
-            parcel=parcel,
-            died=execution is not None and execution.died,
-            text=delivery.reason,
-        )
-        self._tell(event)
 
     def _over(self, execution_id: str, why: str) -> None:
         """The orchestrator has moved on from an attempt that is still running here: stop it, say nothing."""
@@ -256,8 +252,10 @@ class Supervisor:
 
     def _gone(self, slot: Slot, exit_code: int) -> None:
         by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
-        left = slot.bury(time.monotonic(), by_itself=by_itself)
         how = describe_exit(exit_code)
+        if slot.state == "starting":
+            self._fitness.not_ready(slot.number, slot.broken or f"it ended with {how}")
+        left = slot.bury(time.monotonic(), by_itself=by_itself)
         if by_itself:
             log.error("executor %d died: %s", slot.number, how)
             attempt, step = (running.attempt, running.step) if running else (None, "")
@@ -279,8 +277,15 @@ class Supervisor:
             self._waiting.appendleft(execution)
             return
         execution.died = True
-        outcome = Outcome("FAILED", reason=f"the executor died with {how} at step {execution.step!r}")
-        self._send(execution, Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution)))
+        if not execution.step:
+            self._fitness.failed(f"executors died with {how} before they began")
+        self._fail(execution, f"the executor died with {how} at step {execution.step!r}")
+
+    def _fail(self, execution: Execution, reason: str) -> None:
+        """Say for an attempt what it cannot say itself any more."""
+        outcome = Outcome("FAILED", reason=reason)
+        parcel = Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution))
+        self._deliveries.send(execution, parcel)
 
     def _clean_later(self, execution: Execution) -> None:
         # The claim of a settled execution is the courier's.
@@ -298,6 +303,7 @@ class Supervisor:
     def _begin_to_drain(self, why: str) -> None:
         if self._end.working:
             self._end.drain(time.monotonic())
+            self._fitness.stop()
             self._broker.stop()
             log.info("draining (%s): %d attempts are in flight", why, len(self._flights))
 
@@ -306,35 +312,25 @@ class Supervisor:
         self._end.force(time.monotonic())
         self._crew.kill_all()
 
-    def _restarted(self, slot: Slot) -> None:
-        self._tell(Event("restarted", text=f"executor {slot.number}"))
+    def _started(self, slot: Slot, started: int | Exception) -> None:
+        """A slot has had so many executors with this one, or there is no room for one."""
+        if isinstance(started, Exception):
+            reason = describe(started)
+            log.error("executor %d could not be started, and is tried again: %s", slot.number, reason)
+            self._fitness.not_ready(slot.number, reason)
+        elif started > 1:
+            self._tell(Event("restarted", text=f"executor {slot.number}"))
 
     # --- small parts -----------------------------------------------------------------------------------------
 
-    def _resume_outbox(self) -> None:
-        for parcel in self._courier.outbox.parcels():
-            log.info("a result of an earlier worker is in the outbox: task %s", parcel.attempt.task_id)
-            self._unsent.add(parcel.execution_id)
-            self._flights.keep_lease(parcel.execution_id, parcel.attempt)
-            self._courier.resume(parcel)
-
     def _sweep(self) -> float:
         ttl = self._plan.settings.workspace_gc_ttl
-        swept = len(sweep_workdirs(self._root, now=time.time(), ttl=ttl, runs_here=self._flights.has))
-        self._mail.post(lambda: self._tell(Event("swept", count=swept)))
+        try:
+            swept = len(sweep_workdirs(self._root, now=time.time(), ttl=ttl, runs_here=self._flights.has))
+            self._mail.post(lambda: self._tell(Event("swept", count=swept)))
+        except OSError as error:
+            log.warning("workdirs could not be swept: %s", error)
         return max(1.0, self._plan.settings.workspace_gc_interval)
-
-    def _new_courier(self) -> Courier:
-        return Courier(
-            self._orchestrator,
-            self._lake,
-            Outbox(self._root),
-            self._chores,
-            self._plan.worker_id,
-            self._plan.settings.failure_reason_max_length,
-            lambda delivery: self._mail.post(lambda: self._delivered(delivery)),
-            self._mask,
-        )
 
     def _wiring(self) -> Wiring:
         return Wiring(
@@ -344,6 +340,13 @@ class Supervisor:
             output_ended=self._flights.output_ended,
             mask=self._mask,
         )
+
+    def _tell(self, event: Event) -> None:
+        try:
+            self._listener(event)
+        except Exception:
+            # Who looks on must not end what is looked at.
+            log.exception("nobody was told that %s", event.kind)
 
     def _event(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
         done = (execution.attempt, execution.id, execution.step, execution.settled)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from perago.errors import PublishFenceError, TaskFailed, TaskInputError
 from perago.lake.base import FenceLevel, Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
+from perago.protocol.fitness import OwnReason, own_reason
 from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
 from perago.protocol.publication import StagedWorkspace, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
@@ -99,6 +100,8 @@ class Settled:
     refused: bool = False
     """Whether the publish fence ended it."""
     moved: Moved = field(default_factory=Moved)
+    own_reason: OwnReason | None = None
+    """Why the worker itself could not do it, where it is the worker that failed and not the task."""
 
 
 class Transaction:
@@ -120,14 +123,14 @@ class Transaction:
         """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""
         cleanup = ExitStack()
         try:
-            refused = False
+            refused, own = False, None
             try:
                 outcome = completed(self._work(cleanup))
             except Exception as error:
                 outcome = classify(error)
-                refused = isinstance(error, PublishFenceError)
+                refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step)
                 log.info("attempt ended at %s: %s", self._step, outcome.reason, exc_info=error)
-            settled = self._settled(outcome, refused=refused)
+            settled = replace(self._settled(outcome, refused=refused), own_reason=own)
             with self._in("hand over"):
                 hand_over(settled)
             self._enter("cleanup")
