@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from perago.errors import HeadMoved, LakeError, LakeRefused
+from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeRefused
 from perago.lake.base import Lake, Merge, Upload
 from perago.protocol.publication import KEY
 from perago.protocol.signing import EXPECTED_HEAD
@@ -44,6 +44,9 @@ hooks:
           error("{FENCE_MARK} expected head " .. expected .. " but the branch is at " .. head)
         end
 """
+
+Read = Callable[[str, str, str], Iterator[bytes]]
+"""`Lake.read`: the bytes of one object."""
 
 _SIGNED = {KEY: FENCE_KEY}
 _TIMEOUT = 60.0
@@ -75,7 +78,7 @@ class Fence:
     def install(self, repository: str, branch: str) -> Fenced:
         """Put the exact file on a branch."""
         head = self._lake.head(repository, branch).id
-        if self._lake.fence_level(repository, head) == "hard":
+        if carries_fence(self._lake.read, repository, head):
             return Fenced(head, changed=False)
         with self._branch_at(repository, head) as side:
             self._put(repository, side, FENCE_PATH, FENCE_TEXT)
@@ -97,7 +100,7 @@ class Fence:
     def prove(self, repository: str, branch: str) -> Proof:
         """Have the server refuse a merge that it must refuse; on two branches of its own, at the branch's head."""
         head = self._lake.head(repository, branch).id
-        if self._lake.fence_level(repository, head) != "hard":
+        if not carries_fence(self._lake.read, repository, head):
             raise LakeRefused(
                 f"branch {branch!r} of repository {repository!r} is not fenced: its head {head} does not carry the "
                 f"exact {FENCE_PATH}; run `perago fence install {repository} {branch}`"
@@ -107,8 +110,8 @@ class Fence:
             self._lake.commit(repository, source, "A publication from the old head", _SIGNED)
             self._put(repository, target, "perago-fence-proof/first", "on the branch already")
             moved = self._lake.commit(repository, target, "A publication that was first", _SIGNED)
-            refused = self._refusal(repository, _merge(source, target, head))
-            return Proof(refused, self._lake.merge(repository, _merge(source, target, moved)))
+            refused = self._refusal(repository, _proof(source, target, head))
+            return Proof(refused, self._lake.merge(repository, _proof(source, target, moved)))
 
     def _refusal(self, repository: str, merge: Merge) -> str:
         try:
@@ -117,12 +120,12 @@ class Fence:
             return str(error)
         raise LakeError(
             f"the fence does not hold: the server made {made} by a merge that expected head {merge.expected_head}; "
-            "are actions switched off on this server?"
+            "are actions switched off on this server (`actions.enabled`)?"
         )
 
     def _publish(self, repository: str, side: str, branch: str, head: str, message: str) -> str:
         self._lake.commit(repository, side, message, _SIGNED)
-        return self._lake.merge(repository, _merge(side, branch, head, message))
+        return self._lake.merge(repository, Merge(side, branch, head, message, _SIGNED, _TIMEOUT))
 
     def _put(self, repository: str, branch: str, path: str, text: str) -> None:
         data = text.encode()
@@ -142,5 +145,14 @@ class Fence:
             self._lake.drop_branch(repository, name)
 
 
-def _merge(source: str, target: str, expected_head: str, message: str = "Prove the Perago fence") -> Merge:
-    return Merge(source, target, expected_head, message, _SIGNED, _TIMEOUT)
+def _proof(source: str, target: str, expected_head: str) -> Merge:
+    # "hard": the server is to compare, and not the adapter by a look at the head.
+    return Merge(source, target, expected_head, "Prove the Perago fence", _SIGNED, _TIMEOUT, level="hard")
+
+
+def carries_fence(read: Read, repository: str, ref: str) -> bool:
+    """Whether a ref holds the exact fence file; whether its server runs it is another question."""
+    try:
+        return b"".join(read(repository, ref, FENCE_PATH)) == FENCE_TEXT.encode()
+    except LakeNotFound:
+        return False

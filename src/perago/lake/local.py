@@ -201,6 +201,10 @@ class LocalLake:
         """Always hard: every merge compares and swaps."""
         return "hard"
 
+    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+        """Nothing ever is."""
+        return ""
+
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
         with self._store.write(durable=True, timeout=merge.timeout) as db:

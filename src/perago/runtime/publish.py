@@ -323,9 +323,8 @@ class Publisher:
         level = self._level_of(staged.commit)
         if self.mode == "hard" and level == "soft":
             raise PublishFenceError(
-                f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} does not carry the fence: run "
-                f"`perago fence install {self._repository} {self.signature.workspace.branch}` and start a new "
-                f"workflow from the new head"
+                f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} "
+                f"{self.lake.why_soft(self._repository, staged.commit, self.signature.workspace.branch)}"
             )
         return level
 
