@@ -47,6 +47,9 @@ ROWS: dict[HeadState, TargetBranch] = {
     "unsigned-child": child(UNSIGNED),
     "foreign-child": child(FOREIGN),
     "own-range": chain(OWN, OWN),
+    "gated-child": TargetBranch(
+        child(OWN).head, child(OWN).advance, dirty=True, gates=("_lakefs_actions/audit.yaml",)
+    ),
     "dirty-child": child(OWN, dirty=True),
     "other": chain(OWN, FOREIGN),
 }
@@ -57,8 +60,8 @@ POLICIES: tuple[Policy, ...] = ("replace", "supersede", "reuse")
     ("state", "policy", "changed"), list(itertools.product(TABLE, POLICIES, (True, False)))
 )
 def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: Policy, changed: bool) -> None:
-    if state == "dirty-child" and policy != "replace":
-        # These policies never move a branch back, so nobody asks whether it is dirty.
+    if state in ("gated-child", "dirty-child") and policy != "replace":
+        # These policies never move a branch back, so nobody asks whether it is dirty or gated.
         assert head_state(ATTEMPT, "A", ROWS[state], policy) == "own-child"
         return
     target = ROWS[state]
@@ -94,6 +97,13 @@ def test_a_dirty_branch_is_refused_with_what_to_do() -> None:
     with pytest.raises(PublishFenceError, match=r"uncommitted objects.*Commit or reset them"):
         build_workspace_publication_plan(
             ATTEMPT, WORKSPACE, ROWS["dirty-child"], changed=True, policy="replace"
+        )
+
+
+def test_a_gate_is_refused_by_name_with_supersede_as_the_way_on() -> None:
+    with pytest.raises(PublishFenceError, match=r"_lakefs_actions/audit\.yaml.*on_abandoned=\"supersede\""):
+        build_workspace_publication_plan(
+            ATTEMPT, WORKSPACE, ROWS["gated-child"], changed=True, policy="replace"
         )
 
 

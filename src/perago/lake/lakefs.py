@@ -28,6 +28,7 @@ from perago.errors import (
 from perago.lake.base import Commit, Download, Entry, FenceLevel, Merge, Progress, Ref, Upload
 from perago.lake.cache import Cache
 from perago.lake.lakefs_client import Apis, Json, LakeFSClient, Options, Repeat, Timeout, sdk
+from perago.lake.lakefs_gates import Gates
 from perago.lake.lakefs_levels import Levels, Recent
 from perago.lake.lakefs_listing import Listings, repository_names
 from perago.lake.lakefs_objects import copy_objects, delete_objects
@@ -65,6 +66,7 @@ class LakeFSLake:
         self._listings = Listings(endpoint, self._client, self._cache)
         self._options = options
         self._levels = Levels(self._transfer.read, FenceProof(self._client, options.clock).doubt)
+        self._gates = Gates(self._listings.entries, self._transfer.read)
         self._staged: Recent[str] = Recent()
 
     def create_repository(
@@ -196,6 +198,10 @@ class LakeFSLake:
     def why_soft(self, repository: str, ref: str, branch: str) -> str:
         """What a merge from `ref` into `branch` lacks to be fenced by the lake itself, and what to do."""
         return self._levels.why_soft(repository, self._commit_id(repository, ref), branch)
+
+    def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
+        """The pre-merge actions at `ref` that apply to `branch`, the exact fence aside."""
+        return self._gates.of(repository, self._commit_id(repository, ref), branch)
 
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""

@@ -9,6 +9,8 @@ table, and a test compares the two.
     unsigned-child parent(H) == A, not signed       relocate to C; unchanged: to A     refuse
     foreign-child  parent(H) == A, another task's   refuse                             refuse
     own-range      2 to 1024 back, all signed by us refuse                             restage on H
+    gated-child    relocation is needed, but would  refuse                             (not asked)
+                   pass by pre-merge actions
     dirty-child    relocation is needed, but the    refuse                             (not asked)
                    branch has uncommitted objects
     other          anything else                    refuse                             refuse
@@ -28,7 +30,14 @@ from perago.protocol.attempt import Attempt
 
 Policy = Literal["replace", "supersede", "reuse"]
 HeadState = Literal[
-    "at-input", "own-child", "unsigned-child", "foreign-child", "own-range", "dirty-child", "other"
+    "at-input",
+    "own-child",
+    "unsigned-child",
+    "foreign-child",
+    "own-range",
+    "gated-child",
+    "dirty-child",
+    "other",
 ]
 Step = Literal["merge", "keep", "relocate", "restage", "refuse"]
 
@@ -42,6 +51,7 @@ TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, S
     "unsigned-child": {"replace": ("relocate", "relocate"), "supersede": ("refuse", "refuse")},
     "foreign-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "own-range": {"replace": ("refuse", "refuse"), "supersede": ("restage", "restage")},
+    "gated-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "dirty-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "other": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
 }
@@ -90,6 +100,8 @@ class TargetBranch:
     advance: Sequence[Commit] = ()
     reached: Literal["input", "limit", "root"] = "input"
     dirty: bool = False
+    gates: Sequence[str] = ()
+    """Pre-merge actions of people at A or at the head, which a relocation would pass by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +153,8 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
         return "own-range" if own else "other"
     if signers[0] and not own:
         return "foreign-child"
+    if policy == "replace" and target.gates:
+        return "gated-child"
     if policy == "replace" and target.dirty:
         return "dirty-child"
     return "own-child" if own else "unsigned-child"
@@ -150,6 +164,12 @@ def _refusal(workspace: Workspace, target: TargetBranch, state: HeadState, polic
     """Why, with A, H, who made H, and the way on."""
     where = f"branch {workspace.branch!r} of {workspace.repository!r}"
     way_on = "Nothing was published. Start a new workflow from the current head."
+    if state == "gated-child":
+        return (
+            f"{where} is guarded by the pre-merge action {' and '.join(target.gates)}, and this attempt would have to "
+            f"replace its head {target.head.id} ({made_by(target.head)}) by moving the branch, which runs no action. "
+            'Declare on_abandoned="supersede", which publishes by merge. ' + way_on
+        )
     if state == "dirty-child":
         return (
             f"{where} has uncommitted objects, and this attempt would have to replace its head {target.head.id} "

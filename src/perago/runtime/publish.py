@@ -36,7 +36,6 @@ from perago.protocol.publication import (
     Commit,
     Policy,
     StagedWorkspace,
-    TargetBranch,
     WorkspacePublicationPlan,
     build_workspace_publication_plan,
     made_by,
@@ -44,6 +43,7 @@ from perago.protocol.publication import (
 )
 from perago.protocol.signing import RESULT, TASK_ID, Signature, is_publication_of, recorded_result
 from perago.runtime.beside import Beside, at_once
+from perago.runtime.target import read_target
 from perago.runtime.workdir import list_prefix
 from perago.settings import FenceMode
 
@@ -153,7 +153,7 @@ class Publisher:
         workspace = self.signature.workspace
         # A merge is what nearly always follows: its fence level is looked up while the head is read.
         level = self.beside(lambda: self._level(staged)) if staged is not None else None
-        target = self._read_target()
+        target = read_target(self.lake, workspace, self.policy)
         if (reused := self.reuse(target.head)) is not None:
             return reused
         plan = build_workspace_publication_plan(
@@ -307,17 +307,6 @@ class Publisher:
     @property
     def _repository(self) -> str:
         return self.signature.workspace.repository
-
-    def _read_target(self) -> TargetBranch:
-        """The head, and as much of its history as the decision needs."""
-        workspace = self.signature.workspace
-        head = self.lake.head(self._repository, workspace.branch)
-        if head.id == workspace.ref:
-            return TargetBranch(head)
-        if head.first_parent == workspace.ref:
-            dirty = self.policy == "replace" and self.lake.uncommitted(self._repository, workspace.branch)
-            return TargetBranch(head, (head,), "input", dirty)
-        return read_advance(workspace.ref, self.lake.log(self._repository, head.id, MAX_RANGE + 1))
 
     def _level(self, staged: StagedWorkspace) -> FenceLevel:
         level = self._level_of(staged.commit)
