@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perago.protocol.attempt import Attempt
-from perago.protocol.publication import KEY, Commit, StagedWorkspace, Workspace
+from perago.protocol.publication import INPUT_REF, KEY, Commit, StagedWorkspace, Workspace
 
 MAX_RECORDED_RESULT = 64 * 1024
 RESULT = "perago.result"
@@ -60,7 +60,7 @@ class Signature:
             KEY: self.attempt.logical_task_key,
             TASK_ID: self.attempt.task_id,
             "perago.retry_count": str(self.attempt.retry_count),
-            "perago.input_ref": self.workspace.ref,
+            INPUT_REF: self.workspace.ref,
             "perago.target_branch": self.workspace.branch,
             "perago.prefix": "/" + self.workspace.prefix.rstrip("/"),
             "perago.staging_branch": staged.branch,

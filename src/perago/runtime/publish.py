@@ -40,6 +40,7 @@ from perago.protocol.publication import (
     build_workspace_publication_plan,
     made_by,
     read_advance,
+    way_on,
 )
 from perago.protocol.signing import RESULT, TASK_ID, Signature, is_publication_of, recorded_result
 from perago.runtime.beside import Beside, at_once
@@ -281,7 +282,7 @@ class Publisher:
         head = f" The head is {advance[0].id} ({made_by(advance[0])})." if advance else ""
         raise PublishFenceError(
             f"branch {workspace.branch!r} of {self._repository!r} was not moved: {cause}. Input ref "
-            f"{workspace.ref}.{head} Nothing was published. Start a new workflow from the current head."
+            f"{workspace.ref}.{head} {way_on(attempt, workspace, advance)}"
         ) from cause
 
     def _check_parent(self, published: str, expected_head: str) -> None:
