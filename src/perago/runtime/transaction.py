@@ -1,13 +1,13 @@
 """One attempt, from its input to its settled publication.
 
-    validate input → [revoke, look at the head] → [reuse?] → workdir + marker → download → pre checks → body → validate result →
-    post checks → changes → attempt fence → (changed: stage) + claim → read head, decide → attempt fence →
-    publish or settle → hand over the output → drop staging → drop workdir
+    validate input → [revoke, look at the head] → [reuse?] → workdir + marker → download → pre checks → body →
+    validate result → post checks → changes → attempt fence → (changed: stage) + claim → read head, decide →
+    attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
 Revoking and the look may go on beside the download, and claiming beside staging; all are over before what comes next.
-The look may end an attempt before its body, and permits nothing.  The
-output is handed over as soon as the publication is settled; cleanup does not delay it.  The claim outlives this
-function: who sends the result drops it once Conductor has answered.
+The look permits nothing and may end an attempt before its body.  The output is handed over as soon as the publication
+is settled; cleanup does not delay it.  The claim outlives this function: who sends the result drops it once Conductor
+has answered.
 """
 
 from __future__ import annotations
