@@ -14,7 +14,7 @@ from tests.conftest import LakefsServer
 
 EXPECTED = {
     "install": {"head", "changed"},
-    "prove": {"refused", "let_through"},
+    "prove": {"refused", "let_through", "landed", "stopped"},
     "remove": {"head", "changed"},
 }
 Run = Callable[..., tuple[int, str]]
@@ -52,6 +52,7 @@ def test_a_fence_is_installed_proved_and_removed(run: Run, lakefs_repository: st
     assert code == 0
     assert "refused, as it must be" in text
     assert "412" in text
+    assert "stopped by the barrier: " in text
     assert "holds" in text
 
     assert run("remove", "main")[0] == 0

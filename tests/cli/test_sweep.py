@@ -61,7 +61,7 @@ def an_attempt(orchestrator: Orchestrator) -> Assignment:
 
 def branches(lake: Lake, repository: str, attempt: Attempt) -> set[str]:
     """A staging branch and the claim, hidden, as an execution makes them."""
-    names = {staging_branch_name(attempt, "e1"), claim_branch_name(attempt)}
+    names = {staging_branch_name(attempt, "e1"), claim_branch_name(attempt, "main")}
     for name in names:
         lake.create_branch(repository, name, "main")
     return names
@@ -211,10 +211,11 @@ class TestRealServers:
         task = str(uuid.uuid4())
         hour_ago = round((time.time() - 3600) * 1000)
         attempt = Attempt(str(uuid.uuid4()), task, "r", "t", 0, 0, 0, scheduled_time=hour_ago)
-        names = branches(lake, lakefs_repository, attempt)
-        claim, staging = claim_branch_name(attempt), staging_branch_name(attempt, "e1")
-        assert actions(lakefs_repository, "--older-than", "2h") == dict.fromkeys(names, "keep")
-        assert actions(lakefs_repository, "--older-than", "30m") == {claim: "removed", staging: "keep"}
+        claim = claim_branch_name(attempt, "main")
+        lake.create_branch(lakefs_repository, claim, "main")
+        assert actions(lakefs_repository, "--older-than", "2h") == {claim: "keep"}
+        assert "it goes when it is older than 2 hours, in " in run(lakefs_repository, "--older-than", "2h")[1]
+        assert actions(lakefs_repository, "--older-than", "30m") == {claim: "removed"}
 
     def test_without_a_repository_all_are_looked_into(
         self, lake: Lake, conductor: Orchestrator, lakefs_repository: str

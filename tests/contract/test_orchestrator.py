@@ -92,6 +92,8 @@ class TestCompleting:
         second = line.take_one()
         assert second.attempt.task_id != first.attempt.task_id
         assert second.attempt.retry_count == 1
+        # Revoking goes by this order.
+        assert 0 < first.attempt.scheduled_time < second.attempt.scheduled_time
         assert second.attempt.logical_task_key == first.attempt.logical_task_key
         assert second.input == first.input
         assert line.send(second)

@@ -28,7 +28,7 @@ class Fault:
     cut before    the connection closes, and the server never sees the request
     cut after     the server has done it, the answer is lost
     cut body      the first `keep` bytes of the answer's body come, then the connection closes
-    answer        `status` comes, and the server never sees the request
+    answer        `status` comes with `text`, and the server never sees the request
     stall         nothing comes, and the server never sees the request
     drip          the answer comes a byte at a time, for ever
     """
@@ -38,6 +38,7 @@ class Fault:
     times: int = 1
     status: int = 503
     keep: int = 0
+    text: str = '{"message": "said by the fault proxy"}'
 
     def takes(self, line: str) -> bool:
         """Whether this fault is for this request; counts it if so."""
@@ -144,7 +145,7 @@ class _Handler(socketserver.StreamRequestHandler):
             return False
         if fault.way == "cut before":
             return False
-        body = b'{"message": "said by the fault proxy"}'
+        body = fault.text.encode()
         head = f"HTTP/1.1 {fault.status} Fault\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         self.wfile.write(head.encode() + b"\r\n" + body)
         return True

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import (
     InternalBranch,
+    Revoked,
+    branch_part,
     claim_branch_name,
-    is_revoked_by,
+    is_slug,
     parse_internal_branch,
     replaced_tag_name,
     revoke_prefixes,
+    revoked_by,
     staging_branch_name,
     workdir_name,
 )
@@ -28,7 +31,9 @@ SAFE = re.compile(r"[A-Za-z0-9_-]+")
 
 tricky = st.one_of(
     st.text(alphabet="ab-_.x1/ é", max_size=8),
-    st.from_regex(r"[a-z]{0,2}(-(seq|task-id|exec|retry|on|iteration)-[a-z0-9]{0,3}){0,3}", fullmatch=True),
+    st.from_regex(
+        r"[a-z]{0,2}(-(seq|task-id|exec|retry|on|iteration|claim|into|at)-[a-z0-9]{0,3}){0,3}", fullmatch=True
+    ),
     st.text(max_size=6),
     st.uuids().map(str),
 )
@@ -41,7 +46,9 @@ attempts = st.builds(
     retry_count=st.integers(0, 11),
     seq=st.integers(0, 11),
     iteration=st.integers(0, 11),
+    scheduled_time=st.integers(0, 3),
 )
+targets = st.one_of(st.sampled_from(["main", "main-at-7-into-x", "_x-x0123456789"]), st.text(max_size=100))
 executions = st.from_regex(r"[0-9a-f]{4}", fullmatch=True)
 
 
@@ -57,16 +64,22 @@ def test_staging_again_on_a_head_has_a_name_of_its_own() -> None:
 
 
 def test_the_task_id_is_readable_in_every_name() -> None:
-    assert claim_branch_name(ATTEMPT) == f"perago-claim-{WORKFLOW}-clean_events-task-id-{TASK}"
+    scheduled = replace(ATTEMPT, scheduled_time=1_700_000_000_123)
+    assert claim_branch_name(scheduled, "main") == (
+        f"perago-staging-{WORKFLOW}-clean_events-claim-task-id-{TASK}-at-1700000000123-into-main"
+    )
+    assert (
+        staging_branch_name(scheduled, "e1f2") == staging_branch_name(ATTEMPT, "e1f2") + "-at-1700000000123"
+    )
     assert replaced_tag_name(ATTEMPT, "abcdef0123456789") == f"perago-replaced-{TASK}-abcdef012345"
     assert workdir_name(ATTEMPT, "e1f2") == f"{TASK}-e1f2"
 
 
-@given(attempts, executions)
-def test_every_name_is_one_that_lakefs_takes(attempt: Attempt, execution: str) -> None:
-    for name in (staging_branch_name(attempt, execution), claim_branch_name(attempt)):
+@given(attempts, executions, targets)
+def test_every_name_is_one_that_lakefs_takes(attempt: Attempt, execution: str, target: str) -> None:
+    for name in (staging_branch_name(attempt, execution), claim_branch_name(attempt, target)):
         assert SAFE.fullmatch(name)
-        assert len(name) <= 315
+        assert len(name) <= 400
 
 
 def test_a_very_long_reference_is_cut_and_stays_different() -> None:
@@ -83,6 +96,7 @@ def _identity(attempt: Attempt, execution: str) -> tuple[object, ...]:
         attempt.seq,
         attempt.iteration,
         attempt.retry_count,
+        attempt.scheduled_time,
         execution,
     )
 
@@ -95,41 +109,86 @@ def test_two_different_executions_never_get_one_name(
     assert same_name == (_identity(one, one_run) == _identity(two, two_run))
 
 
-@given(attempts, executions, attempts)
-def test_revoking_takes_exactly_the_other_attempts_of_the_same_step(
-    owner: Attempt, execution: str, current: Attempt
+@given(attempts, executions, targets, attempts)
+def test_revoking_takes_exactly_the_attempts_of_the_same_step_that_were_scheduled_before(
+    owner: Attempt, execution: str, target: str, current: Attempt
 ) -> None:
-    dead = owner.logical_task_key == current.logical_task_key and owner.task_id != current.task_id
-    same_step = (owner.workflow_instance_id, owner.reference_task_name) == (
-        current.workflow_instance_id,
-        current.reference_task_name,
+    same_step = owner.logical_task_key == current.logical_task_key and (
+        owner.workflow_instance_id == current.workflow_instance_id
     )
-    for name in (
+    before = 0 < owner.scheduled_time < current.scheduled_time
+    stagings = (
         staging_branch_name(owner, execution),
         staging_branch_name(owner, execution, on="0123456789abcdef"),
-        claim_branch_name(owner),
-    ):
-        assert is_revoked_by(current, name) == (same_step and dead)
-        assert not same_step or name.startswith(revoke_prefixes(current))
+    )
+    claim = claim_branch_name(owner, target)
+    expected = Revoked(stagings, (claim,)) if same_step and before else Revoked()
+    assert revoked_by(current, [claim, *stagings]) == expected
+    assert not same_step or all(name.startswith(revoke_prefixes(current)) for name in (claim, *stagings))
+
+
+@pytest.mark.parametrize("current", [2000, 1000, 0])
+def test_a_stale_attempt_revokes_neither_a_later_one_nor_one_of_the_same_moment(current: int) -> None:
+    later = replace(ATTEMPT, task_id="later", scheduled_time=2000)
+    names = [staging_branch_name(later, "e1"), claim_branch_name(later, "main")]
+    assert revoked_by(replace(ATTEMPT, scheduled_time=current), names) == Revoked()
+
+
+def test_branches_of_old_versions_are_revoked_as_far_as_their_claim_tells_when_they_were_scheduled() -> None:
+    old_claim = f"perago-claim-{WORKFLOW}-clean_events-task-id-dead-at-1000"
+    dead, unknown, own = (
+        staging_branch_name(replace(ATTEMPT, task_id=task), "e1") for task in ("dead", "unknown", TASK)
+    )
+    current = replace(ATTEMPT, scheduled_time=2000)
+    assert revoked_by(current, [dead, unknown, own, old_claim]) == Revoked((dead,), (old_claim,))
+    untold_claim = f"perago-claim-{WORKFLOW}-clean_events-task-id-dead"
+    assert revoked_by(current, [dead, untold_claim]) == Revoked()
+    own_old_claim = f"perago-claim-{WORKFLOW}-clean_events-task-id-{TASK}-at-1000"
+    assert revoked_by(current, [own, own_old_claim]) == Revoked((), (own_old_claim,))
 
 
 @pytest.mark.parametrize("name", ["main", "perago-staging-x", "perago-claim-", "perago-replaced-a-b"])
 def test_other_branches_are_nobodys(name: str) -> None:
     assert parse_internal_branch(name) is None
-    assert not is_revoked_by(ATTEMPT, name)
+    assert revoked_by(replace(ATTEMPT, scheduled_time=2000), [name]) == Revoked()
 
 
 def test_a_branch_tells_whose_it_is() -> None:
-    assert parse_internal_branch(staging_branch_name(ATTEMPT, "e")) == InternalBranch(
-        "staging", WORKFLOW, TASK
-    )
-    rerun = replace(ATTEMPT, scheduled_time=1_700_000_000_123)
-    for attempt in (ATTEMPT, rerun):
-        assert parse_internal_branch(claim_branch_name(attempt)) == InternalBranch("claim", WORKFLOW, TASK)
+    scheduled = replace(ATTEMPT, scheduled_time=1_700_000_000_123)
+    for attempt in (ATTEMPT, scheduled):
+        step = (WORKFLOW, "clean_events", TASK, attempt.scheduled_time)
+        for on in (None, "0123456789abcdef"):
+            staging = parse_internal_branch(staging_branch_name(attempt, "e", on=on))
+            assert staging == InternalBranch("staging", *step)
+        claim = parse_internal_branch(claim_branch_name(attempt, "main"))
+        assert claim == InternalBranch("claim", *step, into="main")
+    old = parse_internal_branch(f"perago-claim-{WORKFLOW}-clean_events-task-id-{TASK}-at-1700000000123")
+    assert old == InternalBranch("claim", WORKFLOW, "clean_events", TASK, 1_700_000_000_123)
+
+
+@given(attempts, targets)
+def test_a_claim_tells_which_branch_it_is_for(attempt: Attempt, target: str) -> None:
+    claim = parse_internal_branch(claim_branch_name(attempt, target))
+    assert claim is not None
+    assert claim.into == branch_part(target)
+    assert claim.scheduled_time == attempt.scheduled_time
+
+
+@given(targets, targets)
+def test_two_target_branches_never_have_one_name_in_a_claim(one: str, two: str) -> None:
+    assert (branch_part(one) == branch_part(two)) == (one == two)
+
+
+def test_a_branch_name_that_could_be_a_slug_or_is_very_long_is_made_into_one() -> None:
+    assert [is_slug(branch_part(name)) for name in ("main", "a/b", "_x-x0123456789", "b" * 81)] == [
+        False,
+        True,
+        True,
+        True,
+    ]
 
 
 def test_a_rerun_of_one_task_has_a_claim_of_its_own_and_revokes_the_old_one() -> None:
     first, again = (replace(ATTEMPT, scheduled_time=when) for when in (1000, 2000))
-    assert claim_branch_name(first) != claim_branch_name(again)
-    assert is_revoked_by(again, claim_branch_name(first))
-    assert not is_revoked_by(again, claim_branch_name(again))
+    claims = [claim_branch_name(attempt, "main") for attempt in (first, again)]
+    assert revoked_by(again, claims) == Revoked((), (claims[0],))

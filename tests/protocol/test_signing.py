@@ -12,12 +12,15 @@ from perago.protocol.signing import (
     MAX_RECORDED_RESULT,
     Signature,
     input_digest,
+    is_by_attempt,
     is_publication_of,
     recordable,
     recorded_result,
 )
 
-ATTEMPT = Attempt("wf", "task-1", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
+ATTEMPT = Attempt(
+    "wf", "task-1", "clean", "clean_events", retry_count=1, seq=1, iteration=0, scheduled_time=1000
+)
 WORKSPACE = Workspace("songs", "main", "A", "events/")
 SIGNATURE = Signature(ATTEMPT, "exec1", WORKSPACE, "digest")
 STAGED = StagedWorkspace("songs", "staging", "C")
@@ -27,6 +30,7 @@ NAMES_OF_THE_SEED = {
     "perago.logical_task_key": "wf/clean",
     "perago.task_id": "task-1",
     "perago.retry_count": "1",
+    "perago.scheduled_time": "1000",
     "perago.input_ref": "A",
     "perago.target_branch": "main",
     "perago.prefix": "/events",
@@ -112,3 +116,12 @@ def test_a_publication_is_recognised_by_what_it_merged_and_where() -> None:
     assert is_publication_of(published(), STAGED, "A")
     assert not is_publication_of(published(**{"perago.staging_commit": "D"}), STAGED, "A")
     assert not is_publication_of(replace(published(), parents=("B",)), STAGED, "A")
+
+
+def test_a_commit_is_by_this_attempt_if_task_id_and_scheduled_time_are_the_same() -> None:
+    assert is_by_attempt(published(), ATTEMPT)
+    assert not is_by_attempt(published(), replace(ATTEMPT, task_id="task-2"))
+    rerun = replace(ATTEMPT, scheduled_time=2000)
+    assert not is_by_attempt(published(), rerun)
+    of_an_old_version = Commit("H", ("A",), metadata={"perago.task_id": "task-1"})
+    assert is_by_attempt(of_an_old_version, rerun)

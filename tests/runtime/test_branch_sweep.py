@@ -55,7 +55,7 @@ def stage(world: World, attempt: Attempt, execution: str = "e1", *, commit: bool
 
 
 def claim(world: World, attempt: Attempt) -> str:
-    name = claim_branch_name(attempt)
+    name = claim_branch_name(attempt, "main")
     world.lake.create_branch(world.repository, name, "main")
     return name
 
@@ -185,8 +185,25 @@ class TestAge:
         world.clock.sleep(1)
         assert sweep(world, complete=False) == [name]
 
-    def test_a_claim_that_does_not_tell_stays(self, world: World) -> None:
+    def test_a_claim_that_stays_says_when_it_will_go(self, world: World) -> None:
         claim(world, self.unknown(world))
+        world.clock.sleep(HOUR / 2)
+        [verdict] = verdicts(world, complete=False)
+        assert verdict.why == (
+            "no orchestrator knows its task, and it is 30 minutes old: it goes when it is older than 60 minutes, "
+            "in 30 minutes"
+        )
+
+    def test_a_claim_stays_as_long_as_a_staging_branch_of_its_task(self, world: World) -> None:
+        unknown = self.unknown(world)
+        names = {claim(world, unknown), stage(world, unknown, commit=False)}
+        world.clock.sleep(DAY)
+        assert sweep(world, complete=False) == []
+        assert set(world.leftovers()) == names
+        assert "a staging branch of its task stays" in {one.why for one in verdicts(world, complete=False)}
+
+    def test_a_claim_that_does_not_tell_stays(self, world: World) -> None:
+        claim(world, self.unknown(world, scheduled_time=0))
         world.clock.sleep(DAY)
         assert sweep(world, complete=False, older_than=0) == []
 
@@ -200,6 +217,40 @@ class TestAge:
         stage(world, self.unknown(world))
         world.clock.sleep(-DAY)
         assert sweep(world, complete=False, older_than=0) == []
+
+
+class TestBarriers:
+    """A publish request of a dead attempt may be in flight for as long as its claim is there."""
+
+    def ended(self, world: World) -> Attempt:
+        attempt = begun(world).attempt
+        world.orchestrator.complete(attempt, Outcome("FAILED", reason="x"), worker_id="w")
+        return attempt
+
+    def test_claims_go_after_stagings_and_one_barrier_for_their_branch(self, world: World) -> None:
+        calls: list[str] = []
+        for attempt in (self.ended(world), self.ended(world)):
+            claim(world, attempt)
+            stage(world, attempt)
+        list(remove(recording(world.lake, calls), verdicts(world)))
+        assert calls == ["drop_branch", "drop_branch", "barrier", "drop_branch", "drop_branch"]
+        assert world.leftovers() == []
+
+    def test_a_barrier_that_is_not_confirmed_keeps_the_claim(self, world: World) -> None:
+        attempt = self.ended(world)
+        kept, gone = claim(world, attempt), stage(world, attempt)
+        lake = refusing(world.lake, "barrier", error=LakeError("no answer"))
+        ended = {one.leftover.name: error for one, error in remove(lake, verdicts(world))}
+        assert str(ended[kept]) == "no answer"
+        assert ended[gone] is None
+        assert world.leftovers() == [kept]
+
+    def test_a_staging_that_cannot_be_dropped_keeps_the_claim(self, world: World) -> None:
+        attempt = self.ended(world)
+        names = {claim(world, attempt), stage(world, attempt)}
+        lake = refusing(world.lake, "drop_branch", error=LakeError("no answer"))
+        assert {one.leftover.name for one, error in remove(lake, verdicts(world)) if error} == names
+        assert set(world.leftovers()) == names
 
 
 class TestWhatIsLookedAt:

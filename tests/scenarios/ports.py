@@ -24,6 +24,7 @@ PORT_CALLS = frozenset(
         "fence_level",
         "merge",
         "relocate",
+        "barrier",
         "create_tag",
         "tags",
         "drop_tag",

@@ -87,7 +87,7 @@ def test_a_twin_whose_staging_fails_keeps_silent_all_the_same(world: World) -> N
     definition = make_task()
     workflow = world.start(definition)
     assignment = world.poll(definition)
-    world.lake.create_branch(world.repository, claim_branch_name(assignment.attempt), world.head().id)
+    world.lake.create_branch(world.repository, claim_branch_name(assignment.attempt, "main"), world.head().id)
     lake = refusing(world.lake, "upload", error=LakeUnavailable("upload: cut"))
     settled = world.execute(definition, assignment, lake=lake)
     assert settled.outcome.status == "LOST_TO_TWIN"

@@ -16,7 +16,7 @@ import pytest
 
 from perago.errors import LakeConflict
 from perago.lake.fence import FENCE_MARK
-from perago.protocol.names import CLAIM
+from perago.protocol.names import parse_internal_branch
 from perago.runtime.transaction import Settled
 from tests.conftest import LakefsServer
 from tests.scenarios.lakefs_world import a_world, action_runs, eight_at_once, fence
@@ -112,13 +112,18 @@ def test_of_eight_twins_the_claim_lets_one_merge(world: World, lakefs_server: La
     assert action_runs(lakefs_server, world.repository) == ["completed"] * (ROUNDS + 1)
 
 
+def _is_claim(name: str) -> bool:
+    branch = parse_internal_branch(name)
+    return branch is not None and branch.kind == "claim"
+
+
 def test_of_eight_twins_that_all_believe_to_hold_the_claim_the_fence_lets_one_merge(
     world: World, lakefs_server: LakefsServer
 ) -> None:
     """The fence alone, with the claim out of the way: seven learn from the branch that a twin was first."""
 
     def everyone_has_the_claim(name: str, make: Any, arguments: tuple[Any, ...]) -> Any:
-        if name == "create_branch" and arguments[1].startswith(CLAIM):
+        if name == "create_branch" and _is_claim(arguments[1]):
             with suppress(LakeConflict):
                 make(*arguments)
             return None

@@ -192,7 +192,7 @@ class TestWhoMaySaySo:
         world.run(definition, text="first")
         workflow = world.start(definition, text="second", ref=a)
         assignment = world.poll(definition)
-        world.lake.create_branch(world.repository, claim_branch_name(assignment.attempt), a)
+        world.lake.create_branch(world.repository, claim_branch_name(assignment.attempt, "main"), a)
         settled = world.execute(definition, assignment)
         assert settled.outcome.status == "LOST_TO_TWIN"
         assert world.workflow(workflow).running

@@ -374,10 +374,15 @@ def test_a_publish_that_never_arrived_is_refused_and_nothing_moves(world: World,
 def test_a_branch_that_cannot_be_read_after_an_unanswered_publish_fails_closed(world: World) -> None:
     definition = make_task()
     world.start(definition)
+    assignment = world.poll(definition)
     lake = refusing(world.lake, "merge", "log", error=LakeUnavailable("gone dark"))
-    settled = world.execute(definition, world.poll(definition), lake=lake)
+    settled = world.execute(definition, assignment, lake=lake)
     assert settled.outcome.status == "FAILED"
-    assert "the retry decides by the head" in (settled.outcome.reason or "")
+    assert "decides by the head" in (settled.outcome.reason or "")
+    # Its request may still be in flight: the claim stays, and tells the retry to stop it.
+    assert world.leftovers() == [claim_branch_name(assignment.attempt, "main")]
+    assert published_ref(world.execute(definition, world.retry(definition))) == world.head().id
+    assert world.leftovers() == []
 
 
 def test_a_dead_attempts_merge_that_lands_late_is_refused_because_the_retry_revoked_it(world: World) -> None:
@@ -401,7 +406,7 @@ def test_the_claim_is_held_until_the_result_is_accepted(world: World) -> None:
     definition = make_task()
     world.start(definition)
     assignment = world.poll(definition)
-    claim, seen = claim_branch_name(assignment.attempt), []
+    claim, seen = claim_branch_name(assignment.attempt, "main"), []
 
     def look() -> None:
         seen.append(claim in world.leftovers())

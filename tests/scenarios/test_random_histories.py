@@ -23,12 +23,15 @@ from perago.errors import LakeError
 from perago.lake.local import LocalLake
 from perago.orchestrator.base import Assignment
 from tests.scenarios.gate import Gated, Grant
+from tests.scenarios.server_order import ServerOrder
 from tests.scenarios.world import Made, World, make_task
 
 RETRIES = 10
 CRITICAL = [
     "merge",
-    "merge",
+    "swap",
+    "swap",
+    "barrier",
     "relocate",
     "complete",
     "complete",
@@ -48,7 +51,7 @@ class History(RuleBasedStateMachine):
     @initialize(changing=st.booleans())
     def begin(self, changing: bool) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="perago-history-"))
-        lake = LocalLake(self.folder / "lake")
+        lake = ServerOrder(LocalLake(self.folder / "lake"))
         lake.create_repository("songs")
         self.world = World(lake, "songs", self.folder)
         self.a = self.world.commit({"data/input.txt": "in", "other.txt": "other"})

@@ -39,14 +39,17 @@ def install(repository: Repository, branch: Branch = "main", as_json: AsJson = F
 
 @app.command("prove")
 def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
-    """Make a merge that lakeFS must refuse, on branches of its own, and show the refusal."""
+    """Make merges that lakeFS must refuse, on branches of their own, and show the refusals; takes some seconds."""
     with open_fence(load_settings(os.environ)) as fence:
         proof = fence.prove(repository, branch)
+        order = fence.prove_order(repository, branch)
     if as_json:
-        output.data(asdict(proof))
+        output.data({**asdict(proof), **asdict(order)})
         return
     output.say(f"refused, as it must be: {proof.refused}")
     output.say(f"let through, as it must be: {proof.let_through}")
+    output.say(f"in flight while its source was dropped, and landed all the same: {order.landed}")
+    output.say(f"in flight while its source was dropped, and stopped by the barrier: {order.stopped}")
     output.say(f"the fence of {repository}/{branch} holds")
 
 

@@ -9,7 +9,8 @@ The rules every adapter keeps (tests/contract/test_lake.py holds them):
   `LakeConflict`.
 - `merge` and `relocate` end in one of three ways: they return (landed), raise `LakeRefused` / `LakeForbidden` /
   `LakeNotFound` (refused, nothing changed), or raise `LakeUnavailable` (unknown).  They are never retried blindly.
-- Publish calls name a *branch* as their source, so that a request still in flight dies with that branch.
+- Publish calls name a *branch* as their source.  A request in flight has resolved its source already, so dropping that
+  branch does not stop it; dropping it and then calling `barrier` does.
 - Missing things raise `LakeNotFound`; dropping what is not there is no error.
 """
 
@@ -170,6 +171,12 @@ class Lake(Protocol):
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
         """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
+
+    def barrier(self, repository: str, branch: str, timeout: float) -> None:
+        """Have every publish request into `branch` that is in flight start over, so that it needs its source again.
+
+        Returns only on the lake's own word; `LakeError` where none comes within `timeout` seconds.
+        """
 
     def create_tag(self, repository: str, name: str, commit: str) -> None:
         """Keep a commit under a name; `LakeConflict` if the name is taken."""

@@ -10,23 +10,18 @@ protected branches too.
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from dataclasses import dataclass, replace
 
 from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeRefused
-from perago.lake.base import Lake, Merge, Upload
-from perago.protocol.publication import KEY
+from perago.lake.base import Lake, Merge
+from perago.lake.order_proof import Order, OrderProof
+from perago.lake.side_branches import FENCE_KEY as FENCE_KEY
+from perago.lake.side_branches import SIGNED, SideBranches, new_side_id, signed_merge
 from perago.protocol.signing import EXPECTED_HEAD
 
 FENCE_PATH = "_lakefs_actions/perago-fence.yaml"
 FENCE_MARK = "perago fence:"
-FENCE_KEY = "perago-fence"
-"""The logical task key of fence commits: no workflow step has it, so no retry takes one for its own."""
 
 FENCE_TEXT = f"""\
 name: perago fence
@@ -48,9 +43,6 @@ hooks:
 Read = Callable[[str, str, str], Iterator[bytes]]
 """`Lake.read`: the bytes of one object."""
 
-_SIGNED = {KEY: FENCE_KEY}
-_TIMEOUT = 60.0
-
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
@@ -71,17 +63,17 @@ class Proof:
 class Fence:
     """The fence of the branches of one lake."""
 
-    def __init__(self, lake: Lake, *, new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12]) -> None:
+    def __init__(self, lake: Lake, *, new_id: Callable[[], str] = new_side_id) -> None:
         self._lake = lake
-        self._new_id = new_id
+        self._sides = SideBranches(lake, new_id)
 
     def install(self, repository: str, branch: str) -> Fenced:
         """Put the exact file on a branch."""
         head = self._lake.head(repository, branch).id
         if carries_fence(self._lake.read, repository, head):
             return Fenced(head, changed=False)
-        with self._branch_at(repository, head) as side:
-            self._put(repository, side, FENCE_PATH, FENCE_TEXT)
+        with self._sides.at(repository, head) as side:
+            self._sides.put(repository, side, FENCE_PATH, FENCE_TEXT)
             return Fenced(
                 self._publish(repository, side, branch, head, "Install the Perago fence"), changed=True
             )
@@ -91,7 +83,7 @@ class Fence:
         head = self._lake.head(repository, branch).id
         if all(entry.path != FENCE_PATH for entry in self._lake.list(repository, head, "_lakefs_actions/")):
             return Fenced(head, changed=False)
-        with self._branch_at(repository, head) as side:
+        with self._sides.at(repository, head) as side:
             self._lake.delete(repository, side, [FENCE_PATH])
             return Fenced(
                 self._publish(repository, side, branch, head, "Remove the Perago fence"), changed=True
@@ -105,13 +97,17 @@ class Fence:
                 f"branch {branch!r} of repository {repository!r} is not fenced: its head {head} does not carry the "
                 f"exact {FENCE_PATH}; run `perago fence install {repository} {branch}`"
             )
-        with self._branch_at(repository, head) as target, self._branch_at(repository, head) as source:
-            self._put(repository, source, "perago-fence-proof/late", "from the old head")
-            self._lake.commit(repository, source, "A publication from the old head", _SIGNED)
-            self._put(repository, target, "perago-fence-proof/first", "on the branch already")
-            moved = self._lake.commit(repository, target, "A publication that was first", _SIGNED)
+        with self._sides.at(repository, head) as target, self._sides.at(repository, head) as source:
+            self._sides.put(repository, source, "perago-fence-proof/late", "from the old head")
+            self._lake.commit(repository, source, "A publication from the old head", SIGNED)
+            self._sides.put(repository, target, "perago-fence-proof/first", "on the branch already")
+            moved = self._lake.commit(repository, target, "A publication that was first", SIGNED)
             refused = self._refusal(repository, _proof(source, target, head))
             return Proof(refused, self._lake.merge(repository, _proof(source, target, moved)))
+
+    def prove_order(self, repository: str, branch: str) -> OrderProof:
+        """Have the server stop a publication in flight by a drop and a barrier; on branches of its own."""
+        return Order(self._lake, self._sides).prove(repository, self._lake.head(repository, branch).id)
 
     def _refusal(self, repository: str, merge: Merge) -> str:
         try:
@@ -124,30 +120,13 @@ class Fence:
         )
 
     def _publish(self, repository: str, side: str, branch: str, head: str, message: str) -> str:
-        self._lake.commit(repository, side, message, _SIGNED)
-        return self._lake.merge(repository, Merge(side, branch, head, message, _SIGNED, _TIMEOUT))
-
-    def _put(self, repository: str, branch: str, path: str, text: str) -> None:
-        data = text.encode()
-        checksum = hashlib.new(self._lake.checksum_algorithm, data).hexdigest()
-        with TemporaryDirectory(prefix="perago-fence-") as folder:
-            file = Path(folder) / "object"
-            file.write_bytes(data)
-            self._lake.upload(repository, branch, [Upload(file, path, len(data), checksum)])
-
-    @contextmanager
-    def _branch_at(self, repository: str, head: str) -> Iterator[str]:
-        name = f"perago-fence-{self._new_id()}"
-        self._lake.create_branch(repository, name, head)
-        try:
-            yield name
-        finally:
-            self._lake.drop_branch(repository, name)
+        self._lake.commit(repository, side, message, SIGNED)
+        return self._lake.merge(repository, signed_merge(side, branch, head, message))
 
 
 def _proof(source: str, target: str, expected_head: str) -> Merge:
     # "hard": the server is to compare, and not the adapter by a look at the head.
-    return Merge(source, target, expected_head, "Prove the Perago fence", _SIGNED, _TIMEOUT, level="hard")
+    return replace(signed_merge(source, target, expected_head, "Prove the Perago fence"), level="hard")
 
 
 def carries_fence(read: Read, repository: str, ref: str) -> bool:

@@ -6,6 +6,8 @@ What holds here and not on the embedded lake:
   (see fence) and the server was seen to run it (see lakefs_proof); elsewhere this adapter reads the head right
   before, and a window stays.
 - A hard reset has no compare on any server: the head is read right before, and a window stays.
+- A publish request is in flight between resolving its source and swapping the target's record, also after its client
+  hung up.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
 - `head` asks the log for `<branch>@`: one call, no batching delay on the server, and a tag of that name is refused.
 """
 
@@ -27,7 +29,17 @@ from perago.errors import (
 )
 from perago.lake.base import Commit, Download, Entry, FenceLevel, Merge, Progress, Ref, Upload
 from perago.lake.cache import Cache
-from perago.lake.lakefs_client import Apis, Json, LakeFSClient, Options, Repeat, Timeout, sdk
+from perago.lake.lakefs_barrier import send_barrier
+from perago.lake.lakefs_client import (
+    Apis,
+    Json,
+    LakeFSClient,
+    Options,
+    Repeat,
+    Timeout,
+    check_status,
+    sdk,
+)
 from perago.lake.lakefs_gates import Gates
 from perago.lake.lakefs_levels import Levels, Recent
 from perago.lake.lakefs_listing import Listings, repository_names
@@ -126,11 +138,15 @@ class LakeFSLake:
         """Make a branch at `source`; `LakeConflict` if the name is taken."""
         wanted = sdk.BranchCreation(name=name, source=source, hidden=hidden)
         # After a cut connection a 409 could be our own doing or another's, so the cut itself is the answer.
-        self._client.call(
-            f"create branch {name!r} of repository {repository!r} at {source!r}",
-            lambda apis, limit: apis.branches.create_branch(repository, wanted, _request_timeout=limit),
+        doing = f"create branch {name!r} of repository {repository!r} at {source!r}"
+        answer = self._client.call(
+            doing,
+            lambda apis, limit: apis.branches.create_branch_with_http_info(
+                repository, wanted, _request_timeout=limit
+            ),
             repeat=Repeat.UNSENT,
         )
+        check_status(answer, 201, doing)
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Branches whose name starts with `prefix`, hidden ones included."""
@@ -146,7 +162,9 @@ class LakeFSLake:
         """Remove a branch and what is uncommitted on it."""
         self._drop(
             f"drop branch {name!r} of repository {repository!r}",
-            lambda apis, limit: apis.branches.delete_branch(repository, name, _request_timeout=limit),
+            lambda apis, limit: apis.branches.delete_branch_with_http_info(
+                repository, name, _request_timeout=limit
+            ),
         )
 
     def upload(
@@ -225,19 +243,27 @@ class LakeFSLake:
         except LakeConflict as error:
             # The source grew from the expected head, so only a moved head can hold what conflicts with it.
             raise HeadMoved(f"{doing}: it moved on from {merge.expected_head}, and conflicts") from error
-        return str(answer["reference"])
+        try:
+            return str(answer["reference"])
+        except (KeyError, TypeError):
+            raise LakeUnavailable(f"{doing}: the answer names no commit, so it is not lakeFS's") from None
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
         """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
         doing = f"move branch {branch!r} of repository {repository!r} to {source!r}"
         self._check_head(repository, branch, expected_head, doing)
-        self._client.call(
+        answer = self._client.call(
             doing,
-            lambda apis, limit: apis.experimental.hard_reset_branch(
+            lambda apis, limit: apis.experimental.hard_reset_branch_with_http_info(
                 repository, branch, ref=source, _request_timeout=limit
             ),
             repeat=Repeat.UNSENT,
         )
+        check_status(answer, 204, doing)
+
+    def barrier(self, repository: str, branch: str, timeout: float) -> None:
+        """Renew the record of `branch`, so that publish requests in flight lose their swap and start over."""
+        send_barrier(self._client, self._options, repository, branch, timeout)
 
     def create_tag(self, repository: str, name: str, commit: str) -> None:
         """Keep a commit under a name; `LakeConflict` if the name is taken."""
@@ -262,7 +288,7 @@ class LakeFSLake:
         """Remove a tag."""
         self._drop(
             f"drop tag {name!r} of repository {repository!r}",
-            lambda apis, limit: apis.tags.delete_tag(repository, name, _request_timeout=limit),
+            lambda apis, limit: apis.tags.delete_tag_with_http_info(repository, name, _request_timeout=limit),
         )
 
     def close(self) -> None:
@@ -307,7 +333,7 @@ class LakeFSLake:
 
     def _drop(self, doing: str, call: Any) -> None:
         try:
-            self._client.call(doing, call, repeat=Repeat.ALWAYS)
+            check_status(self._client.call(doing, call, repeat=Repeat.ALWAYS), 204, doing)
         except LakeNotFound:
             return
 

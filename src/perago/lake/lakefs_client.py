@@ -152,6 +152,14 @@ def _unchecked(api: Any) -> Any:
     return type(api.__name__, (api,), plain)
 
 
+def check_status(answer: Any, expected: int, doing: str) -> None:
+    """Take an answer for lakeFS's own only with the status that lakeFS gives; a proxy's says nothing."""
+    if answer.status_code != expected:
+        raise LakeUnavailable(
+            f"{doing}: the answer has status {answer.status_code}, and lakeFS would say {expected}"
+        )
+
+
 def _page_at(page: Callable[[Apis, Timeout, str], Any], after: str, apis: Apis, limit: Timeout) -> Any:
     return page(apis, limit, after)
 

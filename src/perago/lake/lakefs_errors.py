@@ -11,6 +11,7 @@ One table per source, read top to bottom; `tests/lake/test_lakefs_errors.py` sho
     404, 410                                 LakeNotFound
     409                                      LakeConflict
     408, 499, 5xx, 3xx, no answer            LakeUnavailable     the call may have happened
+    any status without lakeFS's JSON         LakeUnavailable     a proxy's answer says nothing about lakeFS
 
 Texts hold the server's message and what was being done: never a header, never a key.
 """
@@ -82,6 +83,8 @@ def translate(error: BaseException, doing: str) -> LakeError:
         return error
     if isinstance(error, sdk.ApiException):
         status, text = int(error.status or 0), message_of(error)
+        if not is_own_answer(error):
+            return LakeUnavailable(f"{doing}: something before lakeFS answered {status}: {text}")
         return status_class(status, text)(f"{doing}: lakeFS answered {status}: {text}")
     for kind, becomes in _CLASSES:
         if isinstance(error, kind):
@@ -106,6 +109,19 @@ def message_of(error: sdk.ApiException) -> str:
     except (ValueError, KeyError, TypeError):
         text = body or str(error.reason or "no reason given")
     return text.strip()[:_LONGEST_TEXT]
+
+
+def is_own_answer(error: sdk.ApiException) -> bool:
+    """Whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
+
+    Its 404 says what was not found, in small letters; gateways say "Not Found", or that there is no such route.
+    """
+    try:
+        said = json.loads(error.body or "")
+    except (ValueError, TypeError):
+        return False
+    own = isinstance(said, dict) and said.keys() == {"message"} and isinstance(said["message"], str)
+    return own and (error.status != 404 or "not found" in said["message"])
 
 
 def is_busy(error: BaseException) -> bool:

@@ -229,6 +229,9 @@ class LocalLake:
             check_unmoved(db, target, expected_head)
             refs.move_branch(db, target, place.head)
 
+    def barrier(self, repository: str, branch: str, timeout: float) -> None:
+        """Nothing to do: a publication here is one transaction, and never in flight."""
+
     def create_tag(self, repository: str, name: str, commit: str) -> None:
         """Keep a commit under a name; `LakeConflict` if the name is taken."""
         refs.check_ref_name("tag", name)

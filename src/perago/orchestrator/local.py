@@ -32,7 +32,7 @@ from perago.orchestrator.local_rows import (
     save_run,
     save_task,
 )
-from perago.orchestrator.local_run import Env, Run, Task
+from perago.orchestrator.local_run import Env, Run, Task, milliseconds
 from perago.orchestrator.local_store import Store, dump_json
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
@@ -90,7 +90,9 @@ class LocalOrchestrator:
         self._see_to_lease(attempt.task_id)
         with self._store.reading() as connection:
             task, _ = load_task(connection, attempt.task_id)
-        return AttemptSnapshot(task.status, task.run_id, task.id, task.retry_count)
+        return AttemptSnapshot(
+            task.status, task.run_id, task.id, task.retry_count, milliseconds(task.scheduled)
+        )
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
         """Send the result and tell whether it was accepted: only a task that is in progress takes one."""

@@ -11,7 +11,7 @@ import sqlite3
 from perago.orchestrator.base import Assignment
 from perago.orchestrator.local_retry import TaskRules
 from perago.orchestrator.local_rows import rules_in, save_task, task_in
-from perago.orchestrator.local_run import Task
+from perago.orchestrator.local_run import Task, milliseconds
 from perago.protocol.attempt import IN_PROGRESS, Attempt
 
 _WAITING = "task.name = ? AND task.status = 'SCHEDULED' AND task.available <= ?"
@@ -75,4 +75,5 @@ def _attempt(task: Task, rules: TaskRules, workflow_name: str) -> Attempt:
         iteration=task.iteration,
         workflow_name=workflow_name,
         response_timeout_seconds=rules.response_timeout_seconds,
+        scheduled_time=milliseconds(task.scheduled),
     )

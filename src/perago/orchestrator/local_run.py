@@ -151,9 +151,9 @@ def _task_scope(task: Task) -> dict[str, Any]:
         "retryCount": task.retry_count,
         "pollCount": task.poll_count,
         "taskDefName": task.name,
-        "scheduledTime": _milliseconds(task.scheduled),
-        "startTime": _milliseconds(task.started),
-        "endTime": _milliseconds(task.ended),
+        "scheduledTime": milliseconds(task.scheduled),
+        "startTime": milliseconds(task.started),
+        "endTime": milliseconds(task.ended),
         "workflowInstanceId": task.run_id,
         "taskId": task.id,
         "reasonForIncompletion": task.reason,
@@ -162,5 +162,6 @@ def _task_scope(task: Task) -> dict[str, Any]:
     }
 
 
-def _milliseconds(at: float | None) -> int:
-    return int((at or 0) * 1000)
+def milliseconds(at: float | None) -> int:
+    """A moment as Conductor tells it."""
+    return round((at or 0) * 1000)

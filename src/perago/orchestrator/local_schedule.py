@@ -40,6 +40,8 @@ def retry_of(run: Run, task: Task, env: Env) -> Task:
     # Conductor leaves the last failure's reason on the new task until it has one of its own.
     again.reason = task.reason
     again.first_scheduled = task.first_scheduled
+    # Later than the one it follows, however coarse the clock: revoking goes by it.
+    again.scheduled = max(env.now, task.scheduled + 0.001)
     again.available = env.now + retry_delay(rules, task.retry_count, env.random)
     again.input = {**task.input, **task_input(run, run.step(task), again.id)}
     return again

@@ -5,67 +5,105 @@ taken for another part, becomes a readable slug with a digest, so two different 
 
     workflow, task id   kept when made of letters, digits and `-` (a UUID is) and free of the words below
     reference           kept when made of letters, digits and `_`
+    branch              kept when it is one that lakeFS takes and not too long
     anything else       <slug with `_`>-x<10 hex of its SHA-256>
 
-    perago-staging-<workflow>-<reference>-seq-<n>-iteration-<n>-task-id-<id>-retry-<n>-exec-<execution>[-on-<12 of H>]
-    perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]
+    perago-staging-<workflow>-<reference>-seq-<n>-iteration-<n>-task-id-<id>-retry-<n>-exec-<execution>
+                                                                        [-at-<scheduled time>][-on-<12 of H>]
+    perago-staging-<workflow>-<reference>-claim-task-id-<id>[-at-<scheduled time>]-into-<branch>
     perago-replaced-<task id>-<12 of H>                                   (a tag)
+
+One listing finds the stagings and claims of a step.  Earlier versions made stagings without a scheduled time, and
+claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`: these are still known.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from perago.protocol.attempt import Attempt
 
 STAGING = "perago-staging-"
-CLAIM = "perago-claim-"
+OLD_CLAIM = "perago-claim-"
 REPLACED = "perago-replaced-"
 SHORT = 12
 
 _LONGEST_PART = 80
-_WORDS = re.compile(r"-(seq|iteration|task-id|retry|exec|on|at)(-|$)")
+_WORDS = re.compile(r"-(seq|iteration|task-id|retry|exec|on|at|claim|into)(-|$)")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 _REFERENCE = re.compile(r"[A-Za-z0-9_]+")
+_BRANCH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _DIGEST = r"-x[0-9a-f]{10}"
-_ID_PART = rf"(?:[A-Za-z0-9][A-Za-z0-9-]*|[A-Za-z0-9_]+{_DIGEST})"
-_STAGING_REST = re.compile(
-    rf"\d+-iteration-\d+-task-id-(?P<task>{_ID_PART})-retry-\d+-exec-[A-Za-z0-9]+(?:-on-[0-9a-f]{{{SHORT}}})?"
+_SLUG = re.compile(rf"_[A-Za-z0-9_]*{_DIGEST}")
+_ID_PART = rf"(?:[A-Za-z0-9][A-Za-z0-9-]*?|[A-Za-z0-9_]+{_DIGEST})"
+_STEP_PART = rf"(?P<workflow>{_ID_PART})-(?P<reference>[A-Za-z0-9_]+(?:{_DIGEST})?)"
+_AT = r"(?:-at-(?P<at>\d+))?"
+_ON = rf"(?:-on-[0-9a-f]{{{SHORT}}})?"
+_REST = (
+    rf"seq-\d+-iteration-\d+-task-id-(?P<staging_task>{_ID_PART})-retry-\d+-exec-[A-Za-z0-9]+{_AT}{_ON}",
+    rf"claim-task-id-(?P<claim_task>{_ID_PART}){_AT}-into-(?P<into>{_BRANCH.pattern})",
+    rf"task-id-(?P<claim_task>{_ID_PART}){_AT}",
 )
-_INTERNAL = re.compile(
-    rf"(?:{STAGING}(?P<workflow>{_ID_PART})-(?P<reference>[A-Za-z0-9_]+(?:{_DIGEST})?)-seq-{_STAGING_REST.pattern}"
-    rf"|{CLAIM}(?P<claim_workflow>{_ID_PART})-[A-Za-z0-9_]+(?:{_DIGEST})?-task-id-(?P<claim_task>{_ID_PART}))"
+_PREFIXES = (STAGING, STAGING, OLD_CLAIM)
+_FORMS = tuple(
+    re.compile(f"{prefix}{_STEP_PART}-{rest}") for prefix, rest in zip(_PREFIXES, _REST, strict=True)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class InternalBranch:
-    """What the name of a staging or claim branch tells: ids are as Conductor gave them, or slugs."""
+    """What the name of a staging or claim branch tells: ids are as Conductor gave them, or slugs.
+
+    `scheduled_time` is 0, and `into` empty, where the name does not tell.
+    """
 
     kind: Literal["staging", "claim"]
     workflow: str
+    reference: str
     task_id: str
+    scheduled_time: int = 0
+    into: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """What an attempt takes away from its step's dead attempts: stagings first, claims last."""
+
+    stagings: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
 
 
 def staging_branch_name(attempt: Attempt, execution_id: str, *, on: str | None = None) -> str:
     """The branch one execution stages on; `on` is the head it is staged again on."""
     name = (
         f"{STAGING}{_step(attempt)}-seq-{attempt.seq}-iteration-{attempt.iteration}"
-        f"-task-id-{_id(attempt.task_id)}-retry-{attempt.retry_count}-exec-{execution_id}"
+        f"-task-id-{_id(attempt.task_id)}-retry-{attempt.retry_count}-exec-{execution_id}{_at(attempt)}"
     )
     return f"{name}-on-{on[:SHORT]}" if on else name
 
 
-def claim_branch_name(attempt: Attempt) -> str:
-    """The branch whose creation makes one execution the attempt's only publisher.
+def claim_branch_name(attempt: Attempt, target: str) -> str:
+    """The branch whose creation makes one execution the attempt's only publisher on `target`.
 
-    The scheduled time is part of it, because Conductor's `rerun` keeps the task id.
+    The scheduled time is part of it, because Conductor's `rerun` keeps the task id.  The target is, so that whoever
+    finds the claim knows where a publish request may still be in flight.
     """
-    at = f"-at-{attempt.scheduled_time}" if attempt.scheduled_time else ""
-    return f"{CLAIM}{_step(attempt)}-task-id-{_id(attempt.task_id)}{at}"
+    return f"{STAGING}{_step(attempt)}-claim-task-id-{_id(attempt.task_id)}{_at(attempt)}-into-{branch_part(target)}"
+
+
+def branch_part(branch: str) -> str:
+    """A target branch as a claim names it."""
+    kept = _BRANCH.fullmatch(branch) and not _SLUG.fullmatch(branch) and len(branch) <= _LONGEST_PART
+    return branch if kept else _slug(branch)
+
+
+def is_slug(part: str) -> bool:
+    """Whether a part of a name stands for something that could not be kept as it is."""
+    return _SLUG.fullmatch(part) is not None
 
 
 def replaced_tag_name(attempt: Attempt, head: str) -> str:
@@ -79,36 +117,61 @@ def workdir_name(attempt: Attempt, execution_id: str) -> str:
 
 
 def revoke_prefixes(attempt: Attempt) -> tuple[str, str]:
-    """What the names of this logical task's staging and claim branches start with."""
-    return f"{STAGING}{_step(attempt)}-seq-", f"{CLAIM}{_step(attempt)}-task-id-"
+    """What the names of this step's staging and claim branches start with; the second finds claims of old versions."""
+    return f"{STAGING}{_step(attempt)}-", f"{OLD_CLAIM}{_step(attempt)}-"
 
 
-def is_revoked_by(attempt: Attempt, name: str) -> bool:
-    """Whether a branch belongs to this logical task but to another attempt.
+def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
+    """The branches of this step's attempts that were scheduled before this one.
 
-    In one workflow step only one attempt is ever current, so such a branch belongs to the dead.  Never go by
-    retry count: Conductor's `restart` resets it.
+    Never by retry count, which Conductor's `restart` resets.  Never by another task id either: a worker that slept
+    since its poll would revoke the attempt that took its place.  What cannot be told is left to the sweep.
     """
-    staging, claim = revoke_prefixes(attempt)
-    own = _id(attempt.task_id)
-    if name.startswith(claim):
-        return name != claim_branch_name(attempt)
-    rest = _STAGING_REST.fullmatch(name.removeprefix(staging)) if name.startswith(staging) else None
-    return rest is not None and rest["task"] != own
+    dead: list[tuple[str, InternalBranch]] = []
+    untold: list[tuple[str, InternalBranch]] = []
+    for name in names:
+        branch = parse_internal_branch(name)
+        if branch is None or _step_of(branch) != _step(attempt) or not attempt.scheduled_time:
+            continue
+        if branch.scheduled_time:
+            if branch.scheduled_time < attempt.scheduled_time:
+                dead.append((name, branch))
+        elif branch.kind == "staging":
+            untold.append((name, branch))
+    # Stagings of old versions do not tell their time, but their task's claim does.
+    dead_tasks = {branch.task_id for _, branch in dead} - {_id(attempt.task_id)}
+    stagings = [name for name, branch in dead if branch.kind == "staging"]
+    stagings += [name for name, branch in untold if branch.task_id in dead_tasks]
+    return Revoked(tuple(stagings), tuple(name for name, branch in dead if branch.kind == "claim"))
 
 
 def parse_internal_branch(name: str) -> InternalBranch | None:
     """The owner of a staging or claim branch, or None for any other name."""
-    match = _INTERNAL.fullmatch(name)
-    if match is None:
-        return None
-    if match["task"] is not None:
-        return InternalBranch("staging", match["workflow"], match["task"])
-    return InternalBranch("claim", match["claim_workflow"], match["claim_task"].partition("-at-")[0])
+    for form in _FORMS:
+        if (match := form.fullmatch(name)) is not None:
+            found = match.groupdict()
+            kind: Literal["staging", "claim"] = "staging" if "staging_task" in found else "claim"
+            return InternalBranch(
+                kind=kind,
+                workflow=found["workflow"],
+                reference=found["reference"],
+                task_id=found[f"{kind}_task"],
+                scheduled_time=int(found["at"] or 0),
+                into=found.get("into") or "",
+            )
+    return None
 
 
 def _step(attempt: Attempt) -> str:
     return f"{_id(attempt.workflow_instance_id)}-{_reference(attempt.reference_task_name)}"
+
+
+def _step_of(branch: InternalBranch) -> str:
+    return f"{branch.workflow}-{branch.reference}"
+
+
+def _at(attempt: Attempt) -> str:
+    return f"-at-{attempt.scheduled_time}" if attempt.scheduled_time else ""
 
 
 def _id(value: str) -> str:

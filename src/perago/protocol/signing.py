@@ -21,6 +21,7 @@ RESULT = "perago.result"
 EXPECTED_HEAD = "perago.expected_head"
 STAGING_COMMIT = "perago.staging_commit"
 TASK_ID = "perago.task_id"
+SCHEDULED = "perago.scheduled_time"
 DIGEST = "perago.input_digest"
 PHASE = "perago.phase"
 
@@ -60,6 +61,7 @@ class Signature:
             KEY: self.attempt.logical_task_key,
             TASK_ID: self.attempt.task_id,
             "perago.retry_count": str(self.attempt.retry_count),
+            SCHEDULED: str(self.attempt.scheduled_time),
             INPUT_REF: self.workspace.ref,
             "perago.target_branch": self.workspace.branch,
             "perago.prefix": "/" + self.workspace.prefix.rstrip("/"),
@@ -106,6 +108,18 @@ def recorded_result(head: Commit, signature: Signature) -> str | None:
     )
     in_place = head.first_parent is not None and said.get(EXPECTED_HEAD) == head.first_parent
     return said.get(RESULT) if same_work and in_place else None
+
+
+def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
+    """Whether an execution of this very attempt made the commit.
+
+    Conductor's `rerun` keeps the task id, so the scheduled time must be the same too; commits of old versions do not
+    tell it.
+    """
+    said = commit.metadata
+    return said.get(TASK_ID) == attempt.task_id and said.get(SCHEDULED, str(attempt.scheduled_time)) == str(
+        attempt.scheduled_time
+    )
 
 
 def is_publication_of(commit: Commit, staged: StagedWorkspace, expected_head: str) -> bool:

@@ -1,7 +1,7 @@
 """What a dead executor leaves behind, removed by name: the workdir and staging branches of its executions.
 
-Dropping a staging branch also cancels a publish request that is still in flight, so it comes before anything is
-said about the attempt.
+Its staging goes before anything is said about the attempt.  The claim of one that died while it published stays: its
+request may be in flight, and the claim tells the retry to send a barrier.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perago.runtime.workdir import remove_tree
 log = logging.getLogger("perago.aftermath")
 
 BEFORE_STAGING = frozenset({"", "input", "revoke", "reuse"})
-MAY_HOLD_THE_CLAIM = frozenset({"stage", "claim", "publish", "hand over"})
+MAY_GIVE_UP_THE_CLAIM = frozenset({"stage", "claim", "hand over"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Aftermath:
             drop_quietly(self.lake, claim.repository, claim.branch)
 
     def _drop_staging(self, execution: Execution) -> None:
-        repository = _repository(execution.assignment.input)
+        repository = _given(execution.assignment.input, "repository")
         if repository is None or execution.step in BEFORE_STAGING:
             return
         try:
@@ -64,14 +64,15 @@ class Aftermath:
 
 
 def claim_of(execution: Execution) -> Claim | None:
-    """The claim that a dead execution may hold; to be dropped once its attempt is over."""
-    repository = _repository(execution.assignment.input)
-    if repository is None or execution.step not in MAY_HOLD_THE_CLAIM:
+    """The claim that a dead execution may hold and that may go once its attempt is over."""
+    repository = _given(execution.assignment.input, "repository")
+    branch = _given(execution.assignment.input, "branch")
+    if repository is None or branch is None or execution.step not in MAY_GIVE_UP_THE_CLAIM:
         return None
-    return Claim(repository, claim_branch_name(execution.attempt))
+    return Claim(repository, claim_branch_name(execution.attempt, branch))
 
 
-def _repository(given: Mapping[str, Any]) -> str | None:
-    workspace = given.get("workspace")
-    repository = workspace.get("repository") if isinstance(workspace, Mapping) else None
-    return repository if isinstance(repository, str) else None
+def _given(payload: Mapping[str, Any], field: str) -> str | None:
+    workspace = payload.get("workspace")
+    value = workspace.get(field) if isinstance(workspace, Mapping) else None
+    return value if isinstance(value, str) else None

@@ -5,6 +5,9 @@
     in use          stays, whatever its age
     unknown         goes once it is older than asked for; stays where nothing tells its age
 
+A claim goes only behind a barrier, and only if no staging of its task stays: a publish request of a dead attempt may be
+in flight for as long as its claim is there.
+
 Three steps, in this order.  `find_leftovers` lists; only then are orchestrators opened, so that each has heard of the
 attempts whose branches were listed.  `judge` asks about all of them before anything goes: an orchestrator that cannot
 be asked leaves everything as it is.  `remove` comes last, and may come late: a name holds the execution's id or the
@@ -14,7 +17,6 @@ time its task was scheduled, so an attempt that is over never makes that branch 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,17 +28,17 @@ from perago.errors import (
     OrchestratorNotFound,
     OrchestratorUnavailable,
 )
-from perago.lake.base import Lake, Ref
+from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
-from perago.protocol.names import CLAIM, REPLACED, STAGING, InternalBranch, parse_internal_branch
+from perago.protocol.names import OLD_CLAIM, REPLACED, STAGING, InternalBranch, parse_internal_branch
+from perago.runtime.revoking import target_of_claim
 
 log = logging.getLogger("perago.sweep")
 
 Kind = Literal["staging", "claim", "tag"]
-_PREFIXES: dict[Kind, str] = {"staging": STAGING, "claim": CLAIM}
-_SCHEDULED = re.compile(r"-at-(\d+)$")
 _ITS_BRANCH = "perago.staging_branch"
+_BARRIER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +114,61 @@ def judge(
             statuses[owner.task_id] = owners.status(owner)
         return statuses[owner.task_id]
 
-    return [
-        _judged_by_age(lake, one, now, older_than)
-        if one.kind == "tag"
-        else _judged_by_owner(lake, one, status, now, older_than)
-        for one in leftovers
-    ]
+    return _claims_after_stagings(
+        [
+            _judged_by_age(lake, one, now, older_than)
+            if one.kind == "tag"
+            else _judged_by_owner(lake, one, status, now, older_than)
+            for one in leftovers
+        ]
+    )
 
 
 def remove(lake: Lake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, LakeError | None]]:
-    """Remove what goes, and tell of each how that ended."""
-    for verdict in verdicts:
-        if verdict.goes:
-            yield verdict, _removal(lake, verdict.leftover)
+    """Remove what goes, claims last and behind a barrier, and tell of each how that ended."""
+    going = [verdict for verdict in verdicts if verdict.goes]
+    failed: dict[tuple[str, str], LakeError] = {}
+    for verdict in going:
+        if verdict.leftover.kind != "claim":
+            error = _removal(lake, verdict.leftover)
+            if error is not None:
+                failed[_task_of(verdict.leftover)] = error
+            yield verdict, error
+    barriers = _Barriers(lake)
+    for verdict in going:
+        one = verdict.leftover
+        if one.kind == "claim":
+            yield verdict, failed.get(_task_of(one)) or barriers.error_for(one) or _removal(lake, one)
+
+
+class _Barriers:
+    """One barrier for each branch that claims name, and how it ended."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._sent: dict[tuple[str, str], LakeError | None] = {}
+
+    def error_for(self, claim: Leftover) -> LakeError | None:
+        """Why the claim has to stay, or None."""
+        try:
+            # A claim of an old version names no branch.  It is judged like the rest, and old by now.
+            target = target_of_claim(self._lake, claim.repository, claim.name, unnamed=None)
+        except LakeError as error:
+            return error
+        if target is None:
+            return None
+        key = (claim.repository, target)
+        if key not in self._sent:
+            self._sent[key] = self._send(*key)
+        return self._sent[key]
+
+    def _send(self, repository: str, branch: str) -> LakeError | None:
+        try:
+            self._lake.barrier(repository, branch, _BARRIER_SECONDS)
+        except LakeError as error:
+            log.warning("claims on branch %s of %s stay: %s", branch, repository, error)
+            return error
+        return None
 
 
 def _removal(lake: Lake, one: Leftover) -> LakeError | None:
@@ -138,14 +182,37 @@ def _removal(lake: Lake, one: Leftover) -> LakeError | None:
     return None
 
 
-def _leftovers_of(lake: Lake, repository: str, *, tags: bool) -> list[Leftover]:
-    def made(kind: Kind, refs: Sequence[Ref]) -> list[Leftover]:
-        return [Leftover(repository, kind, ref.name, ref.commit) for ref in refs]
+def _task_of(one: Leftover) -> tuple[str, str]:
+    return one.repository, one.owner.task_id if one.owner is not None else one.name
 
+
+def _leftovers_of(lake: Lake, repository: str, *, tags: bool) -> list[Leftover]:
     found = [
-        one for kind, prefix in _PREFIXES.items() for one in made(kind, lake.branches(repository, prefix))
+        Leftover(repository, _kind(ref.name), ref.name, ref.commit)
+        for prefix in (STAGING, OLD_CLAIM)
+        for ref in lake.branches(repository, prefix)
     ]
-    return found + (made("tag", lake.tags(repository, REPLACED)) if tags else [])
+    if tags:
+        found += [
+            Leftover(repository, "tag", ref.name, ref.commit) for ref in lake.tags(repository, REPLACED)
+        ]
+    return found
+
+
+def _kind(name: str) -> Kind:
+    owner = parse_internal_branch(name)
+    return owner.kind if owner is not None else "staging"
+
+
+def _claims_after_stagings(verdicts: list[Verdict]) -> list[Verdict]:
+    """The same verdicts, but no claim goes while a staging of its task stays."""
+    stay = {_task_of(one.leftover) for one in verdicts if one.leftover.kind == "staging" and not one.goes}
+    return [
+        Verdict(one.leftover, goes=False, why="a staging branch of its task stays")
+        if one.goes and one.leftover.kind == "claim" and _task_of(one.leftover) in stay
+        else one
+        for one in verdicts
+    ]
 
 
 def _judged_by_owner(
@@ -171,7 +238,14 @@ def _judged_by_age(lake: Lake, one: Leftover, now: float, older_than: float) -> 
     if made is None:
         return Verdict(one, goes=False, why="no orchestrator knows its task, and nothing tells its age")
     age = max(0.0, now - made)
-    return Verdict(one, goes=age > older_than, why=f"{whose} is {_told(age)} old")
+    if age > older_than:
+        return Verdict(one, goes=True, why=f"{whose} is {_told(age)} old")
+    left = older_than - age
+    return Verdict(
+        one,
+        goes=False,
+        why=f"{whose} is {_told(age)} old: it goes when it is older than {_told(older_than)}, in {_told(left)}",
+    )
 
 
 def _made_at(lake: Lake, one: Leftover) -> float | None:
@@ -180,9 +254,8 @@ def _made_at(lake: Lake, one: Leftover) -> float | None:
     A branch without a commit of its own is at its input, which may be years older than the branch.
     """
     if one.kind == "claim":
-        # Only Conductor tells when a task was scheduled, in milliseconds.
-        scheduled = _SCHEDULED.search(one.name)
-        return int(scheduled[1]) / 1000 if scheduled else None
+        scheduled = one.owner.scheduled_time if one.owner is not None else 0
+        return scheduled / 1000 if scheduled else None
     try:
         commit = lake.commit_at(one.repository, one.commit)
     except LakeNotFound:

@@ -25,9 +25,7 @@ from perago.lake.base import FenceLevel, Lake, Merge
 from perago.protocol.changes import Changes, FileState, changes_between
 from perago.protocol.names import (
     claim_branch_name,
-    is_revoked_by,
     replaced_tag_name,
-    revoke_prefixes,
     staging_branch_name,
 )
 from perago.protocol.outcome import LostToTwin
@@ -42,8 +40,9 @@ from perago.protocol.publication import (
     read_advance,
     way_on,
 )
-from perago.protocol.signing import RESULT, TASK_ID, Signature, is_publication_of, recorded_result
+from perago.protocol.signing import RESULT, Signature, is_by_attempt, is_publication_of, recorded_result
 from perago.runtime.beside import Beside, at_once
+from perago.runtime.revoking import revoke
 from perago.runtime.target import read_target
 from perago.runtime.workdir import list_prefix
 from perago.settings import FenceMode
@@ -86,18 +85,20 @@ class Publisher:
     mode: FenceMode = "auto"
     beside: Beside = at_once
     claimed: str | None = field(default=None, init=False)
+    in_flight: bool = field(default=False, init=False)
+    """Whether a publish request may still land: nobody may drop the claim then."""
     fence_level: FenceLevel | None = field(default=None, init=False)
 
     def revoke(self) -> None:
-        """Drop the staging and claim branches of this workflow step's dead attempts.
-
-        A publish request of a dead attempt that is still in flight then finds no source.
-        """
-        for prefix in revoke_prefixes(self.signature.attempt):
-            for branch in self.lake.branches(self._repository, prefix):
-                if is_revoked_by(self.signature.attempt, branch.name):
-                    log.info("revoked %s of a dead attempt", branch.name)
-                    self.lake.drop_branch(self._repository, branch.name)
+        """Make sure that no earlier attempt of this workflow step can publish any more."""
+        workspace = self.signature.workspace
+        revoke(
+            self.lake,
+            self._repository,
+            self.signature.attempt,
+            target=workspace.branch,
+            timeout=self.merge_timeout,
+        )
 
     def reuse(self, head: Commit | None = None) -> Published | None:
         """The head, where it is this very work done before and this attempt is still current."""
@@ -140,7 +141,7 @@ class Publisher:
         The claim is not dropped on exit: it must outlast the completion, or a twin could publish between the
         publication and Conductor's word on it.  Whoever sends the result drops it afterwards.
         """
-        name = claim_branch_name(self.signature.attempt)
+        name = claim_branch_name(self.signature.attempt, self.signature.workspace.branch)
         try:
             self.lake.create_branch(self._repository, name, self.signature.workspace.ref)
         except LakeConflict as taken:
@@ -196,12 +197,14 @@ class Publisher:
             self.fence_level,
         )
         self.fence()
+        self.in_flight = True
         try:
             published = self.lake.merge(self._repository, merge)
         except LakeUnavailable as unknown:
             return self._settle(staged, plan.expected_head, unknown)
         except (LakeRefused, LakeForbidden, LakeNotFound) as refused:
             return self._refused(refused)
+        self.in_flight = False
         self._check_parent(published, plan.expected_head)
         return Published(published)
 
@@ -232,42 +235,52 @@ class Publisher:
         except LakeConflict:
             log.info("head %s is kept under its tag already", head)
         self.fence()
+        self.in_flight = True
         try:
             self.lake.relocate(self._repository, workspace.branch, source.branch, head)
         except LakeUnavailable as unknown:
             return self._settle(source, head, unknown)
         except LakeForbidden as protected:
+            self.in_flight = False
             raise PublishFenceError(
                 f"branch {workspace.branch!r} of {self._repository!r} may not be moved back over the abandoned "
                 f'publication {head}: {protected}. On a protected branch declare on_abandoned="supersede"'
             ) from protected
         except (LakeRefused, LakeNotFound) as refused:
             return self._refused(refused)
+        self.in_flight = False
         return Published(source.commit)
 
     # --- endings ---------------------------------------------------------------------------------------------
 
     def _settle(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Published:
-        """Find out how an unanswered publish ended: cancel what is in flight, then read the branch."""
+        """Find out how an unanswered publish ended: stop what is in flight, then read the branch.
+
+        The claim stays whatever comes of it: until the barrier is confirmed the request may still land.
+        """
         workspace = self.signature.workspace
         try:
             self.lake.drop_branch(self._repository, staged.branch)
+            self.lake.barrier(self._repository, workspace.branch, self.merge_timeout)
             for commit in self.lake.log(self._repository, workspace.branch, MAX_RANGE):
                 if is_publication_of(commit, staged, expected_head):
                     log.info("an unanswered publish had landed as %s", commit.id)
+                    self.in_flight = False
                     return Published(commit.id)
                 if commit.id == expected_head:
                     break
         except LakeError as unreadable:
             raise PublishUnknownError(
-                f"publishing to {workspace.branch!r} of {self._repository!r} had no answer ({unknown}), and the "
-                f"branch cannot be read to settle it ({unreadable}); the retry decides by the head"
+                f"publishing to {workspace.branch!r} of {self._repository!r} had no answer ({unknown}), and it could "
+                f"not be settled ({unreadable}): it may have landed, or may still. The retry stops it and decides by "
+                f"the head"
             ) from unknown
         return self._refused(unknown)
 
     def _refused(self, cause: LakeError) -> Published:
         """What a refused publish means: the work is there already, a twin was first, or the fence held."""
         attempt, workspace = self.signature.attempt, self.signature.workspace
+        self.in_flight = False
         try:
             if (reused := self.reuse()) is not None:
                 return reused
@@ -277,7 +290,7 @@ class Publisher:
         except LakeError as unreadable:
             log.warning("the branch cannot be read after a refused publish: %s", unreadable)
             advance = ()
-        if any(commit.metadata.get(TASK_ID) == attempt.task_id for commit in advance):
+        if any(is_by_attempt(commit, attempt) for commit in advance):
             raise LostToTwin(f"another execution of task {attempt.task_id} has published: {cause}") from cause
         head = f" The head is {advance[0].id} ({made_by(advance[0])})." if advance else ""
         raise PublishFenceError(

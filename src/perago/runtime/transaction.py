@@ -317,7 +317,8 @@ class Transaction:
 
     def _settled(self, outcome: Outcome, *, refused: bool) -> Settled:
         publisher, claim = self._publisher, None
-        if publisher is not None and publisher.claimed is not None:
+        # A claim whose publish may be in flight stays: the retry finds it, and sends the barrier that is owed.
+        if publisher is not None and publisher.claimed is not None and not publisher.in_flight:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None
         return Settled(outcome, claim, level, self._step, dict(self._seconds), refused, self._traffic.moved)

@@ -1,0 +1,53 @@
+"""Taking away what a dead attempt could still publish with: its stagings, a request in flight, its claim.
+
+    stagings dropped → barrier → claims dropped
+
+Dropping a staging does not stop a publish request that has resolved it already; the barrier does.  The claim goes last,
+so a claim that is found is a barrier that is owed: whoever sent none, or died before it, left the claim behind.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from perago.lake.base import Lake
+from perago.protocol.attempt import Attempt
+from perago.protocol.names import (
+    branch_part,
+    is_slug,
+    parse_internal_branch,
+    revoke_prefixes,
+    revoked_by,
+)
+
+log = logging.getLogger("perago.revoking")
+
+
+def revoke(lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float) -> None:
+    """Make sure that no attempt of this step that was scheduled earlier can publish any more; `LakeError` if not sure."""
+    names = [
+        branch.name for prefix in revoke_prefixes(attempt) for branch in lake.branches(repository, prefix)
+    ]
+    revoked = revoked_by(attempt, names)
+    for staging in revoked.stagings:
+        log.info("revoked %s of a dead attempt", staging)
+        lake.drop_branch(repository, staging)
+    # A claim of an old version names no branch; the step publishes where it always did.
+    owed = {target_of_claim(lake, repository, claim, unnamed=target) for claim in revoked.claims}
+    for branch in sorted(filter(None, owed)):
+        lake.barrier(repository, branch, timeout)
+    for claim in revoked.claims:
+        log.info("revoked %s of a dead attempt", claim)
+        lake.drop_branch(repository, claim)
+
+
+def target_of_claim(lake: Lake, repository: str, claim: str, *, unnamed: str | None) -> str | None:
+    """The branch that a claim is for; `unnamed` where it names none, None where that branch is gone."""
+    parsed = parse_internal_branch(claim)
+    into = parsed.into if parsed is not None else ""
+    if not into:
+        return unnamed
+    if not is_slug(into):
+        return into
+    found = (branch.name for branch in lake.branches(repository, "") if branch_part(branch.name) == into)
+    return next(found, None)

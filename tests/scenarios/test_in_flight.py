@@ -1,0 +1,304 @@
+"""Publish requests that are in flight while other executions work, and attempts that wake up too late.
+
+A request in flight has resolved its source; it lands whenever the server swaps the record, also after its client died or
+hung up.  Enumerated: how far the client got with settling before it died, how far the retry got before it died too or
+the request landed, and when the request lands.  Then one rule after the other is taken away, and a violation comes back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perago.declare.task import TaskDefinition
+from perago.errors import LakeError
+from perago.lake.base import Lake
+from perago.protocol.attempt import Attempt
+from perago.protocol.names import parse_internal_branch, revoke_prefixes, revoked_by
+from perago.runtime import publish
+from perago.runtime.publish import Publisher
+from tests.scenarios.enumerated import (
+    BODIES,
+    POLICIES,
+    History,
+    advance,
+    advance_to,
+    fresh_world,
+    gated,
+    violations,
+    writing,
+)
+from tests.scenarios.gate import SWAP, Gated
+from tests.scenarios.server_order import ServerOrder
+from tests.scenarios.world import World, make_task
+
+STARTS = ["first try", "abandoned before"]
+DELIVERIES = ["the client dies", "the client hangs up"]
+LANDINGS = ["before the retry", "while the retry works", "in the end"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What the executions of a history do."""
+
+    first: TaskDefinition
+    second: TaskDefinition
+    start: str = "first try"
+    hard: bool = True
+
+
+def case(policy: str, kind: str, *, start: str = "first try", hard: bool = True) -> Case:
+    first = make_task(writing("by the first"), on_abandoned=policy, retries=5)
+    return Case(first, make_task(BODIES[kind], on_abandoned=policy, retries=5), start, hard)
+
+
+def in_flight(folder: Path, chosen: Case) -> tuple[World, str, Gated]:
+    """A world with one execution whose publish request has resolved its source and not moved the branch yet."""
+    world = fresh_world(folder, hard=chosen.hard)
+    workflow = world.start(chosen.first)
+    if chosen.start == "abandoned before":
+        abandoned = gated(world, make_task(writing("abandoned"), version="0"), world.poll(chosen.first))
+        advance_to(abandoned, "complete")
+        abandoned.kill()
+        world.orchestrator.time_out_in_progress("dead")
+    one = gated(world, chosen.first, world.poll(chosen.first))
+    assert advance_to(one, SWAP)
+    return world, workflow, one
+
+
+def land(one: Gated) -> None:
+    """The server swaps the record, or finds that it cannot; nobody hears of it."""
+    swap, one.late = one.late, None
+    if swap is not None:
+        with contextlib.suppress(LakeError):
+            swap()
+
+
+def after_a_dead_client(folder: Path, chosen: Case) -> Iterator[History]:
+    """The publisher dies with its request in flight; the retry dies at any critical call, or works to its end."""
+    for crashes, landing in itertools.product([False, True], LANDINGS):
+        for j in itertools.count():
+            world, workflow, one = in_flight(folder / f"{crashes}-{landing}-{j}", chosen)
+            one.kill()
+            stopped = _retries(world, chosen, one, j, crashes=crashes, landing=landing)
+            yield f"dead client, retry stopped at {j}, crash: {crashes}, landing {landing}", world, workflow
+            if not stopped or (not crashes and landing != "while the retry works"):
+                break
+
+
+def after_a_client_that_hung_up(folder: Path, chosen: Case) -> Iterator[History]:
+    """The publisher gets no answer and settles; it dies at any critical call of that, and the retry works to its end."""
+    for landing in LANDINGS:
+        for i in itertools.count():
+            settling = True
+            for j in itertools.count():
+                world, workflow, one = in_flight(folder / f"{landing}-{i}-{j}", chosen)
+                one.grant("late")
+                settling = advance(one, i)
+                one.kill()
+                stopped = False
+                if world.workflow(workflow).running:
+                    stopped = _retries(world, chosen, one, j, crashes=False, landing=landing)
+                land(one)
+                yield f"hung up, settled up to {i}, retry at {j}, landing {landing}", world, workflow
+                if not stopped or landing != "while the retry works":
+                    break
+            if not settling:
+                break
+
+
+def _retries(world: World, chosen: Case, one: Gated, stop: int, *, crashes: bool, landing: str) -> bool:
+    """The next attempts, up to the workflow's end or to retries that ran out; whether the first came to its stop."""
+    if landing == "before the retry":
+        land(one)
+    two = gated(world, chosen.second, world.retry(chosen.second))
+    stopped = advance(two, stop)
+    if landing == "while the retry works":
+        land(one)
+    if crashes:
+        two.kill()
+        land(two) if landing == "while the retry works" else None
+        if world.workflow(world.orchestrator.runs()[0].id).running:
+            world.execute(chosen.second, world.retry(chosen.second))
+    else:
+        advance(two, None)
+    land(one)
+    land(two)
+    return stopped
+
+
+WAYS = {"the client dies": after_a_dead_client, "the client hangs up": after_a_client_that_hung_up}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_request_in_flight_breaks_a_promise(
+    tmp_path: Path, policy: str, kind: str, start: str, way: str
+) -> None:
+    chosen = case(policy, kind, start=start)
+    assert list(violations(WAYS[way](tmp_path, chosen), chosen.second)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_request_in_flight_breaks_a_promise_past_a_soft_fence(
+    tmp_path: Path, policy: str, way: str
+) -> None:
+    chosen = case(policy, "no-op", hard=False)
+    assert list(violations(WAYS[way](tmp_path, chosen), chosen.second)) == []
+
+
+# --- attempts that wake up too late ------------------------------------------------------------------------------
+
+
+def stale_and_twins(folder: Path, chosen: Case) -> Iterator[History]:
+    """A worker sleeps from its poll on, wakes up while the retry works, and the retry has a twin that ends last."""
+    twin_of = make_task(writing("by the twin"), on_abandoned=_policy(chosen.second), retries=5)
+    for j in itertools.count():
+        for k in itertools.count():
+            world = fresh_world(folder / f"{j}-{k}", hard=chosen.hard)
+            workflow = world.start(chosen.first)
+            stale = gated(world, chosen.first, world.poll(chosen.first))
+            current = world.retry(chosen.second)
+            one = gated(world, chosen.second, current)
+            one_stopped = advance(one, j)
+            advance(stale, None)
+            twin = gated(world, twin_of, current)
+            twin_stopped = advance(twin, k)
+            advance(one, None)
+            advance(twin, None)
+            yield (
+                f"the stale attempt woke up at call {j} of the current one, its twin at {k}",
+                world,
+                workflow,
+            )
+            if not twin_stopped:
+                break
+        if not one_stopped:
+            break
+
+
+def _policy(definition: TaskDefinition) -> str:
+    assert definition.workspace is not None
+    return definition.workspace.on_abandoned
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_attempt_that_wakes_up_too_late_revokes_nothing_of_the_current_one(
+    tmp_path: Path, policy: str, kind: str
+) -> None:
+    chosen = case(policy, kind)
+    assert list(violations(stale_and_twins(tmp_path, chosen), chosen.second)) == []
+
+
+# --- mutants -----------------------------------------------------------------------------------------------------
+
+
+def _no_barrier(lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float) -> None:
+    revoked = _found(lake, repository, attempt)
+    for name in (*revoked.stagings, *revoked.claims):
+        lake.drop_branch(repository, name)
+
+
+def _barrier_only_if_something_was_dropped(
+    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float
+) -> None:
+    revoked = _found(lake, repository, attempt)
+    for name in revoked.stagings:
+        lake.drop_branch(repository, name)
+    if revoked.stagings:
+        lake.barrier(repository, target, timeout)
+    for name in revoked.claims:
+        lake.drop_branch(repository, name)
+
+
+def _claim_dropped_first(
+    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float
+) -> None:
+    revoked = _found(lake, repository, attempt)
+    for name in (*revoked.claims, *revoked.stagings):
+        lake.drop_branch(repository, name)
+    if revoked.claims:
+        lake.barrier(repository, target, timeout)
+
+
+def _every_other_task_id(
+    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float
+) -> None:
+    for prefix in revoke_prefixes(attempt):
+        for branch in lake.branches(repository, prefix):
+            owner = parse_internal_branch(branch.name)
+            if owner is not None and owner.task_id != attempt.task_id:
+                lake.drop_branch(repository, branch.name)
+    lake.barrier(repository, target, timeout)
+
+
+def _found(lake: Lake, repository: str, attempt: Attempt) -> Any:
+    names = [one.name for prefix in revoke_prefixes(attempt) for one in lake.branches(repository, prefix)]
+    return revoked_by(attempt, names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("broken", "histories"),
+    [
+        (_no_barrier, after_a_dead_client),
+        (_barrier_only_if_something_was_dropped, after_a_client_that_hung_up),
+        (_claim_dropped_first, after_a_dead_client),
+        (_every_other_task_id, stale_and_twins),
+    ],
+    ids=[
+        "no barrier",
+        "barrier only if something was dropped",
+        "claim dropped first",
+        "revoke by another task id",
+    ],
+)
+def test_a_revoke_without_one_of_its_rules_brings_a_violation_back(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Callable[..., None],
+    histories: Callable[[Path, Case], Iterator[History]],
+) -> None:
+    monkeypatch.setattr(publish, "revoke", broken)
+    chosen = case("replace", "changing") if histories is stale_and_twins else case("supersede", "no-op")
+    assert any(violations(histories(tmp_path, chosen), chosen.second))
+
+
+def _settling_without_a_barrier(self: ServerOrder, repository: str, branch: str, timeout: float) -> None:
+    return None
+
+
+def test_settling_without_a_barrier_says_refused_of_what_lands_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ServerOrder, "barrier", _settling_without_a_barrier)
+    chosen = case("supersede", "no-op")
+    assert any(violations(after_a_client_that_hung_up(tmp_path, chosen), chosen.second))
+
+
+def test_a_claim_that_settling_drops_brings_a_violation_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = Publisher._settle
+
+    def drops_its_claim(self: Publisher, *arguments: Any) -> Any:
+        assert self.claimed is not None
+        self.lake.drop_branch(self.signature.workspace.repository, self.claimed)
+        return settle(self, *arguments)
+
+    monkeypatch.setattr(Publisher, "_settle", drops_its_claim)
+    chosen = case("supersede", "no-op")
+    assert any(violations(after_a_client_that_hung_up(tmp_path, chosen), chosen.second))
