@@ -20,7 +20,9 @@ import pytest
 
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
-SERVER_FIXTURES = frozenset({"lakefs_server", "conductor_server", "lakefs_repository"})
+SERVER_FIXTURES = frozenset(
+    {"lakefs_server", "conductor_server", "lakefs_repository", "lakefs_without_actions"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,15 @@ def conductor_server() -> ConductorServer:
     info = _call("GET", url.removesuffix("/api") + "/actuator/info", None, None)
     assert info["build"]["version"] == CONDUCTOR_VERSION
     return ConductorServer(url=url, state_folder=_state_folder())
+
+
+@pytest.fixture(scope="session")
+def lakefs_without_actions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakefsServer]:
+    """A real lakeFS of this test run's own, whose operator has switched actions off."""
+    from tests.own_lakefs import running
+
+    with running(tmp_path_factory.mktemp("lakefs"), actions={"enabled": False}) as (url, key, secret):
+        yield LakefsServer(url, key, secret)
 
 
 @pytest.fixture

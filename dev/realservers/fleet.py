@@ -61,11 +61,12 @@ def _lakefs_command(state: State) -> list[str]:
     if not config.exists():
         config.touch(mode=0o600)
         # JSON is YAML too.
-        config.write_text(json.dumps(_lakefs_settings(state, home), indent=2))
+        config.write_text(json.dumps(lakefs_settings(state, home), indent=2))
     return [str(lakefs_folder() / "lakefs"), "--config", str(config), "run"]
 
 
-def _lakefs_settings(state: State, home: Path) -> dict[str, object]:
+def lakefs_settings(state: State, home: Path) -> dict[str, object]:
+    """A lakeFS that keeps everything below `home` and asks nobody on the network."""
     return {
         "listen_address": f"127.0.0.1:{state.lakefs_port}",
         "logging": {"format": "text", "level": "INFO"},

@@ -66,7 +66,7 @@ def create() -> State:
     remove()
     folder = state_folder()
     folder.mkdir(mode=0o700)
-    lakefs_port, conductor_port = _free_ports(2)
+    lakefs_port, conductor_port = free_ports(2)
     state = State(
         lakefs_port=lakefs_port,
         conductor_port=conductor_port,
@@ -96,7 +96,8 @@ def _owned(folder: Path) -> Path:
     return folder
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports on which nobody listens now."""
     # Below the range from which systems give ports to clients: a server that is restarted finds its port free.
     candidates = random.SystemRandom().sample(range(20000, 32000), 200)
     free = [port for port in candidates if port_is_free(port)][:count]

@@ -131,6 +131,10 @@ class TestRelocate:
         assert work.contents("main") == {"a": b"2"}
         assert work.contents(abandoned) == {"a": b"abandoned"}
 
+    def test_nothing_stands_in_its_way_on_a_branch_without_actions(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"a": b"1"})
+        assert list(lake.gates(work.repository, "main", "main")) == []
+
     def test_a_branch_moves_back_to_where_a_claim_is(self, lake: Lake, work: Work) -> None:
         base = work.commit("main", {"a": b"1"})
         abandoned = work.commit("main", {"a": b"abandoned"})

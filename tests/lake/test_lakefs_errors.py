@@ -39,7 +39,7 @@ def bare(kind: type[Exception]) -> Exception:
     return plain.__new__(plain)
 
 
-def answer(status: int, message: str = "words") -> sdk.ApiException:
+def answer(status: int, message: str = "branch not found") -> sdk.ApiException:
     error = sdk.ApiException(status=status, reason="reason")
     error.body = json.dumps({"message": message})
     return error
@@ -74,7 +74,7 @@ STATUSES = {
 def test_every_status_means_one_thing(status: int, becomes: type[LakeError]) -> None:
     problem = translate(answer(status), "doing something")
     assert type(problem) is becomes is status_class(status)
-    assert str(problem) == f"doing something: lakeFS answered {status}: words"
+    assert str(problem) == f"doing something: lakeFS answered {status}: branch not found"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,34 @@ def test_every_error_of_the_sdk_that_is_no_answer_is_mapped(kind: type[Exception
 @pytest.mark.parametrize("kind", [one for one in classes(sdk) if issubclass(one, sdk.ApiException)])
 def test_every_answer_of_the_sdk_is_mapped_by_its_status(kind: type[sdk.ApiException]) -> None:
     error = kind(status=404, reason="Not Found")
+    error.body = '{"message":"repository not found"}'
     assert type(translate(error, "x")) is LakeNotFound
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 412, 500, 503])
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        "",
+        "<html><head><title>404 Not Found</title></head></html>",
+        '"not found"',
+        '{"error": "branch not found"}',
+        '{"message": "branch not found", "path": "/api/v1"}',
+        '{"message": null}',
+    ],
+)
+def test_an_answer_that_is_not_lakefs_own_says_nothing(status: int, body: str | None) -> None:
+    error = sdk.ApiException(status=status, reason="Not Found")
+    error.body = body
+    assert type(translate(error, "x")) is LakeUnavailable
+
+
+@pytest.mark.parametrize(
+    "message", ["Not Found", "invalid API endpoint", "no Route matched with those values"]
+)
+def test_a_404_that_does_not_say_what_was_not_found_says_nothing(message: str) -> None:
+    assert type(translate(answer(404, message), "x")) is LakeUnavailable
 
 
 @pytest.mark.parametrize("kind", [one for one in classes(http) if issubclass(one, http.HTTPError)])

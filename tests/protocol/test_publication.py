@@ -11,6 +11,7 @@ import pytest
 from perago.errors import PublishFenceError
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import (
+    INPUT_REF,
     KEY,
     MAX_RANGE,
     TABLE,
@@ -27,7 +28,8 @@ from perago.protocol.publication import (
 
 ATTEMPT = Attempt("wf", "task-2", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
 WORKSPACE = Workspace("songs", "main", "A", "events/")
-OWN, FOREIGN, UNSIGNED = {KEY: "wf/clean", "perago.task_id": "task-1"}, {KEY: "wf/other"}, {}
+OWN, FOREIGN, UNSIGNED = {KEY: "wf/clean", "perago.task_id": "task-1"}, {KEY: "another-wf/other"}, {}
+FIRST_RUN = {KEY: "first-wf/clean", INPUT_REF: "A"}
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
 
 
@@ -47,6 +49,9 @@ ROWS: dict[HeadState, TargetBranch] = {
     "unsigned-child": child(UNSIGNED),
     "foreign-child": child(FOREIGN),
     "own-range": chain(OWN, OWN),
+    "gated-child": TargetBranch(
+        child(OWN).head, child(OWN).advance, dirty=True, gates=("_lakefs_actions/audit.yaml",)
+    ),
     "dirty-child": child(OWN, dirty=True),
     "other": chain(OWN, FOREIGN),
 }
@@ -57,8 +62,8 @@ POLICIES: tuple[Policy, ...] = ("replace", "supersede", "reuse")
     ("state", "policy", "changed"), list(itertools.product(TABLE, POLICIES, (True, False)))
 )
 def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: Policy, changed: bool) -> None:
-    if state == "dirty-child" and policy != "replace":
-        # These policies never move a branch back, so nobody asks whether it is dirty.
+    if state in ("gated-child", "dirty-child") and policy != "replace":
+        # These policies never move a branch back, so nobody asks whether it is dirty or gated.
         assert head_state(ATTEMPT, "A", ROWS[state], policy) == "own-child"
         return
     target = ROWS[state]
@@ -79,8 +84,40 @@ def test_a_refusal_names_input_head_maker_and_the_way_on() -> None:
             ATTEMPT, WORKSPACE, ROWS["foreign-child"], changed=True, policy="replace"
         )
     text = str(refused.value)
-    for part in ("'main'", "'songs'", "input ref A", "head H", "wf/other", "Start a new workflow"):
+    for part in ("'main'", "'songs'", "input ref A", "head H", "another-wf/other", "Start a new workflow"):
         assert part in text
+
+
+@pytest.mark.parametrize("target", [child({KEY: "wf/other"}), chain(UNSIGNED, {KEY: "wf/other"}, OWN)])
+def test_a_refusal_by_a_step_of_the_same_workflow_says_that_both_write_the_branch(
+    target: TargetBranch,
+) -> None:
+    with pytest.raises(PublishFenceError) as refused:
+        build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy="replace")
+    text = str(refused.value)
+    for part in (
+        "'other' of this same workflow",
+        "side by side",
+        "${other.output.workspace}",
+        "branch of its own",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("target", [child(FIRST_RUN), chain({KEY: "first-wf/next"}, FIRST_RUN)])
+def test_a_refusal_by_an_earlier_run_of_the_same_step_says_so(target: TargetBranch) -> None:
+    with pytest.raises(PublishFenceError) as refused:
+        build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy="supersede")
+    text = str(refused.value)
+    for part in ("step 'clean' of workflow first-wf", "retried SUB_WORKFLOW", "from the current head"):
+        assert part.lower() in text.lower()
+
+
+@pytest.mark.parametrize("metadata", [{KEY: "first-wf/clean"}, {**FOREIGN, INPUT_REF: "A"}])
+def test_another_input_or_another_step_is_no_earlier_run(metadata: dict[str, str]) -> None:
+    with pytest.raises(PublishFenceError) as refused:
+        build_workspace_publication_plan(ATTEMPT, WORKSPACE, child(metadata), changed=True, policy="replace")
+    assert "SUB_WORKFLOW" not in str(refused.value)
 
 
 def test_a_refusal_over_own_commits_points_to_supersede() -> None:
@@ -94,6 +131,13 @@ def test_a_dirty_branch_is_refused_with_what_to_do() -> None:
     with pytest.raises(PublishFenceError, match=r"uncommitted objects.*Commit or reset them"):
         build_workspace_publication_plan(
             ATTEMPT, WORKSPACE, ROWS["dirty-child"], changed=True, policy="replace"
+        )
+
+
+def test_a_gate_is_refused_by_name_with_supersede_as_the_way_on() -> None:
+    with pytest.raises(PublishFenceError, match=r"_lakefs_actions/audit\.yaml.*on_abandoned=\"supersede\""):
+        build_workspace_publication_plan(
+            ATTEMPT, WORKSPACE, ROWS["gated-child"], changed=True, policy="replace"
         )
 
 

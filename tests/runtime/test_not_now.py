@@ -160,6 +160,7 @@ def stuck(tmp_path: Path, *current: Any) -> tuple[Hand, list[Delay], list[Delive
     courier = Courier(
         *(orchestrator, None, Outbox(tmp_path), timetable, "worker", 500),  # type: ignore[arg-type]
         delivered=delivered.append,
+        mask=str,
         delayed=delays.append,
         clock=hand.clock,
     )

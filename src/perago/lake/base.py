@@ -163,6 +163,12 @@ class Lake(Protocol):
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
         """Whether a merge whose source is `ref` is fenced by the lake itself."""
 
+    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+        """What a merge from `ref` into `branch` lacks to be fenced by the lake itself, and what to do."""
+
+    def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
+        """What people put at `ref` to stand before merges into `branch`, and what a relocation would pass by."""
+
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`.
 

@@ -10,10 +10,10 @@ protected branches too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from perago.errors import HeadMoved, LakeError, LakeRefused
+from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeRefused
 from perago.lake.base import Lake, Merge
 from perago.lake.order_proof import Order, OrderProof
 from perago.lake.side_branches import FENCE_KEY as FENCE_KEY
@@ -39,6 +39,9 @@ hooks:
           error("{FENCE_MARK} expected head " .. expected .. " but the branch is at " .. head)
         end
 """
+
+Read = Callable[[str, str, str], Iterator[bytes]]
+"""`Lake.read`: the bytes of one object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,7 @@ class Fence:
     def install(self, repository: str, branch: str) -> Fenced:
         """Put the exact file on a branch."""
         head = self._lake.head(repository, branch).id
-        if self._lake.fence_level(repository, head) == "hard":
+        if carries_fence(self._lake.read, repository, head):
             return Fenced(head, changed=False)
         with self._sides.at(repository, head) as side:
             self._sides.put(repository, side, FENCE_PATH, FENCE_TEXT)
@@ -89,7 +92,7 @@ class Fence:
     def prove(self, repository: str, branch: str) -> Proof:
         """Have the server refuse a merge that it must refuse; on two branches of its own, at the branch's head."""
         head = self._lake.head(repository, branch).id
-        if self._lake.fence_level(repository, head) != "hard":
+        if not carries_fence(self._lake.read, repository, head):
             raise LakeRefused(
                 f"branch {branch!r} of repository {repository!r} is not fenced: its head {head} does not carry the "
                 f"exact {FENCE_PATH}; run `perago fence install {repository} {branch}`"
@@ -99,8 +102,8 @@ class Fence:
             self._lake.commit(repository, source, "A publication from the old head", SIGNED)
             self._sides.put(repository, target, "perago-fence-proof/first", "on the branch already")
             moved = self._lake.commit(repository, target, "A publication that was first", SIGNED)
-            refused = self._refusal(repository, _merge(source, target, head))
-            return Proof(refused, self._lake.merge(repository, _merge(source, target, moved)))
+            refused = self._refusal(repository, _proof(source, target, head))
+            return Proof(refused, self._lake.merge(repository, _proof(source, target, moved)))
 
     def prove_order(self, repository: str, branch: str) -> OrderProof:
         """Have the server stop a publication in flight by a drop and a barrier; on branches of its own."""
@@ -113,13 +116,22 @@ class Fence:
             return str(error)
         raise LakeError(
             f"the fence does not hold: the server made {made} by a merge that expected head {merge.expected_head}; "
-            "are actions switched off on this server?"
+            "are actions switched off on this server (`actions.enabled`)?"
         )
 
     def _publish(self, repository: str, side: str, branch: str, head: str, message: str) -> str:
         self._lake.commit(repository, side, message, SIGNED)
-        return self._lake.merge(repository, _merge(side, branch, head, message))
+        return self._lake.merge(repository, signed_merge(side, branch, head, message))
 
 
-def _merge(source: str, target: str, expected_head: str, message: str = "Prove the Perago fence") -> Merge:
-    return signed_merge(source, target, expected_head, message)
+def _proof(source: str, target: str, expected_head: str) -> Merge:
+    # "hard": the server is to compare, and not the adapter by a look at the head.
+    return replace(signed_merge(source, target, expected_head, "Prove the Perago fence"), level="hard")
+
+
+def carries_fence(read: Read, repository: str, ref: str) -> bool:
+    """Whether a ref holds the exact fence file; whether its server runs it is another question."""
+    try:
+        return b"".join(read(repository, ref, FENCE_PATH)) == FENCE_TEXT.encode()
+    except LakeNotFound:
+        return False

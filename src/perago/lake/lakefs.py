@@ -3,7 +3,8 @@
 What holds here and not on the embedded lake:
 
 - A merge is compared with its expected head by the server only where the staging commit carries the fence file
-  (see fence); elsewhere this adapter reads the head right before, and a window stays.
+  (see fence) and the server was seen to run it (see lakefs_proof); elsewhere this adapter reads the head right
+  before, and a window stays.
 - A hard reset has no compare on any server: the head is read right before, and a window stays.
 - A publish request is in flight between resolving its source and swapping the target's record, also after its client
   hung up.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
@@ -22,7 +23,6 @@ from perago.errors import (
     HeadMoved,
     LakeConflict,
     LakeError,
-    LakeForbidden,
     LakeNotFound,
     LakeRefused,
     LakeUnavailable,
@@ -41,16 +41,17 @@ from perago.lake.lakefs_client import (
     check_status,
     sdk,
 )
-from perago.lake.lakefs_copy import copy_objects
+from perago.lake.lakefs_gates import Gates
 from perago.lake.lakefs_levels import Levels, Recent
 from perago.lake.lakefs_listing import Listings, repository_names
+from perago.lake.lakefs_objects import copy_objects, delete_objects
+from perago.lake.lakefs_proof import FenceProof
 from perago.lake.lakefs_repository import create_repository
 from perago.lake.transfer import Transfer
 from perago.protocol.signing import EXPECTED_HEAD
 
 _OWN_METADATA = ".lakefs."
 _PAGE = 1000
-_DELETES_AT_ONCE = 1000
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -77,7 +78,8 @@ class LakeFSLake:
         self._transfer = Transfer(endpoint, keys, self._client, options, self._cache)
         self._listings = Listings(endpoint, self._client, self._cache)
         self._options = options
-        self._levels = Levels(self._transfer.read)
+        self._levels = Levels(self._transfer.read, FenceProof(self._client, options.clock).doubt)
+        self._gates = Gates(self._listings.entries, self._transfer.read)
         self._staged: Recent[str] = Recent()
 
     def create_repository(
@@ -174,8 +176,7 @@ class LakeFSLake:
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""
-        for start in range(0, len(paths), _DELETES_AT_ONCE):
-            self._delete_batch(repository, branch, paths[start : start + _DELETES_AT_ONCE])
+        delete_objects(self._client, repository, branch, paths)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
         """Put objects of the ref `source` onto a branch under the same paths, uncommitted, on the server."""
@@ -209,9 +210,16 @@ class LakeFSLake:
         return made
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Whether a merge whose source is `ref` is fenced by the lake itself: it carries the exact fence file."""
-        commit = ref if _COMMIT_ID.fullmatch(ref) else self.commit_at(repository, ref).id
-        return self._levels.of(repository, commit)
+        """Whether the server compares heads for a merge from `ref`: the exact file is there, and the server runs it."""
+        return self._levels.of(repository, self._commit_id(repository, ref))
+
+    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+        """What a merge from `ref` into `branch` lacks to be fenced by the lake itself, and what to do."""
+        return self._levels.why_soft(repository, self._commit_id(repository, ref), branch)
+
+    def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
+        """The pre-merge actions at `ref` that apply to `branch`, the exact fence aside."""
+        return self._gates.of(repository, self._commit_id(repository, ref), branch)
 
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
@@ -329,20 +337,6 @@ class LakeFSLake:
         except LakeNotFound:
             return
 
-    def _delete_batch(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        doing = f"delete objects from branch {branch!r} of repository {repository!r}"
-        batch = sdk.PathList(paths=[*paths])
-        answer = self._client.call(
-            doing,
-            lambda apis, limit: apis.objects.delete_objects(
-                repository, branch, batch, _request_timeout=limit
-            ),
-            repeat=Repeat.ALWAYS,
-        )
-        for one in answer["errors"]:
-            kind = LakeForbidden if one["status_code"] in (401, 403) else LakeError
-            raise kind(f"{doing}: {one.get('path')!r}: {one['message']}")
-
     def _check_head(self, repository: str, branch: str, expected: str, doing: str) -> None:
         now = self.head(repository, branch).id
         if now != expected:
@@ -360,6 +354,9 @@ class LakeFSLake:
         if not landed:
             raise error
         return head.id
+
+    def _commit_id(self, repository: str, ref: str) -> str:
+        return ref if _COMMIT_ID.fullmatch(ref) else self.commit_at(repository, ref).id
 
     def _source_level(self, repository: str, source: str) -> FenceLevel:
         return self.fence_level(repository, self._staged.get(repository, source) or source)

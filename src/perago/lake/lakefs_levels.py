@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from perago.errors import LakeNotFound
 from perago.lake.base import FenceLevel
-from perago.lake.fence import FENCE_PATH, FENCE_TEXT
+from perago.lake.fence import Read, carries_fence
 
-Read = Callable[[str, str, str], Iterator[bytes]]
 V = TypeVar("V")
 
 _MOST = 4096
@@ -34,23 +32,30 @@ class Recent(Generic[V]):
 
 
 class Levels:
-    """The fence level of commits, by the exact bytes of the fence file."""
+    """The fence level of commits: hard where one carries the exact fence file and the server is known to run it."""
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, doubt: Callable[[str, str], str]) -> None:
         self._read = read
-        self._known: Recent[FenceLevel] = Recent()
+        self._doubt = doubt
+        self._known: Recent[bool] = Recent()
 
     def of(self, repository: str, commit: str) -> FenceLevel:
         """Whether a merge from this commit is fenced by the server."""
+        fenced = self._carries(repository, commit) and not self._doubt(repository, commit)
+        return "hard" if fenced else "soft"
+
+    def why_soft(self, repository: str, commit: str, branch: str) -> str:
+        """What a merge from this commit lacks to be fenced by the server, and what to do."""
+        if not self._carries(repository, commit):
+            return (
+                f"does not carry the fence: run `perago fence install {repository} {branch}` and start a new "
+                "workflow from the new head"
+            )
+        return f"carries a fence that this server was not seen to hold: {self._doubt(repository, commit)}"
+
+    def _carries(self, repository: str, commit: str) -> bool:
         known = self._known.get(repository, commit)
         if known is None:
-            known = self._look(repository, commit)
+            known = carries_fence(self._read, repository, commit)
             self._known.keep(repository, commit, known)
         return known
-
-    def _look(self, repository: str, commit: str) -> FenceLevel:
-        try:
-            text = b"".join(self._read(repository, commit, FENCE_PATH))
-        except LakeNotFound:
-            return "soft"
-        return "hard" if text == FENCE_TEXT.encode() else "soft"

@@ -209,6 +209,14 @@ class LocalLake:
         """Always hard: every merge compares and swaps."""
         return "hard"
 
+    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+        """Nothing ever is."""
+        return ""
+
+    def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
+        """None: this lake runs no actions."""
+        return ()
+
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
         with self._store.write(durable=True, timeout=merge.timeout) as db:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perago.errors import LakeError, LakeNotFound
 from perago.lake.base import Lake
@@ -83,7 +83,8 @@ class Order:
             self._sides.put(repository, source, "_lakefs_actions/perago-order-proof.yaml", _ACTION)
             self._lake.commit(repository, source, "A publication that is held in flight", SIGNED)
             pool = opened.enter_context(ThreadPoolExecutor(1, "perago-order-proof"))
-            request = signed_merge(source, target, head, "Prove the server's order")
+            # "hard": the adapter would prove the fence first, with a merge that this action holds as well.
+            request = replace(signed_merge(source, target, head, "Prove the server's order"), level="hard")
             merge = pool.submit(self._lake.merge, repository, request)
             self._sleep(SENT_SECONDS)
             if merge.done():

@@ -9,6 +9,8 @@ table, and a test compares the two.
     unsigned-child parent(H) == A, not signed       relocate to C; unchanged: to A     refuse
     foreign-child  parent(H) == A, another task's   refuse                             refuse
     own-range      2 to 1024 back, all signed by us refuse                             restage on H
+    gated-child    relocation is needed, but would  refuse                             (not asked)
+                   pass by pre-merge actions
     dirty-child    relocation is needed, but the    refuse                             (not asked)
                    branch has uncommitted objects
     other          anything else                    refuse                             refuse
@@ -28,12 +30,20 @@ from perago.protocol.attempt import Attempt
 
 Policy = Literal["replace", "supersede", "reuse"]
 HeadState = Literal[
-    "at-input", "own-child", "unsigned-child", "foreign-child", "own-range", "dirty-child", "other"
+    "at-input",
+    "own-child",
+    "unsigned-child",
+    "foreign-child",
+    "own-range",
+    "gated-child",
+    "dirty-child",
+    "other",
 ]
 Step = Literal["merge", "keep", "relocate", "restage", "refuse"]
 
 MAX_RANGE = 1024
 KEY = "perago.logical_task_key"
+INPUT_REF = "perago.input_ref"
 
 # (changed, unchanged) for each policy family.
 TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, Step]]] = {
@@ -42,6 +52,7 @@ TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, S
     "unsigned-child": {"replace": ("relocate", "relocate"), "supersede": ("refuse", "refuse")},
     "foreign-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "own-range": {"replace": ("refuse", "refuse"), "supersede": ("restage", "restage")},
+    "gated-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "dirty-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "other": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
 }
@@ -90,6 +101,8 @@ class TargetBranch:
     advance: Sequence[Commit] = ()
     reached: Literal["input", "limit", "root"] = "input"
     dirty: bool = False
+    gates: Sequence[str] = ()
+    """Pre-merge actions of people at A or at the head, which a relocation would pass by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +137,7 @@ def build_workspace_publication_plan(
     state = head_state(attempt, workspace.ref, target, policy)
     step = TABLE[state]["replace" if policy == "replace" else "supersede"][0 if changed else 1]
     if step == "refuse":
-        raise PublishFenceError(_refusal(workspace, target, state, policy))
+        raise PublishFenceError(refusal(attempt, workspace, target, policy))
     head = target.head.id
     return WorkspacePublicationPlan(step, state, head, supersedes="" if state == "at-input" else head)
 
@@ -141,19 +154,28 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
         return "own-range" if own else "other"
     if signers[0] and not own:
         return "foreign-child"
+    if policy == "replace" and target.gates:
+        return "gated-child"
     if policy == "replace" and target.dirty:
         return "dirty-child"
     return "own-child" if own else "unsigned-child"
 
 
-def _refusal(workspace: Workspace, target: TargetBranch, state: HeadState, policy: Policy) -> str:
-    """Why, with A, H, who made H, and the way on."""
+def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: Policy) -> str:
+    """Why an attempt may not move the branch, with A, H, who made H, and the way on."""
+    state = head_state(attempt, workspace.ref, target, policy)
     where = f"branch {workspace.branch!r} of {workspace.repository!r}"
-    way_on = "Nothing was published. Start a new workflow from the current head."
+    next_step = way_on(attempt, workspace, target.advance)
+    if state == "gated-child":
+        return (
+            f"{where} is guarded by the pre-merge action {' and '.join(target.gates)}, and this attempt would have to "
+            f"replace its head {target.head.id} ({made_by(target.head)}) by moving the branch, which runs no action. "
+            'Declare on_abandoned="supersede", which publishes by merge. ' + next_step
+        )
     if state == "dirty-child":
         return (
             f"{where} has uncommitted objects, and this attempt would have to replace its head {target.head.id} "
-            f"by moving the branch. Commit or reset them. {way_on}"
+            f"by moving the branch. Commit or reset them. {next_step}"
         )
     if target.reached == "limit":
         why = f"advanced beyond supported publish range ({MAX_RANGE} commits)"
@@ -164,7 +186,33 @@ def _refusal(workspace: Workspace, target: TargetBranch, state: HeadState, polic
     hint = ""
     if policy == "replace" and state == "own-range":
         hint = ' All of them are this task\'s own: on_abandoned="supersede" would publish on top of them.'
-    return f"{where} {why}: input ref {workspace.ref}, head {target.head.id} ({made_by(target.head)}).{hint} {way_on}"
+    return f"{where} {why}: input ref {workspace.ref}, head {target.head.id} ({made_by(target.head)}).{hint} {next_step}"
+
+
+def way_on(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) -> str:
+    """What to do after a refusal, by who made the commits since A; with what is wrong where they show it."""
+    for commit in advance:
+        workflow, _, reference = commit.metadata.get(KEY, "").partition("/")
+        same_step = reference == attempt.reference_task_name
+        if workflow == attempt.workflow_instance_id and not same_step:
+            return (
+                f"Step {reference!r} of this same workflow made {commit.id}: two steps of one workflow write this branch "
+                f"side by side, or step {attempt.reference_task_name!r} was not given the other's output. Nothing was "
+                f"published. Put them one after the other, the second with ${{{reference}.output.workspace}} as its "
+                "workspace, or give each a branch of its own, and start a new workflow from the current head."
+            )
+        if workflow != attempt.workflow_instance_id and same_step and _began_at(commit, workspace.ref):
+            return (
+                f"Step {reference!r} of workflow {workflow} made {commit.id} from this same input ref, so this looks like a "
+                "second run of the same work: a retried SUB_WORKFLOW, or a new run from the same input, has a workflow id "
+                "of its own and may not cover what the first run published. Nothing was published. Start a new workflow, "
+                "of the parent where there is one, from the current head."
+            )
+    return "Nothing was published. Start a new workflow from the current head."
+
+
+def _began_at(commit: Commit, input_ref: str) -> bool:
+    return commit.metadata.get(INPUT_REF) == input_ref
 
 
 def made_by(commit: Commit) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perago.protocol.attempt import Attempt
-from perago.protocol.publication import KEY, Commit, StagedWorkspace, Workspace
+from perago.protocol.publication import INPUT_REF, KEY, Commit, StagedWorkspace, Workspace
 
 MAX_RECORDED_RESULT = 64 * 1024
 RESULT = "perago.result"
@@ -62,7 +62,7 @@ class Signature:
             TASK_ID: self.attempt.task_id,
             "perago.retry_count": str(self.attempt.retry_count),
             SCHEDULED: str(self.attempt.scheduled_time),
-            "perago.input_ref": self.workspace.ref,
+            INPUT_REF: self.workspace.ref,
             "perago.target_branch": self.workspace.branch,
             "perago.prefix": "/" + self.workspace.prefix.rstrip("/"),
             "perago.staging_branch": staged.branch,

@@ -34,15 +34,16 @@ from perago.protocol.publication import (
     Commit,
     Policy,
     StagedWorkspace,
-    TargetBranch,
     WorkspacePublicationPlan,
     build_workspace_publication_plan,
     made_by,
     read_advance,
+    way_on,
 )
 from perago.protocol.signing import RESULT, Signature, is_by_attempt, is_publication_of, recorded_result
 from perago.runtime.beside import Beside, at_once
 from perago.runtime.revoking import revoke
+from perago.runtime.target import read_target
 from perago.runtime.workdir import Listing, list_prefix
 from perago.settings import FenceMode
 
@@ -156,7 +157,7 @@ class Publisher:
         workspace = self.signature.workspace
         # A merge is what nearly always follows: its fence level is looked up while the head is read.
         level = self.beside(lambda: self._level(staged)) if staged is not None else None
-        target = self._read_target()
+        target = read_target(self.lake, workspace, self.policy)
         if (reused := self.reuse(target.head)) is not None:
             return reused
         plan = build_workspace_publication_plan(
@@ -296,7 +297,7 @@ class Publisher:
         head = f" The head is {advance[0].id} ({made_by(advance[0])})." if advance else ""
         raise PublishFenceError(
             f"branch {workspace.branch!r} of {self._repository!r} was not moved: {cause}. Input ref "
-            f"{workspace.ref}.{head} Nothing was published. Start a new workflow from the current head."
+            f"{workspace.ref}.{head} {way_on(attempt, workspace, advance)}"
         ) from cause
 
     def _check_parent(self, published: str, expected_head: str) -> None:
@@ -323,24 +324,12 @@ class Publisher:
     def _repository(self) -> str:
         return self.signature.workspace.repository
 
-    def _read_target(self) -> TargetBranch:
-        """The head, and as much of its history as the decision needs."""
-        workspace = self.signature.workspace
-        head = self.lake.head(self._repository, workspace.branch)
-        if head.id == workspace.ref:
-            return TargetBranch(head)
-        if head.first_parent == workspace.ref:
-            dirty = self.policy == "replace" and self.lake.uncommitted(self._repository, workspace.branch)
-            return TargetBranch(head, (head,), "input", dirty)
-        return read_advance(workspace.ref, self.lake.log(self._repository, head.id, MAX_RANGE + 1))
-
     def _level(self, staged: StagedWorkspace) -> FenceLevel:
         level = self._level_of(staged.commit)
         if self.mode == "hard" and level == "soft":
             raise PublishFenceError(
-                f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} does not carry the fence: run "
-                f"`perago fence install {self._repository} {self.signature.workspace.branch}` and start a new "
-                f"workflow from the new head"
+                f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} "
+                f"{self.lake.why_soft(self._repository, staged.commit, self.signature.workspace.branch)}"
             )
         return level
 

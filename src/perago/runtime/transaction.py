@@ -1,12 +1,13 @@
 """One attempt, from its input to its settled publication.
 
-    validate input → [revoke] → [reuse?] → workdir + marker → download → pre checks → body → validate result →
-    post checks → changes → attempt fence → (changed: stage) + claim → read head, decide → attempt fence →
-    publish or settle → hand over the output → drop staging → drop workdir
+    validate input → [revoke, look at the head] → [reuse?] → workdir + marker → download → pre checks → body →
+    validate result → post checks → changes → attempt fence → (changed: stage) + claim → read head, decide →
+    attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
-Revoking may go on beside the download, and claiming beside staging; both are over before what comes next.  The
-output is handed over as soon as the publication is settled; cleanup does not delay it.  The claim outlives this
-function: who sends the result drops it once Conductor has answered.
+Revoking and the look may go on beside the download, and claiming beside staging; all are over before what comes next.
+The look permits nothing and may end an attempt before its body.  The output is handed over as soon as the publication
+is settled; cleanup does not delay it.  The claim outlives this function: who sends the result drops it once Conductor
+has answered.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
 from perago.protocol.fitness import OwnReason, own_reason
 from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
-from perago.protocol.publication import StagedWorkspace, Workspace
+from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
 from perago.runtime.beside import Beside, at_once, give_up
+from perago.runtime.look import in_vain, look_at
 from perago.runtime.order import Order, read_order, resolve_workspace, workspace_output
 from perago.runtime.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
 from perago.runtime.publish import Published, Publisher, Result
@@ -44,6 +46,7 @@ from perago.settings import FenceMode
 log = logging.getLogger("perago.transaction")
 
 DEFAULT_MERGE_TIMEOUT = 60.0
+Looked = Future[TargetBranch | None]
 Observer = Callable[[str], None]
 """Called with the name of each step as it begins."""
 
@@ -147,44 +150,60 @@ class Transaction:
         with self._in("input"):
             workspace = resolve_workspace(around.lake, order.workspace, task.workspace.object_prefix)
         publisher = self._new_publisher(order, workspace, cleanup)
-        revoked = None
+        looked = None
         if not task.workspace.read_only:
             with self._in("revoke"):
-                revoked = around.beside(publisher.revoke)
+                looked = around.beside(partial(self._revoke_and_look, publisher))
             with self._in("reuse"):
-                if (reused := self._reuse(publisher, revoked)) is not None:
+                if (reused := self._reuse(publisher, looked)) is not None:
                     return self._output(order, reused, {})
-        place = self._fill_place(publisher, cleanup, revoked)
+        place = self._fill_place(publisher, cleanup, looked)
         with place.at_work():
             result = self._checked_body(order, place, task.workspace)
         if task.workspace.read_only:
             return self._output(order, Published(workspace.ref), result)
         return self._output(order, self._publish(publisher, place, result), result)
 
-    def _reuse(self, publisher: Publisher, revoked: Future[None]) -> Published | None:
+    def _revoke_and_look(self, publisher: Publisher) -> TargetBranch | None:
+        publisher.revoke()
+        return look_at(self._around.lake, publisher.signature.workspace)
+
+    def _reuse(self, publisher: Publisher, looked: Looked) -> Published | None:
         """Work that was done before; the head counts only once no dead attempt can move it any more."""
         if publisher.policy != "reuse":
             return None
-        revoked.result()
-        reused = publisher.reuse()
+        target = looked.result()
+        reused = publisher.reuse(target.head if target is not None else None)
         if reused is not None:
             log.info("the head records this very work: the body does not run")
         return reused
 
-    def _fill_place(self, publisher: Publisher, cleanup: ExitStack, revoked: Future[None] | None) -> Place:
-        """The body's place with the input in it; the dead attempts are revoked by then."""
+    def _fill_place(self, publisher: Publisher, cleanup: ExitStack, looked: Looked | None) -> Place:
+        """The body's place with the input in it; by then the dead attempts are revoked, and the body is not in vain."""
         try:
             with self._in("workdir"):
                 place = self._open_place(publisher, cleanup)
             with self._in("download"):
                 place.fill()
         except Exception:
-            if revoked is not None:
-                give_up(revoked)
+            if looked is not None:
+                give_up(looked)
             raise
-        if revoked is not None:
-            revoked.result()
+        if looked is not None:
+            self._end_if_in_vain(publisher, looked.result())
         return place
+
+    def _end_if_in_vain(self, publisher: Publisher, target: TargetBranch | None) -> None:
+        """End an attempt that can never publish; only its one publisher may, and only while it is current."""
+        reason = in_vain(publisher, target, self._around.orchestrator)
+        if reason is not None:
+            with self._in("claim"):
+                # A twin that publishes, or has kept A, is not to be ended by this execution's FAILED.
+                publisher.claim()
+                self._fence()
+            raise PublishFenceError(
+                f"the body was not run, since no later head could let it publish: {reason}"
+            )
 
     def _open_place(self, publisher: Publisher, cleanup: ExitStack) -> Place:
         around, workspace = self._around, publisher.signature.workspace

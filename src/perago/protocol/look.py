@@ -1,0 +1,70 @@
+"""The look before the body: whether any later head could still let an attempt publish.
+
+The look permits nothing.  It only ends an attempt that the table would refuse whatever happens to the branch while
+the body runs, so that a body does not run in vain.  docs/decisions/0010 has the argument; in short:
+
+    a branch grows, or a relocation takes its head off, nothing else: a commit leaves after all those above it
+    a commit is taken off by an attempt of the step that signed it (not signed: by any attempt that began at its parent)
+    so a commit stays when its signer is no step, is a step whose task was accepted, or is this step and the commit is
+    not what this attempt would relocate; and what is below a commit that stays, stays
+
+    replace              hopeless if a commit stays
+    supersede, reuse     hopeless if a commit stays that is not this step's own, or if those that stay are too many
+    all                  hopeless if A is not in the branch's history
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from perago.protocol.attempt import Attempt
+from perago.protocol.publication import KEY, Commit, Policy, TargetBranch, Workspace, refusal
+from perago.protocol.signing import TASK_ID
+
+
+def hopeless(
+    attempt: Attempt,
+    workspace: Workspace,
+    target: TargetBranch,
+    policy: Policy,
+    *,
+    accepted: Container[str] = (),
+) -> str | None:
+    """Why no later head could let this attempt publish, or None; `accepted` are ids of tasks that completed."""
+    if target.head.id == workspace.ref:
+        return None
+    staying = _staying(attempt, workspace.ref, target.advance, policy, accepted)
+    if policy == "replace":
+        lost = bool(staying)
+    else:
+        too_many = target.reached == "limit" and len(staying) == len(target.advance)
+        lost = too_many or any(_signer(commit) != attempt.logical_task_key for commit in staying)
+    if lost or target.reached == "root":
+        return refusal(attempt, workspace, target, policy)
+    return None
+
+
+def foreign_maker(attempt: Attempt, target: TargetBranch) -> Commit | None:
+    """The newest commit that another workflow step made: if its task was accepted, it stays."""
+    signed = (commit for commit in target.advance if commit.metadata.get(TASK_ID))
+    return next((commit for commit in signed if _signer(commit) != attempt.logical_task_key), None)
+
+
+def _staying(
+    attempt: Attempt, input_ref: str, advance: Sequence[Commit], policy: Policy, accepted: Container[str]
+) -> Sequence[Commit]:
+    """The commits that can leave the branch no more, newest first: the newest that stays, and all below it."""
+    for place, commit in enumerate(advance):
+        signer = _signer(commit)
+        if signer == attempt.logical_task_key:
+            stays = policy != "replace" or commit.first_parent != input_ref
+        else:
+            nobodys = bool(signer) and "/" not in signer
+            stays = nobodys or commit.metadata.get(TASK_ID, "") in accepted
+        if stays:
+            return advance[place:]
+    return ()
+
+
+def _signer(commit: Commit) -> str:
+    return commit.metadata.get(KEY, "")
