@@ -36,6 +36,13 @@ class Made(BaseModel):
     said: str
 
 
+class Tee:
+    """What a careless body leaves in `sys.stdout`: it can be written to, and no more."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 def act(folder: Path, params: Params) -> Made:
     """Do what the params say."""
     with open(os.environ["TEST_NOTES"], "a") as notes:
@@ -47,6 +54,12 @@ def act(folder: Path, params: Params) -> Made:
     elif params.do == "print":
         print("printed by the body", params.text)
         os.write(2, b"printed past Python\n")
+    elif params.do == "leave a tee":
+        print("printed before the tee")
+        sys.stdout = Tee()  # type: ignore[assignment]
+    elif params.do == "close descriptor 1":
+        print("printed before the closing")
+        os.close(1)
     elif params.do == "leave":
         os._exit(7)
     elif params.do == "fail":

@@ -34,6 +34,28 @@ def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(site: 
 
 
 @pytest.mark.slow
+def test_what_a_body_does_to_its_output_costs_neither_its_result_nor_the_next_ones_output(site: Site) -> None:
+    site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "leave a tee"},
+            {"text": "b", "do": "close descriptor 1"},
+            {"text": "c", "do": "print"},
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    assert len({line.split()[1] for line in site.bodies()}) == 1, "one executor ran them all"
+    logs = [set(site.task_log(task.task_id)) for task in done.tasks]
+    assert logs == [
+        {"printed before the tee"},
+        {"printed before the closing"},
+        {"printed by the body c", "printed past Python"},
+    ]
+
+
+@pytest.mark.slow
 def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) -> None:
     site.start_worker(slots=1)
 

@@ -27,7 +27,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
 from perago.runtime.envelope import Answer, Began, Broken, Cleaned, Ended, Noted, Ready, Run, Stop
 from perago.runtime.logs import attempt_logs, logging_to
-from perago.runtime.output import mark_begin, mark_end, redirect_output
+from perago.runtime.output import Printer
 from perago.runtime.patience import ask_patiently
 from perago.runtime.place import OpenPlace, in_workdir
 from perago.runtime.transaction import Observer, Settled, Surroundings, Transaction
@@ -72,11 +72,11 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
     for ignored in (signal.SIGINT, signal.SIGTERM):
         # A handler that does nothing, not SIG_IGN: that would be passed on to what the body starts.
         signal.signal(ignored, lambda _number, _frame: None)
-    stderr = redirect_output(os.dup(output.fileno()))
+    printer = Printer(os.dup(output.fileno()))
     output.close()
     line = _Line(pipe)
     with (
-        logging_to(spec.settings, name=f"executor-{number}", stream=stderr, level=spec.log_level),
+        logging_to(spec.settings, name=f"executor-{number}", stream=printer.log, level=spec.log_level),
         ExitStack() as opened,
     ):
         try:
@@ -99,7 +99,7 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
             open_place=open_place,
             persist=ask_patiently,
         )
-        _Desk(tasks, around, spec.observe, line.say).work(line)
+        _Desk(tasks, around, spec.observe, line.say, printer).work(line)
 
 
 class _Line:
@@ -136,8 +136,14 @@ class _Desk:
     """Where attempts are run, one at a time."""
 
     def __init__(
-        self, tasks: Mapping[str, TaskDefinition], around: Surroundings, observe: Observer, say: Say
+        self,
+        tasks: Mapping[str, TaskDefinition],
+        around: Surroundings,
+        observe: Observer,
+        say: Say,
+        printer: Printer,
     ) -> None:
+        self._printer = printer
         self._tasks = tasks
         self._around = around
         self._observe = observe
@@ -153,8 +159,9 @@ class _Desk:
         attempt, execution_id = request.assignment.attempt, request.execution_id
 
         def hand_over(settled: Settled) -> None:
-            mark_end(execution_id)
+            # First of all: what is published is told, whatever the body has done to this process.
             self._say(Ended(execution_id, settled))
+            self._printer.end(execution_id)
 
         def begin(step: str) -> None:
             self._say(Began(execution_id, step))
@@ -167,7 +174,7 @@ class _Desk:
             cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._say))
 
         around = replace(self._around, observe=begin, clean_up=clean_up, note=note)
-        mark_begin(execution_id)
+        self._printer.begin(execution_id)
         with attempt_logs(attempt, execution_id, everywhere=True):
             Transaction(self._tasks[attempt.task_name], request.assignment, execution_id, around).run(
                 hand_over

@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from perago.protocol.signing import Signature, input_digest, recordable
 from perago.runtime.beside import Beside, at_once, give_up
 from perago.runtime.order import Order, read_order, resolve_workspace, workspace_output
 from perago.runtime.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
+from perago.runtime.process_state import as_before
 from perago.runtime.publish import Published, Publisher, Result
 from perago.runtime.traffic import Moved, Traffic
 from perago.runtime.workdir import Workdir
@@ -77,6 +78,7 @@ class Surroundings:
     open_place: OpenPlace = in_workdir
     persist: Persist = ask_once
     note: Note = say_nothing
+    as_before: Callable[[], AbstractContextManager[None]] = as_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +203,15 @@ class Transaction:
         )
 
     def _checked_body(self, order: Order, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
-        with self._in("pre checks"):
+        with self._in("pre checks"), self._around.as_before():
             run_checks("pre", spec.pre, place.tree(spec.pre), order.params)
         result = self._call(place.argument, order.params)
-        with self._in("post checks"):
+        with self._in("post checks"), self._around.as_before():
             run_checks("post", spec.post, place.tree(spec.post), order.params)
         return result
 
     def _call(self, *arguments: object) -> dict[str, Any]:
-        with self._in("body"):
+        with self._in("body"), self._around.as_before():
             try:
                 returned = self._task.fn(*arguments)
             except SystemExit as left:
