@@ -60,6 +60,8 @@ def act(folder: Path, params: Params) -> Made:
     elif params.do == "close descriptor 1":
         print("printed before the closing")
         os.close(1)
+    elif params.do == "interrupt":
+        raise KeyboardInterrupt("by the body")
     elif params.do == "leave":
         os._exit(7)
     elif params.do == "fail":

@@ -71,6 +71,17 @@ def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) 
 
 
 @pytest.mark.slow
+def test_a_body_that_raises_what_would_end_a_process_fails_and_its_executor_lives_on(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"do": "interrupt"}))
+
+    assert {task.reason for task in done.tasks} == {"the task raised KeyboardInterrupt: by the body"}
+    assert len({line.split()[1] for line in site.bodies()}) == 1
+    assert worker.drain() == 0
+
+
+@pytest.mark.slow
 def test_a_result_that_conductor_would_not_take_fails_before_anything_is_published(site: Site) -> None:
     before = site.head().id
     site.start_worker(slots=1)

@@ -60,7 +60,7 @@ def open_stream(number: int) -> TextIO | None:
     """A new stream on descriptor 0, 1 or 2; None where there is no such descriptor."""
     mode, buffering = ("r" if number == 0 else "w"), (1 if number == 2 else -1)
     try:
-        return open(  # noqa: SIM115 - it lives as long as the process
+        return open(
             number, mode, encoding="utf-8", errors="backslashreplace", closefd=False, buffering=buffering
         )
     except OSError:

@@ -22,10 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from perago.declare.author_code import author_code
 from perago.declare.checks import run_checks
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
-from perago.errors import PublishFenceError, TaskFailed, TaskInputError
+from perago.errors import PublishFenceError, TaskInputError
 from perago.lake.base import FenceLevel, Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
@@ -139,7 +140,7 @@ class Transaction:
 
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, around = self._task, self._around
-        with self._in("input"):
+        with self._in("input"), author_code("the params model"):
             order = read_order(task, self._assignment.input)
         if task.workspace is None or order.workspace is None:
             return {"result": self._call(order.params)}
@@ -203,20 +204,17 @@ class Transaction:
         )
 
     def _checked_body(self, order: Order, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
-        with self._in("pre checks"), self._around.as_before():
+        with self._in("pre checks"), self._around.as_before(), author_code("a pre check"):
             run_checks("pre", spec.pre, place.tree(spec.pre), order.params)
         result = self._call(place.argument, order.params)
-        with self._in("post checks"), self._around.as_before():
+        with self._in("post checks"), self._around.as_before(), author_code("a post check"):
             run_checks("post", spec.post, place.tree(spec.post), order.params)
         return result
 
     def _call(self, *arguments: object) -> dict[str, Any]:
-        with self._in("body"), self._around.as_before():
-            try:
-                returned = self._task.fn(*arguments)
-            except SystemExit as left:
-                raise TaskFailed(f"the task called sys.exit({left.code!r})") from left
-        with self._in("result"):
+        with self._in("body"), self._around.as_before(), author_code("the task"):
+            returned = self._task.fn(*arguments)
+        with self._in("result"), author_code("the result model"):
             result = self._task.dump_result(returned)
             self._check_size(result)
             return result
@@ -260,7 +258,8 @@ class Transaction:
     def _output(self, order: Order, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
         if published.recorded is not None:
             log.info("answering with the result that %s records", published.ref)
-            result = self._task.dump_result(self._task.parse_result(published.recorded))
+            with author_code("the result model"):
+                result = self._task.dump_result(self._task.parse_result(published.recorded))
         return {"workspace": workspace_output(order.workspace or {}, published.ref), "result": result}
 
     def _recorded(self, result: Mapping[str, Any], publisher: Publisher) -> str | None:
