@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -60,6 +62,15 @@ def act(folder: Path, params: Params) -> Made:
     elif params.do == "close descriptor 1":
         print("printed before the closing")
         os.close(1)
+    elif params.do == "spoil the process":
+        os.chdir(folder)
+        os.umask(0o777)
+        os.environ.clear()
+        sys.path.clear()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+    elif params.do == "leave a thread":
+        threading.Thread(target=threading.Event().wait, name="never-ends").start()
     elif params.do == "interrupt":
         raise KeyboardInterrupt("by the body")
     elif params.do == "leave":

@@ -103,3 +103,38 @@ def test_an_executor_is_recycled_after_so_many_tasks(site: Site) -> None:
     pids = [line.split()[1] for line in site.bodies()]
     assert pids[0] == pids[1] != pids[2]
     assert worker.drain() == 0
+
+
+@pytest.mark.slow
+def test_a_body_cannot_spoil_the_next_one_in_its_executor(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "spoil the process"}, {"text": "b", "seconds": 1}, {"text": "c"}
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    assert len({line.split()[1] for line in site.bodies()}) == 1
+    assert worker.drain() == 0
+    assert site.workdirs() == []
+
+
+@pytest.mark.slow
+def test_a_thread_that_never_ends_means_a_fresh_executor_at_once_and_holds_nothing_up(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "leave a thread"}, {"text": "b"}, {"text": "c", "do": "leave a thread"}
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    pids = [line.split()[1] for line in site.bodies()]
+    assert pids[0] != pids[1] == pids[2]
+    assert worker.drain() == 0
+    assert worker.said().count("executor 0 is replaced: the task left a thread running: never-ends") == 2
+    assert "died" not in worker.said()
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])

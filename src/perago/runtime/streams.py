@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 FLUSH_SECONDS = 1.0
 """How long the flush of a stream that is not ours may take."""
@@ -60,9 +60,10 @@ def open_stream(number: int) -> TextIO | None:
     """A new stream on descriptor 0, 1 or 2; None where there is no such descriptor."""
     mode, buffering = ("r" if number == 0 else "w"), (1 if number == 2 else -1)
     try:
-        return open(
+        opened = open(  # noqa: SIM115 - it lives as long as the process
             number, mode, encoding="utf-8", errors="backslashreplace", closefd=False, buffering=buffering
         )
+        return cast(TextIO, opened)
     except OSError:
         return None
 

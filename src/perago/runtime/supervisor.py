@@ -199,7 +199,9 @@ class Supervisor:
             return
         settled = ended.settled
         most = self._plan.settings.executor_max_tasks
-        if most and slot.done >= most and slot.state == "idle":
+        if ended.spoiled:
+            log.warning("executor %d is replaced: %s", slot.number, ended.spoiled, extra=fields_of(execution))
+        if (ended.spoiled or (most and slot.done >= most)) and slot.state == "idle":
             slot.dismiss()
         # First of all: the next attempt is polled for while this one is put away.
         self._fill_slots()

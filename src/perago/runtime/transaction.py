@@ -14,16 +14,17 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from perago.declare.author_code import author_code
-from perago.declare.checks import run_checks
+from perago.declare.checks import Check, needs_path, run_checks
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError, TaskInputError
@@ -204,16 +205,20 @@ class Transaction:
         )
 
     def _checked_body(self, order: Order, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
-        with self._in("pre checks"), self._around.as_before(), author_code("a pre check"):
+        with self._in("pre checks"), self._kept_for(spec.pre), author_code("a pre check"):
             run_checks("pre", spec.pre, place.tree(spec.pre), order.params)
         result = self._call(place.argument, order.params)
-        with self._in("post checks"), self._around.as_before(), author_code("a post check"):
+        with self._in("post checks"), self._kept_for(spec.post), author_code("a post check"):
             run_checks("post", spec.post, place.tree(spec.post), order.params)
         return result
 
+    def _kept_for(self, checks: Sequence[Check]) -> AbstractContextManager[None]:
+        """Around checks: an author's own may do what a body may do, Perago's only look."""
+        return self._around.as_before() if any(map(needs_path, checks)) else nullcontext()
+
     def _call(self, *arguments: object) -> dict[str, Any]:
         with self._in("body"), self._around.as_before(), author_code("the task"):
-            returned = self._task.fn(*arguments)
+            returned = copy_context().run(self._task.fn, *arguments)
         with self._in("result"), author_code("the result model"):
             result = self._task.dump_result(returned)
             self._check_size(result)

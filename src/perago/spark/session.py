@@ -83,6 +83,11 @@ class Sessions:
                 if self._users == 0:
                     _forget(session)
 
+    @property
+    def users(self) -> int:
+        """How many attempts have the session now."""
+        return self._users
+
     def _try_to_get(self) -> None:
         try:
             self.get()
