@@ -94,9 +94,12 @@ def test_job_groups_that_a_body_opened_end_with_it(local_world: SparkWorld, sess
         context.addJobTag("tagged")
         context.setLocalProperty("spark.scheduler.pool", "fast")
         context.setLocalProperty("mine", "too")
-        background = InheritableThread(
-            target=lambda: contextlib.suppress(Exception)(slow(workspace).collect)()
-        )
+
+        def work() -> None:
+            with contextlib.suppress(Exception):
+                slow(workspace).collect()
+
+        background = InheritableThread(target=work)
         background.start()
         while background.is_alive() and not context.statusTracker().getActiveJobsIds():
             time.sleep(0.01)
