@@ -83,6 +83,7 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     from perago.runtime.health import Pulse
     from perago.runtime.logs import logging_to
     from perago.runtime.metrics import open_metrics
+    from perago.runtime.orphans import reaping_orphans
     from perago.runtime.plan import WorkerPlan
     from perago.runtime.supervisor import Supervisor
 
@@ -101,6 +102,7 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     plan = WorkerPlan({task.name: task for task in tasks}, wanted.slots, spec)
     pulse = Pulse(list(plan.tasks))
     opened.enter_context(logging_to(settings, name="supervisor"))
+    opened.enter_context(reaping_orphans())
     metrics = opened.enter_context(
         open_metrics(os.environ, pulse, worker_id=plan.worker_id, prometheus=wanted.http is not None)
     )

@@ -8,7 +8,6 @@ pools; they wait for work that a library gives them, and starting them anew for 
 from __future__ import annotations
 
 import concurrent.futures.thread as pools
-import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perago.protocol.outcome import describe
+from perago.runtime.process import children
 from perago.runtime.process_state import as_before
 
 _POOLED = ("multiprocessing", "loky")
@@ -34,13 +34,13 @@ class Leftovers:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Run an author's code and put its process back; what began meanwhile is remembered."""
-        threads, programs = set(threading.enumerate()), _children()
+        threads, programs = set(threading.enumerate()), children()
         try:
             with as_before(self._lost.append):
                 yield
         finally:
             self._threads += [one for one in threading.enumerate() if one not in threads]
-            self._programs |= _children() - programs
+            self._programs |= children() - programs
 
     def spoiled(self) -> str:
         """Why this process should not run another attempt; empty when it may."""
@@ -52,7 +52,7 @@ class Leftovers:
 
     def _reasons(self) -> list[str]:
         threads = [one.name for one in busy_threads(self._threads)]
-        programs = [_name(pid) for pid in sorted(self._programs & _children()) if _counts(pid)]
+        programs = [_name(pid) for pid in sorted(self._programs & children()) if _counts(pid)]
         reasons = [f"the task changed {what}" for what in self._lost]
         if threads:
             reasons.append(f"the task left a thread running: {', '.join(threads)}")
@@ -81,17 +81,6 @@ def _is_idle(thread: threading.Thread) -> bool:
         return not getattr(thread, "pending_work_items", None)
     target = getattr(thread, "_target", None)
     return any(str(getattr(one, "__module__", "")).startswith("py4j.") for one in (type(thread), target))
-
-
-def _children() -> set[int]:
-    """The processes that this one has started, where /proc tells."""
-    found: set[int] = set()
-    try:
-        for task in os.listdir("/proc/self/task"):
-            found |= set(map(int, Path(f"/proc/self/task/{task}/children").read_text().split()))
-    except (OSError, ValueError):
-        pass  # a thread that has ended meanwhile, or no such system
-    return found
 
 
 def _counts(pid: int) -> bool:

@@ -51,7 +51,8 @@ def _job_group(context: SparkContext, site: Site, sessions: Sessions) -> Iterato
     try:
         yield
     finally:
-        with contextlib.suppress(*SPARK_ERRORS):
+        # Without an error where the body has stopped Spark: there is nothing left to end then.
+        with contextlib.suppress(*SPARK_ERRORS, AttributeError):
             _cancel_jobs(context, site.execution_id, alone=sessions.users == 1)
             # Job group, tags, pool and description: the body may have set others than ours.
             jvm_context.sc().setLocalProperties(before)
@@ -77,7 +78,7 @@ def _telling(context: SparkContext, group: str, note: Note) -> Iterator[None]:
         while not over.wait(_LOOK_SECONDS):
             try:
                 text = _progress(context, group)
-            except SPARK_ERRORS:
+            except (*SPARK_ERRORS, AttributeError):  # the latter where the body has stopped Spark
                 return
             if text and text != said:
                 said = text
