@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("perago.spark")
 
 _LOOK_SECONDS = 0.5
+_SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
+"""The last one where the body has stopped Spark, which leaves a context without its Java half."""
 
 
 @contextlib.contextmanager
@@ -51,8 +53,7 @@ def _job_group(context: SparkContext, site: Site, sessions: Sessions) -> Iterato
     try:
         yield
     finally:
-        # Without an error where the body has stopped Spark: there is nothing left to end then.
-        with contextlib.suppress(*SPARK_ERRORS, AttributeError):
+        with contextlib.suppress(*_SPARK_IS_GONE):
             _cancel_jobs(context, site.execution_id, alone=sessions.users == 1)
             # Job group, tags, pool and description: the body may have set others than ours.
             jvm_context.sc().setLocalProperties(before)
@@ -78,7 +79,7 @@ def _telling(context: SparkContext, group: str, note: Note) -> Iterator[None]:
         while not over.wait(_LOOK_SECONDS):
             try:
                 text = _progress(context, group)
-            except (*SPARK_ERRORS, AttributeError):  # the latter where the body has stopped Spark
+            except _SPARK_IS_GONE:
                 return
             if text and text != said:
                 said = text
