@@ -30,7 +30,7 @@ from .models import DEVICES, FAULTS, GENRES, Daily, ListeningSession, Play, RawP
 
 OWNER = "listening@example.com"
 CONTROLS = TaskControls(
-    retry=RetryPolicy(count=2, delay_seconds=1), timeout=TimeoutPolicy(response_seconds=120)
+    retry=RetryPolicy(count=2, delay_seconds=1), timeout=TimeoutPolicy(response_seconds=120, seconds=1800)
 )
 ALL = "/listening"
 PUBLISHED = "/listening/published"

@@ -8,10 +8,21 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from perago import RetryPolicy, TaskControls, TaskFailed, WorkspaceSpec, require_file, require_glob, task
+from perago import (
+    RetryPolicy,
+    TaskControls,
+    TaskFailed,
+    TimeoutPolicy,
+    WorkspaceSpec,
+    require_file,
+    require_glob,
+    task,
+)
 
 OWNER = "data@example.com"
-QUICK = TaskControls(retry=RetryPolicy(count=2, delay_seconds=1))
+QUICK = TaskControls(
+    retry=RetryPolicy(count=2, delay_seconds=1), timeout=TimeoutPolicy(response_seconds=60, seconds=600)
+)
 
 
 class CleanParams(BaseModel):

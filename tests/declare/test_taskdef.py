@@ -21,7 +21,7 @@ from perago import (
     task,
     write_taskdef,
 )
-from perago.declare.taskdef import difference, merged, taskdef_warnings
+from perago.declare.taskdef import declaration_warnings, difference, merged, taskdef_warnings
 
 
 class Item(BaseModel):
@@ -251,3 +251,25 @@ def test_what_others_set_on_the_server_is_kept_when_merged() -> None:
     assert sent["retryCount"] == 7
     assert sent["inputTemplate"] == {"a": 1}
     assert merged(wanted, None) == wanted
+
+
+@pytest.mark.parametrize(
+    ("timeout", "text"),
+    [
+        (TimeoutPolicy(), "controls.timeout has no total time-out"),
+        (TimeoutPolicy(seconds=900, policy="ALERT_ONLY"), "'ALERT_ONLY' ends nothing"),
+    ],
+)
+def test_a_task_that_nothing_ends_is_warned_of(timeout: TimeoutPolicy, text: str) -> None:
+    endless = declared(controls=TaskControls(timeout=timeout))
+
+    [warning] = declaration_warnings(endless)
+
+    assert warning.startswith("task 'defined': controls.timeout")
+    assert text in warning
+    assert taskdef_warnings(endless) == []
+
+
+@pytest.mark.parametrize("timeout", [TimeoutPolicy(seconds=900), TimeoutPolicy(total_seconds=900)])
+def test_a_task_with_a_total_time_out_is_not_warned_of(timeout: TimeoutPolicy) -> None:
+    assert declaration_warnings(declared(controls=TaskControls(timeout=timeout))) == []

@@ -65,6 +65,14 @@ def test_a_reason_is_led_by_the_type_of_a_foreign_error() -> None:
     assert describe(LakeError("")) == "LakeError"
 
 
+def test_an_error_whose_text_cannot_be_read_is_told_by_its_type() -> None:
+    class Silent(TaskFailed):
+        def __str__(self) -> str:
+            raise SystemExit(1)
+
+    assert classify(Silent("x")) == Outcome("FAILED", reason="Silent (its text cannot be shown)")
+
+
 def utf16(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Mapping
@@ -39,6 +41,13 @@ class Made(BaseModel):
     said: str
 
 
+class Tee:
+    """What a careless body leaves in `sys.stdout`: it can be written to, and no more."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 def act(folder: Path, params: Params) -> Made:
     """Do what the params say."""
     with open(os.environ["TEST_NOTES"], "a") as notes:
@@ -53,6 +62,23 @@ def act(folder: Path, params: Params) -> Made:
     elif params.do == "print":
         print("printed by the body", params.text)
         os.write(2, b"printed past Python\n")
+    elif params.do == "leave a tee":
+        print("printed before the tee")
+        sys.stdout = Tee()  # type: ignore[assignment]
+    elif params.do == "close descriptor 1":
+        print("printed before the closing")
+        os.close(1)
+    elif params.do == "spoil the process":
+        os.chdir(folder)
+        os.umask(0o777)
+        os.environ.clear()
+        sys.path.clear()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+    elif params.do == "leave a thread":
+        threading.Thread(target=threading.Event().wait, name="never-ends").start()
+    elif params.do == "interrupt":
+        raise KeyboardInterrupt("by the body")
     elif params.do == "leave":
         os._exit(7)
     elif params.do == "give the secret away":

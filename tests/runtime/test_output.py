@@ -105,16 +105,16 @@ def test_what_an_executor_killed_in_mid_line_printed_is_there() -> None:
 
 BODY = """
 import os, subprocess, sys
-from perago.runtime.output import mark_begin, mark_end, redirect_output
-logs = redirect_output(int(sys.argv[1]))
-mark_begin("e1")
+from perago.runtime.output import Printer
+printer = Printer(int(sys.argv[1]))
+printer.begin("e1")
 print("from print")
 print("from stderr", file=sys.stderr)
 sys.stdout.flush()
 subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
 os.write(1, b"x" * 200_000 + bytes([10]))
-mark_end("e1")
-print("a line for the log", file=logs)
+printer.end("e1")
+print("a line for the log", file=printer.log)
 """
 
 
@@ -149,7 +149,7 @@ def test_a_pipe_that_no_executor_ever_used_ends_too() -> None:
 
 
 def test_redirecting_into_a_pipe_that_is_not_there_is_an_error() -> None:
-    code = "from perago.runtime.output import redirect_output; redirect_output(999)"
+    code = "from perago.runtime.output import Printer; Printer(999)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 

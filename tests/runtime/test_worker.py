@@ -36,6 +36,28 @@ def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(site: 
 
 
 @pytest.mark.slow
+def test_what_a_body_does_to_its_output_costs_neither_its_result_nor_the_next_ones_output(site: Site) -> None:
+    site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "leave a tee"},
+            {"text": "b", "do": "close descriptor 1"},
+            {"text": "c", "do": "print"},
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    assert len({line.split()[1] for line in site.bodies()}) == 1, "one executor ran them all"
+    logs = [set(site.task_log(task.task_id)) for task in done.tasks]
+    assert logs == [
+        {"printed before the tee"},
+        {"printed before the closing"},
+        {"printed by the body c", "printed past Python"},
+    ]
+
+
+@pytest.mark.slow
 def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) -> None:
     site.start_worker(slots=1)
 
@@ -48,6 +70,17 @@ def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) 
     assert len(first.reason) <= 500
     assert site.finished(workflow_id).status == "FAILED"
     assert len(site.bodies()) == 6
+
+
+@pytest.mark.slow
+def test_a_body_that_raises_what_would_end_a_process_fails_and_its_executor_lives_on(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"do": "interrupt"}))
+
+    assert {task.reason for task in done.tasks} == {"the task raised KeyboardInterrupt: by the body"}
+    assert len({line.split()[1] for line in site.bodies()}) == 1
+    assert worker.drain() == 0
 
 
 @pytest.mark.slow
@@ -97,3 +130,38 @@ def test_sweeps_leave_a_running_attempt_its_workdir_though_the_body_has_removed_
     assert [task.status for task in done.tasks] == ["COMPLETED"], [task.reason for task in done.tasks]
     assert worker.drain() == 0
     assert site.workdirs() == ["mine"]
+
+
+@pytest.mark.slow
+def test_a_body_cannot_spoil_the_next_one_in_its_executor(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "spoil the process"}, {"text": "b", "seconds": 1}, {"text": "c"}
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    assert len({line.split()[1] for line in site.bodies()}) == 1
+    assert worker.drain() == 0
+    assert site.workdirs() == []
+
+
+@pytest.mark.slow
+def test_a_thread_that_never_ends_means_a_fresh_executor_at_once_and_holds_nothing_up(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "leave a thread"}, {"text": "b"}, {"text": "c", "do": "leave a thread"}
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    pids = [line.split()[1] for line in site.bodies()]
+    assert pids[0] != pids[1] == pids[2]
+    assert worker.drain() == 0
+    assert worker.said().count("executor 0 is replaced: the task left a thread running: never-ends") == 2
+    assert "died" not in worker.said()
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, field_validator
 
-from perago import TaskFailed, TaskTerminalError, require_file
+from perago import TaskFailed, TaskTerminalError, WorkspaceSpec, require_file, task
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
 from tests.scenarios.ports import after, before, refusing
 from tests.scenarios.world import Made, World, change_nothing, make_task, write_result
@@ -145,15 +149,109 @@ def test_a_task_failed_in_a_pre_check_is_an_ordinary_failure(world: World) -> No
     fails(world, definition, "FAILED", "upstream is late")
 
 
+class Unshowable(Exception):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt("from __str__")
+
+    __repr__ = __str__
+
+
+class UnshowableTerminal(Unshowable, TaskTerminalError):
+    pass
+
+
+@pytest.fixture
+def supervised() -> Iterator[None]:
+    """As in an executor, where Ctrl-C does nothing."""
+    before = signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("supervised")
+@pytest.mark.parametrize("phase", ["pre", "post"])
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (KeyboardInterrupt("enough"), "KeyboardInterrupt: enough"),
+        (SystemExit(3), "SystemExit: 3"),
+        (GeneratorExit(), "GeneratorExit"),
+        (Unshowable(), "Unshowable (its text cannot be shown)"),
+    ],
+)
+def test_a_check_that_raises_anything_ends_the_attempt_as_its_phase_says(
+    world: World, phase: str, error: BaseException, text: str
+) -> None:
+    def look(workdir, params):
+        raise error
+
+    definition = make_task(**{phase: [look]})
+    world.start(definition)
+    status = "FAILED_WITH_TERMINAL_ERROR" if phase == "pre" else "FAILED"
+    fails(world, definition, status, f"{phase} check ", f"look failed: {text}")
+
+
+class Fussy(BaseModel):
+    text: str = "made"
+
+    @field_validator("text")
+    @classmethod
+    def _look(cls, text: str) -> str:
+        if text == "interrupt":
+            raise KeyboardInterrupt("by the model")
+        return text
+
+
+@pytest.mark.usefixtures("supervised")
+@pytest.mark.parametrize(("given", "who"), [("interrupt", "params"), ("made", "result")])
+def test_a_model_that_raises_anything_ends_the_attempt(world: World, given: str, who: str) -> None:
+    @task(name="fuss", owner_email="tests@example.com", workspace=WorkspaceSpec(prefix="/data"))
+    def run(workspace: Path, params: Fussy) -> Fussy:
+        return {"text": "interrupt"}  # type: ignore[return-value]
+
+    definition = run.__perago_task__
+    world.start(definition, text=given)
+    fails(world, definition, "FAILED", f"the {who} model raised KeyboardInterrupt: by the model")
+
+
+def test_ctrl_c_in_a_process_that_nobody_supervises_is_not_a_result(world: World) -> None:
+    def body(workspace, params):
+        signal.raise_signal(signal.SIGINT)
+
+    definition = make_task(body)
+    world.start(definition)
+    with pytest.raises(KeyboardInterrupt):
+        world.execute(definition, world.poll(definition))
+    assert world.workdirs() == []
+
+
 @pytest.mark.parametrize(
     ("error", "status", "text"),
     [
         (ValueError("bad row 7"), "FAILED", "ValueError: bad row 7"),
         (TaskFailed("try later"), "FAILED", "try later"),
         (TaskTerminalError("never"), "FAILED_WITH_TERMINAL_ERROR", "never"),
-        (SystemExit(3), "FAILED", "sys.exit(3)"),
+        (SystemExit(3), "FAILED", "the task called sys.exit(3)"),
+        (SystemExit(Unshowable()), "FAILED", "the task called sys.exit(a Unshowable)"),
+        (KeyboardInterrupt("enough"), "FAILED", "the task raised KeyboardInterrupt: enough"),
+        (KeyboardInterrupt(), "FAILED", "the task raised KeyboardInterrupt"),
+        (asyncio.CancelledError("by the loop"), "FAILED", "the task raised CancelledError: by the loop"),
+        (GeneratorExit(), "FAILED", "the task raised GeneratorExit"),
+        (StopIteration("all"), "FAILED", "StopIteration: all"),
+        (
+            BaseExceptionGroup("two", [KeyboardInterrupt(), ValueError()]),
+            "FAILED",
+            "raised BaseExceptionGroup: two",
+        ),
+        (Unshowable("x"), "FAILED", "Unshowable (its text cannot be shown)"),
+        (
+            UnshowableTerminal("x"),
+            "FAILED_WITH_TERMINAL_ERROR",
+            "UnshowableTerminal (its text cannot be shown)",
+        ),
     ],
 )
+@pytest.mark.usefixtures("supervised")
 def test_a_body_that_raises(world: World, error: BaseException, status: str, text: str) -> None:
     def body(workspace, params):
         write_result(workspace, params)

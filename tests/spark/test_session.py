@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,13 @@ def test_scratch_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
     mine = _scratch_folder(tmp_path)
 
     assert {path.name for path in tmp_path.iterdir()} == {"session-alive", mine.name}
+
+
+def test_the_environment_is_ready_before_a_body_can_begin_beside_the_start(
+    sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+
+    sessions.warm_up()
+
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -81,6 +82,48 @@ def test_a_job_that_the_body_left_running_is_cancelled(local_world: SparkWorld, 
     threads[0].join(timeout=60)
     assert not sessions.get().sparkContext.statusTracker().getActiveJobsIds()
     assert "cancelled" in str(ended[0]).lower()
+
+
+def test_job_groups_that_a_body_opened_end_with_it(local_world: SparkWorld, sessions: Sessions) -> None:
+    names = ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool", "spark.job.tags", "mine")
+    threads: list[threading.Thread] = []
+
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        context = workspace.spark.sparkContext
+        context.setJobGroup("of the body", "its own")
+        context.addJobTag("tagged")
+        context.setLocalProperty("spark.scheduler.pool", "fast")
+        context.setLocalProperty("mine", "too")
+
+        def work() -> None:
+            with contextlib.suppress(Exception):
+                slow(workspace).collect()
+
+        background = InheritableThread(target=work)
+        background.start()
+        while background.is_alive() and not context.statusTracker().getActiveJobsIds():
+            time.sleep(0.01)
+        threads.append(background)
+        return Made(said="")
+
+    published_ref(local_world.run(local_world.task(body, read_only=True)))
+
+    threads[0].join(timeout=50)
+    assert not threads[0].is_alive()
+    context = sessions.get().sparkContext
+    assert {name: context.getLocalProperty(name) for name in names} == dict.fromkeys(names)
+
+
+def test_a_body_that_stops_spark_as_scripts_do_completes_and_the_next_one_has_a_new_session(
+    local_world: SparkWorld,
+) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        made = Made(said=str(workspace.spark.range(3).count()))
+        workspace.spark.stop()
+        return made
+
+    for _ in range(2):
+        published_ref(local_world.run(local_world.task(body, read_only=True)))
 
 
 def test_an_exception_in_a_python_worker_reaches_conductor_as_its_last_line(local_world: SparkWorld) -> None:

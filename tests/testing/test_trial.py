@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,25 @@ def test_a_failing_trial_says_why_and_publishes_nothing(tmp_path: Path) -> None:
     trial = try_task(make, {}, params={"text": "b"}, root=tmp_path)
     assert (trial.status, trial.published, trial.files) == ("FAILED_WITH_TERMINAL_ERROR", False, {})
     assert "in.txt" in (trial.reason or "")
+
+
+_LANGUAGE: ContextVar[str] = ContextVar("language", default="en")
+
+
+@task(name="untidy", owner_email="a@example.com", workspace=WorkspaceSpec(prefix="/data"))
+def untidy(workspace: Path, params: Params) -> Made:
+    os.chdir(workspace)
+    os.environ["LEFT_BEHIND"] = params.text
+    _LANGUAGE.set("de")
+    return Made(length=0)
+
+
+def test_after_a_trial_the_process_is_as_before(tmp_path: Path) -> None:
+    here = os.getcwd()
+
+    assert try_task(untidy, {"in.txt": "a"}, params={"text": "b"}, root=tmp_path).status == "COMPLETED"
+
+    assert (os.getcwd(), os.environ.get("LEFT_BEHIND"), _LANGUAGE.get()) == (here, None, "en")
 
 
 def test_wrong_params_fail_as_they_would_on_conductor(tmp_path: Path) -> None:

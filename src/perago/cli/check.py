@@ -14,7 +14,7 @@ from perago.declare.controls import TaskControls
 from perago.declare.discovery import collect
 from perago.declare.faults import Fault
 from perago.declare.task import TaskDefinition
-from perago.declare.taskdef import taskdef_warnings
+from perago.declare.taskdef import declaration_warnings
 
 Targets = Annotated[list[str], typer.Argument(help="Modules (app.tasks) or files (app/tasks.py).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -33,7 +33,7 @@ def check(targets: Targets, as_json: AsJson = False) -> None:
             for name, text in _lines(task):
                 output.say(f"  {name:<11}{text}")
         for task in found.tasks:
-            for text in taskdef_warnings(task):
+            for text in declaration_warnings(task):
                 output.warn(text)
         for fault in found.errors:
             output.error(str(fault))
@@ -117,7 +117,7 @@ def _as_json(task: TaskDefinition) -> dict[str, Any]:
             "post": [label(check) for check in spec.post],
         },
         "controls": task.controls.model_dump(mode="json"),
-        "warnings": taskdef_warnings(task),
+        "warnings": declaration_warnings(task),
     }
 
 

@@ -84,6 +84,7 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     from perago.runtime.logs import logging_to
     from perago.runtime.masking import Masker, secrets_of
     from perago.runtime.metrics import open_metrics
+    from perago.runtime.orphans import reaping_orphans
     from perago.runtime.plan import WorkerPlan
     from perago.runtime.supervisor import Supervisor
 
@@ -102,6 +103,7 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     plan = WorkerPlan({task.name: task for task in tasks}, wanted.slots, spec)
     pulse = Pulse(list(plan.tasks), mask=Masker(secrets_of(settings)))
     opened.enter_context(logging_to(settings, name="supervisor"))
+    opened.enter_context(reaping_orphans())
     metrics = opened.enter_context(
         open_metrics(os.environ, pulse, worker_id=plan.worker_id, prometheus=wanted.http is not None)
     )

@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from perago.declare.author_code import ctrl_c_is_live
 from perago.declare.faults import Problem, calling_place, report
 from perago.declare.tree import FolderTree as FolderTree
 from perago.declare.tree import ListingTree as ListingTree
@@ -23,11 +24,11 @@ from perago.declare.tree import Tree as Tree
 from perago.declare.tree import literal_folder
 from perago.errors import (
     GuardrailViolation,
-    PeragoError,
     PostGuardrailViolation,
     PreGuardrailViolation,
     TaskFailed,
 )
+from perago.protocol.outcome import describe
 
 Phase = Literal["pre", "post"]
 CheckKind = Literal["require_file", "require_dir", "require_glob", "forbid_glob"]
@@ -120,15 +121,17 @@ def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0) -> PathC
 def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None) -> None:
     """Run the checks in order; the first that fails raises the violation of its phase, or `TaskFailed`."""
     violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
+    live = ctrl_c_is_live()
     for check in checks:
         said = f"{phase} check {label(check)}"
         try:
             wrong = check.problem(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
         except TaskFailed:
             raise
-        except Exception as error:
-            reason = str(error) if isinstance(error, PeragoError) else f"{type(error).__name__}: {error}"
-            raise violation(f"{said} failed: {reason}") from error
+        except BaseException as error:
+            if live and isinstance(error, KeyboardInterrupt):
+                raise
+            raise violation(f"{said} failed: {describe(error)}") from error
         if wrong is not None:
             raise violation(f"{said} failed: {wrong}")
 

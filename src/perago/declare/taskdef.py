@@ -64,18 +64,35 @@ def write_taskdef(task: TaskDefinition, output: Path) -> Path:
 
 def taskdef_warnings(task: TaskDefinition) -> list[str]:
     """What is allowed but looks wrong."""
+    return [f"task {task.name!r}: {text}" for text in _wrong_budget(task)]
+
+
+def declaration_warnings(task: TaskDefinition) -> list[str]:
+    """The same and what an author should think about once; the commands that operators run do not repeat it."""
+    return [*(f"task {task.name!r}: {text}" for text in _endless(task)), *taskdef_warnings(task)]
+
+
+def _endless(task: TaskDefinition) -> Iterator[str]:
+    timeout = task.controls.timeout
+    for_ever = "a body that hangs keeps its lease, and its slot, for ever"
+    if not timeout.seconds and not timeout.total_seconds:
+        yield f"controls.timeout has no total time-out: {for_ever}; say TimeoutPolicy(seconds=…)"
+    elif timeout.policy == "ALERT_ONLY":
+        yield f"controls.timeout.policy = 'ALERT_ONLY' ends nothing: {for_ever}; say 'RETRY' or 'TIME_OUT_WF'"
+
+
+def _wrong_budget(task: TaskDefinition) -> Iterator[str]:
     budget = task.controls.publish_budget
     if budget is None or task.workspace is None:
-        return []
-    if task.workspace.read_only:
-        return [f"task {task.name!r}: controls.publish_budget is not used: read_only=True publishes nothing"]
+        return
     response, needed = task.controls.response_timeout_seconds, budget.response_timeout_seconds
-    if response < needed:
-        return [
-            f"task {task.name!r}: controls.timeout.response_seconds = {response} is shorter than the publish budget, "
+    if task.workspace.read_only:
+        yield "controls.publish_budget is not used: read_only=True publishes nothing"
+    elif response < needed:
+        yield (
+            f"controls.timeout.response_seconds = {response} is shorter than the publish budget, "
             f"which needs {needed}; Conductor may take the task away while it publishes"
-        ]
-    return []
+        )
 
 
 def difference(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

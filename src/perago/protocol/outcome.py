@@ -70,7 +70,11 @@ def classify(error: BaseException) -> Outcome:
 
 def describe(error: BaseException) -> str:
     """An error as one reason: Perago's own texts stand alone, others are led by their type."""
-    text = str(error).strip()
+    try:
+        text = str(error).strip()
+    except BaseException:
+        # An author's class, whose __str__ may do anything.
+        return f"{type(error).__name__} (its text cannot be shown)"
     if isinstance(error, PeragoError) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -12,12 +12,14 @@ import logging
 import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from typing import NoReturn
 
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
@@ -26,10 +28,12 @@ from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
 from perago.runtime.envelope import Answer, Began, Broken, Cleaned, Ended, Noted, Ready, Run, Stop
+from perago.runtime.leftovers import Leftovers, busy_threads
 from perago.runtime.logs import attempt_logs, logging_to
-from perago.runtime.output import mark_begin, mark_end, redirect_output
+from perago.runtime.output import Printer
 from perago.runtime.patience import ask_patiently
 from perago.runtime.place import OpenPlace, in_workdir
+from perago.runtime.streams import flush_output
 from perago.runtime.transaction import Observer, Settled, Surroundings, Transaction
 from perago.settings import Settings
 
@@ -40,6 +44,9 @@ LEFT_TO_CLEAN = 4
 
 BESIDE = 4
 """Threads for what an attempt does beside its main course: revoking, claiming, looking for the fence."""
+
+LEAVING_SECONDS = 10.0
+"""How long Python may take to end in good order."""
 
 Say = Callable[[Answer], None]
 
@@ -72,13 +79,20 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
     for ignored in (signal.SIGINT, signal.SIGTERM):
         # A handler that does nothing, not SIG_IGN: that would be passed on to what the body starts.
         signal.signal(ignored, lambda _number, _frame: None)
-    stderr = redirect_output(os.dup(output.fileno()))
+    printer = Printer(os.dup(output.fileno()))
     output.close()
     line = _Line(pipe)
-    with (
-        logging_to(spec.settings, name=f"executor-{number}", stream=stderr, level=spec.log_level),
-        ExitStack() as opened,
-    ):
+    with logging_to(spec.settings, name=f"executor-{number}", stream=printer.log, level=spec.log_level):
+        code = _work(spec, line, printer)
+        busy = busy_threads(threading.enumerate())
+        if busy:
+            log.info("leaving with threads that still run: %s", ", ".join(one.name for one in busy))
+    _leave(code, at_once=bool(busy))
+
+
+def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
+    """Open everything and run what comes until told to stop; returns the exit code."""
+    with ExitStack() as opened:
         try:
             tasks = {task.name: task for task in load_tasks(spec.targets)}
             lake, orchestrator = spec.open_ports()
@@ -87,7 +101,7 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
             open_place = spec.open_places(list(tasks.values()))
         except Exception as error:
             line.say(Broken(describe(error)))
-            raise SystemExit(1) from None
+            return 1
         line.say(Ready(os.getpid()))
         around = Surroundings(
             lake=lake,
@@ -99,7 +113,22 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
             open_place=open_place,
             persist=ask_patiently,
         )
-        _Desk(tasks, around, spec.observe, line.say).work(line)
+        _Desk(tasks, around, spec.observe, line.say, printer).work(line)
+    return 0
+
+
+def _leave(code: int, *, at_once: bool) -> NoReturn:
+    """End the process: in good order, but never later because of what authors' code has left running.
+
+    Python waits at its end for threads and for the processes of multiprocessing, and runs what was registered for its exit.
+    """
+    flush_output()
+    if at_once:
+        os._exit(code)
+    # The one clock that still goes while Python is being torn down; its default action ends the process.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, LEAVING_SECONDS)
+    sys.exit(code)
 
 
 class _Line:
@@ -136,8 +165,14 @@ class _Desk:
     """Where attempts are run, one at a time."""
 
     def __init__(
-        self, tasks: Mapping[str, TaskDefinition], around: Surroundings, observe: Observer, say: Say
+        self,
+        tasks: Mapping[str, TaskDefinition],
+        around: Surroundings,
+        observe: Observer,
+        say: Say,
+        printer: Printer,
     ) -> None:
+        self._printer = printer
         self._tasks = tasks
         self._around = around
         self._observe = observe
@@ -151,10 +186,12 @@ class _Desk:
 
     def _run(self, request: Run, cleaner: _Cleaner) -> None:
         attempt, execution_id = request.assignment.attempt, request.execution_id
+        leftovers = Leftovers()
 
         def hand_over(settled: Settled) -> None:
-            mark_end(execution_id)
-            self._say(Ended(execution_id, settled))
+            # First of all: what is published is told, whatever the body has done to this process.
+            self._say(Ended(execution_id, settled, leftovers.spoiled()))
+            self._printer.end(execution_id)
 
         def begin(step: str) -> None:
             self._say(Began(execution_id, step))
@@ -166,8 +203,10 @@ class _Desk:
         def clean_up(cleanup: ExitStack) -> None:
             cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._say))
 
-        around = replace(self._around, observe=begin, clean_up=clean_up, note=note)
-        mark_begin(execution_id)
+        around = replace(
+            self._around, observe=begin, clean_up=clean_up, note=note, as_before=leftovers.watched
+        )
+        self._printer.begin(execution_id)
         with attempt_logs(attempt, execution_id, everywhere=True):
             Transaction(self._tasks[attempt.task_name], request.assignment, execution_id, around).run(
                 hand_over

@@ -56,10 +56,11 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """From an executor: an execution is settled, and the executor takes the next one."""
+    """From an executor: an execution is settled; it takes the next one, or says why it had better not."""
 
     execution_id: str
     settled: Settled
+    spoiled: str = ""
 
 
 @dataclass(frozen=True, slots=True)

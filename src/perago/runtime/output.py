@@ -11,6 +11,7 @@ dropped and counted, and a last line says how many.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from perago.runtime.masking import Masker
+from perago.runtime.streams import flush_output, open_stream
 
 _MARK = re.compile(rb"\n?\x00perago (begin|end) ([^\x00\n]*)\x00\n")
 _LONGEST_MARK = 200
@@ -164,34 +166,36 @@ class OutputReader:
             os.close(self._read_fd)
 
 
-def redirect_output(write_fd: int) -> TextIO:
-    """The executor's end: what is printed goes into the pipe from now on; returns the old stderr, for logs."""
-    old = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace", buffering=1)
-    flush_output()
-    os.dup2(write_fd, 1)
-    os.dup2(write_fd, 2)
-    os.close(write_fd)
-    return old
+class Printer:
+    """The executor's end: what is printed goes into the pipe from now on, with marks around each execution.
 
+    Marks take a descriptor of our own: whatever a body does to stdout and stderr, its end is seen.  `log` is the
+    stderr that there was before.
+    """
 
-def mark_begin(execution_id: str) -> None:
-    """From here on what is printed belongs to this execution."""
-    _mark("begin", execution_id)
+    def __init__(self, write_fd: int) -> None:
+        self.log: TextIO = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace", buffering=1)
+        flush_output()
+        os.dup2(write_fd, 1)
+        os.dup2(write_fd, 2)
+        os.set_inheritable(write_fd, False)
+        self._fd = write_fd
+        # The streams of the start remember what the descriptors were, a file that can be sought, say.
+        sys.stdout, sys.stderr = open_stream(1), open_stream(2)
 
+    def begin(self, execution_id: str) -> None:
+        """From here on what is printed belongs to this execution."""
+        self._mark("begin", execution_id)
 
-def mark_end(execution_id: str) -> None:
-    """What this execution printed is complete."""
-    _mark("end", execution_id)
+    def end(self, execution_id: str) -> None:
+        """What this execution printed is complete."""
+        self._mark("end", execution_id)
 
-
-def flush_output() -> None:
-    """Send on what Python still holds back."""
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
-            stream.flush()
-
-
-def _mark(what: str, execution_id: str) -> None:
-    flush_output()
-    # Shorter than PIPE_BUF, so it is written in one piece whoever else writes.
-    os.write(1, f"\n\x00perago {what} {execution_id}\x00\n".encode())
+    def _mark(self, what: str, execution_id: str) -> None:
+        flush_output()
+        # A reader that is gone takes the whole executor along: that is not found out here.
+        with contextlib.suppress(OSError):
+            # Not blocking is a property of the pipe, so a body that set it on stdout has set it here too.
+            os.set_blocking(self._fd, True)
+            # Shorter than PIPE_BUF, so it is written in one piece whoever else writes.
+            os.write(self._fd, f"\n\x00perago {what} {execution_id}\x00\n".encode())

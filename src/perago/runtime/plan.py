@@ -45,9 +45,12 @@ class WorkerPlan:
 
     @property
     def kill_after_seconds(self) -> float | None:
-        """How long a drain may take before executors are killed; None means as long as the attempts need."""
+        """How long a drain may take before executors are killed: what the setting says, else the longest grace.
+
+        None, where there is neither, means as long as the attempts need.
+        """
         said = self.settings.shutdown_force_kill_after
-        return None if said is None else max(said, self.grace_seconds)
+        return said if said is not None else self.grace_seconds or None
 
     @property
     def sending_seconds(self) -> float:

@@ -1,7 +1,8 @@
-"""Which process is which: a pid alone may be reused, a pid and its start time are not."""
+"""Which process is which, and whose child: a pid alone may be reused, a pid and its start time are not."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Mapping
@@ -30,6 +31,21 @@ def is_alive(identity: Mapping[str, Any]) -> bool:
         pass
     then, now = identity.get("pid_started"), _started(pid)
     return then is None or now is None or then == now
+
+
+def is_zombie(pid: int) -> bool:
+    """Whether that process has ended and nobody has asked how yet."""
+    return _started(pid) == -1
+
+
+def children() -> set[int]:
+    """The processes whose parent is this one, dead ones too, where /proc tells."""
+    found: set[int] = set()
+    for thread in Path("/proc/self/task").glob("*/children"):
+        # A thread may have ended since.
+        with contextlib.suppress(OSError):
+            found |= set(map(int, thread.read_text().split()))
+    return found
 
 
 def _started(pid: int) -> int | None:

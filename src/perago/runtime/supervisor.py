@@ -217,8 +217,10 @@ class Supervisor:
             return
         settled = ended.settled
         most = self._plan.settings.executor_max_tasks
+        if ended.spoiled:
+            log.warning("executor %d is replaced: %s", slot.number, ended.spoiled, extra=fields_of(execution))
         # One that has no descriptors left gets none by waiting.
-        spent = (most and slot.done >= most) or settled.own_reason == "descriptors"
+        spent = ended.spoiled or (most and slot.done >= most) or settled.own_reason == "descriptors"
         if spent and slot.state == "idle":
             slot.dismiss()
         task = self._plan.tasks.get(execution.attempt.task_name)

@@ -15,18 +15,20 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from perago.declare.checks import run_checks
+from perago.declare.author_code import author_code
+from perago.declare.checks import Check, needs_path, run_checks
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
-from perago.errors import PublishFenceError, TaskFailed, TaskInputError
+from perago.errors import PublishFenceError, TaskInputError
 from perago.lake.base import FenceLevel, Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
@@ -38,6 +40,7 @@ from perago.runtime.beside import Beside, at_once, give_up
 from perago.runtime.look import in_vain, look_at
 from perago.runtime.order import Order, read_order, resolve_workspace, workspace_output
 from perago.runtime.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
+from perago.runtime.process_state import as_before
 from perago.runtime.publish import Published, Publisher, Result
 from perago.runtime.traffic import Moved, Traffic
 from perago.runtime.workdir import Workdir
@@ -81,6 +84,7 @@ class Surroundings:
     open_place: OpenPlace = in_workdir
     persist: Persist = ask_once
     note: Note = say_nothing
+    as_before: Callable[[], AbstractContextManager[None]] = as_before
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ class Transaction:
 
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, around = self._task, self._around
-        with self._in("input"):
+        with self._in("input"), author_code("the params model"):
             order = read_order(task, self._assignment.input)
         if task.workspace is None or order.workspace is None:
             return {"result": self._call(order.params)}
@@ -223,20 +227,21 @@ class Transaction:
         )
 
     def _checked_body(self, order: Order, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
-        with self._in("pre checks"):
+        with self._in("pre checks"), self._kept_for(spec.pre), author_code("a pre check"):
             run_checks("pre", spec.pre, place.tree(spec.pre), order.params)
         result = self._call(place.argument, order.params)
-        with self._in("post checks"):
+        with self._in("post checks"), self._kept_for(spec.post), author_code("a post check"):
             run_checks("post", spec.post, place.tree(spec.post), order.params)
         return result
 
+    def _kept_for(self, checks: Sequence[Check]) -> AbstractContextManager[None]:
+        """Around checks: an author's own may do what a body may do, Perago's only look."""
+        return self._around.as_before() if any(map(needs_path, checks)) else nullcontext()
+
     def _call(self, *arguments: object) -> dict[str, Any]:
-        with self._in("body"):
-            try:
-                returned = self._task.fn(*arguments)
-            except SystemExit as left:
-                raise TaskFailed(f"the task called sys.exit({left.code!r})") from left
-        with self._in("result"):
+        with self._in("body"), self._around.as_before(), author_code("the task"):
+            returned = copy_context().run(self._task.fn, *arguments)
+        with self._in("result"), author_code("the result model"):
             result = self._task.dump_result(returned)
             self._check_size(result)
             return result
@@ -280,7 +285,8 @@ class Transaction:
     def _output(self, order: Order, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
         if published.recorded is not None:
             log.info("answering with the result that %s records", published.ref)
-            result = self._task.dump_result(self._task.parse_result(published.recorded))
+            with author_code("the result model"):
+                result = self._task.dump_result(self._task.parse_result(published.recorded))
         return {"workspace": workspace_output(order.workspace or {}, published.ref), "result": result}
 
     def _recorded(self, result: Mapping[str, Any], publisher: Publisher) -> str | None:

@@ -24,7 +24,7 @@ from perago.errors import RuntimeConfigError
 from perago.runtime.process import is_alive, process_identity
 from perago.runtime.removal import remove_tree
 from perago.settings import Settings
-from perago.spark.conf import is_local, session_conf
+from perago.spark.conf import is_local, parse_conf, session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +58,8 @@ class Sessions:
 
     def warm_up(self) -> None:
         """Begin to make the session on a thread of its own, so that the first attempt need not wait for all of it."""
+        # Here, not on the thread: what is in the environment when a body begins is put back when it ends.
+        self._choose_python()
         threading.Thread(target=self._try_to_get, name="perago-spark-start", daemon=True).start()
 
     def for_checks(self) -> SparkSession:
@@ -83,20 +85,28 @@ class Sessions:
                 if self._users == 0:
                     _forget(session)
 
+    @property
+    def users(self) -> int:
+        """How many attempts have the session now."""
+        return self._users
+
     def _try_to_get(self) -> None:
         try:
             self.get()
         except Exception as error:
             log.warning("Spark did not start: the next attempt tries again", exc_info=error)
 
+    def _choose_python(self) -> None:
+        """Python functions run in the Python of this process, with its packages, not in whatever is on PATH."""
+        if is_local(parse_conf(self._settings.spark_conf).get("spark.master", self._settings.spark_master)):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
     def _make(self) -> SparkSession:
         scratch = _scratch_folder(self._settings.root / "spark")
         conf = session_conf(self._settings, scratch, os.environ)
         _add_to_list(conf, "spark.jars.packages", self._packages)
         _add_to_list(conf, "spark.jars.excludes", self._excludes)
-        if is_local(conf["spark.master"]):
-            # Python functions run in the Python of this process, with its packages, not in whatever is on PATH.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        self._choose_python()
         with _own_signals():
             session = _start(conf)
         session.sparkContext.setLogLevel("WARN")

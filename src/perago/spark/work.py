@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("perago.spark")
 
 _LOOK_SECONDS = 0.5
+_SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
+"""The last one where the body has stopped Spark, which leaves a context without its Java half."""
 
 
 @contextlib.contextmanager
@@ -33,7 +35,7 @@ def at_work(sessions: Sessions, site: Site, workspace: SparkWorkspace) -> Iterat
     try:
         with (
             sessions.in_use() as session,
-            _job_group(session.sparkContext, site),
+            _job_group(session.sparkContext, site, sessions),
             _telling(session.sparkContext, site.execution_id, site.note),
         ):
             yield
@@ -44,19 +46,27 @@ def at_work(sessions: Sessions, site: Site, workspace: SparkWorkspace) -> Iterat
 
 
 @contextlib.contextmanager
-def _job_group(context: SparkContext, site: Site) -> Iterator[None]:
+def _job_group(context: SparkContext, site: Site, sessions: Sessions) -> Iterator[None]:
+    jvm_context: Any = context._jsc
+    before = jvm_context.sc().getLocalProperties().clone()
     context.setJobGroup(site.execution_id, f"perago {site.task.name}", interruptOnCancel=True)
     try:
         yield
     finally:
-        # Also what threads of the body left running.
-        with contextlib.suppress(*SPARK_ERRORS):
-            tracker = context.statusTracker()
-            if set(tracker.getJobIdsForGroup(site.execution_id)) & set(tracker.getActiveJobsIds()):
-                context.cancelJobGroup(site.execution_id)
-            for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                jvm_context: Any = context._jsc
-                jvm_context.setLocalProperty(name, None)
+        with contextlib.suppress(*_SPARK_IS_GONE):
+            _cancel_jobs(context, site.execution_id, alone=sessions.users == 1)
+            # Job group, tags, pool and description: the body may have set others than ours.
+            jvm_context.sc().setLocalProperties(before)
+
+
+def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
+    """End what threads of the body left running; in groups of its own too, where nobody else has jobs."""
+    tracker = context.statusTracker()
+    active = set(tracker.getActiveJobsIds())
+    if alone and active:
+        context.cancelAllJobs()
+    elif active & set(tracker.getJobIdsForGroup(group)):
+        context.cancelJobGroup(group)
 
 
 @contextlib.contextmanager
@@ -69,7 +79,7 @@ def _telling(context: SparkContext, group: str, note: Note) -> Iterator[None]:
         while not over.wait(_LOOK_SECONDS):
             try:
                 text = _progress(context, group)
-            except SPARK_ERRORS:
+            except _SPARK_IS_GONE:
                 return
             if text and text != said:
                 said = text
