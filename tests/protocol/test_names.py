@@ -19,6 +19,8 @@ from perago.protocol.names import (
     is_slug,
     parse_internal_branch,
     parse_workdir_name,
+    proof_branch_made,
+    proof_branch_name,
     removing_name,
     replaced_tag_name,
     revoke_prefixes,
@@ -220,3 +222,8 @@ def test_a_name_without_perago_in_front_is_not_certain(task_id: str, execution: 
 @pytest.mark.parametrize("name", ["lake", "outbox", "perago-workdir-", f"x-{'0' * 15}", f"x/y-{'0' * 16}"])
 def test_other_folders_are_nobodys(name: str) -> None:
     assert parse_workdir_name(name) is None
+
+
+def test_a_proofs_branch_tells_when_it_was_made() -> None:
+    assert proof_branch_made(proof_branch_name(1_700_000_000.9, "0123456789ab")) == 1_700_000_000
+    assert proof_branch_made("perago-fence-by-hand") is None

@@ -15,7 +15,12 @@ from perago.lake.local import LocalLake
 from perago.orchestrator.base import Assignment
 from perago.orchestrator.local import LocalOrchestrator
 from perago.protocol.attempt import Attempt
-from perago.protocol.names import claim_branch_name, replaced_tag_name, staging_branch_name
+from perago.protocol.names import (
+    claim_branch_name,
+    proof_branch_name,
+    replaced_tag_name,
+    staging_branch_name,
+)
 from perago.protocol.outcome import Outcome
 from perago.runtime.branch_sweep import Owners, Verdict, find_leftovers, judge, remove
 from tests.scenarios.ports import Wrapped, before, recording, refusing
@@ -217,6 +222,18 @@ class TestAge:
         stage(world, self.unknown(world))
         world.clock.sleep(-DAY)
         assert sweep(world, complete=False, older_than=0) == []
+
+
+class TestProofs:
+    def test_a_branch_that_a_killed_proof_left_goes_by_its_age(self, world: World) -> None:
+        name = proof_branch_name(world.clock.now, "0123456789ab")
+        world.lake.create_branch(world.repository, name, "main")
+        world.clock.sleep(HOUR)
+        assert sweep(world, orchestrators=[]) == []
+        world.clock.sleep(1)
+        [verdict] = verdicts(world, orchestrators=[])
+        assert verdict.why == "the fence was proven on it, and it is 60 minutes old"
+        assert sweep(world, orchestrators=[]) == [name]
 
 
 class TestBarriers:

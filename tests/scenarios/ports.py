@@ -26,6 +26,8 @@ PORT_CALLS = frozenset(
         "merge",
         "relocate",
         "barrier",
+        "gates",
+        "why_soft",
         "create_tag",
         "tags",
         "drop_tag",

@@ -478,3 +478,15 @@ def test_a_full_disk_under_a_body_is_the_workers_own_reason(world: World) -> Non
     settled = world.run(make_task(fill_the_disk))
 
     assert (settled.outcome.status, settled.own_reason) == ("FAILED", "disk")
+
+
+def test_a_result_that_is_no_unicode_fails_before_anything_is_published(world: World) -> None:
+    def body(workspace, params):
+        (workspace / "result.txt").write_text("x")
+        return Made.model_construct(said="caf\udce9.csv")
+
+    a = world.head().id
+    settled = world.run(make_task(body))
+    assert settled.outcome.status == "FAILED"
+    assert 'not valid Unicode, near \'{"said": "caf\\udce9\'' in (settled.outcome.reason or "")
+    assert world.head().id == a

@@ -17,7 +17,7 @@ from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeRefused
 from perago.lake.base import Lake, Merge
 from perago.lake.order_proof import Order, OrderProof
 from perago.lake.side_branches import FENCE_KEY as FENCE_KEY
-from perago.lake.side_branches import SIGNED, SideBranches, new_side_id, signed_merge
+from perago.lake.side_branches import SIGNED, SideBranches, new_side_name, signed_merge
 from perago.protocol.signing import EXPECTED_HEAD
 
 FENCE_PATH = "_lakefs_actions/perago-fence.yaml"
@@ -63,9 +63,9 @@ class Proof:
 class Fence:
     """The fence of the branches of one lake."""
 
-    def __init__(self, lake: Lake, *, new_id: Callable[[], str] = new_side_id) -> None:
+    def __init__(self, lake: Lake, *, new_name: Callable[[], str] = new_side_name) -> None:
         self._lake = lake
-        self._sides = SideBranches(lake, new_id)
+        self._sides = SideBranches(lake, new_name)
 
     def install(self, repository: str, branch: str) -> Fenced:
         """Put the exact file on a branch."""

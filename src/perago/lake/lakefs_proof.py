@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable
 
 from perago.errors import HeadMoved, LakeError, LakeUnavailable
 from perago.lake.lakefs_client import LakeFSClient, Repeat, sdk
+from perago.lake.side_branches import new_side_name
 from perago.protocol.publication import KEY
 from perago.protocol.signing import EXPECTED_HEAD
 
@@ -38,11 +38,11 @@ class FenceProof:
         client: LakeFSClient,
         clock: Callable[[], float],
         *,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
+        new_name: Callable[[], str] = new_side_name,
     ) -> None:
         self._client = client
         self._clock = clock
-        self._new_id = new_id
+        self._new_name = new_name
         self._lock = threading.Lock()
         self._proven_until = float("-inf")
         self._doubts: dict[str, tuple[float, str]] = {}
@@ -84,7 +84,7 @@ class FenceProof:
         return doubt
 
     def _prove(self, repository: str, commit: str) -> str:
-        branch = f"perago-fence-{self._new_id()}"
+        branch = self._new_name()
         doing = f"prove the fence of repository {repository!r} on branch {branch!r}"
         target = sdk.BranchCreation(name=branch, source=commit, hidden=True)
         wrong = sdk.Merge(

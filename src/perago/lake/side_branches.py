@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perago.lake.base import Lake, Merge, Upload
+from perago.protocol.names import proof_branch_name
 from perago.protocol.publication import KEY
 
 FENCE_KEY = "perago-fence"
@@ -19,22 +21,22 @@ SIGNED = {KEY: FENCE_KEY}
 _TIMEOUT = 60.0
 
 
-def new_side_id() -> str:
-    """An id for a branch that nobody else makes."""
-    return uuid.uuid4().hex[:12]
+def new_side_name() -> str:
+    """A name that nobody else makes."""
+    return proof_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 
 class SideBranches:
     """Makes hidden branches in one lake, and puts text on them."""
 
-    def __init__(self, lake: Lake, new_id: Callable[[], str] = new_side_id) -> None:
+    def __init__(self, lake: Lake, new_name: Callable[[], str] = new_side_name) -> None:
         self._lake = lake
-        self._new_id = new_id
+        self._new_name = new_name
 
     @contextmanager
     def at(self, repository: str, commit: str) -> Iterator[str]:
         """A branch at a commit, for the length of the block."""
-        name = f"perago-fence-{self._new_id()}"
+        name = self._new_name()
         self._lake.create_branch(repository, name, commit)
         try:
             yield name

@@ -2,6 +2,7 @@
 
     the owner is    a branch
     over            goes
+    a proof         goes once it is older than asked for
     in use          stays, whatever its age
     unknown         goes once it is older than asked for; stays where nothing tells its age
 
@@ -31,14 +32,23 @@ from perago.errors import (
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
-from perago.protocol.names import OLD_CLAIM, REPLACED, STAGING, InternalBranch, parse_internal_branch
+from perago.protocol.names import (
+    OLD_CLAIM,
+    PROOF,
+    REPLACED,
+    STAGING,
+    InternalBranch,
+    parse_internal_branch,
+    proof_branch_made,
+)
 from perago.runtime.revoking import target_of_claim
 
 log = logging.getLogger("perago.sweep")
 
-Kind = Literal["staging", "claim", "tag"]
+Kind = Literal["staging", "claim", "proof", "tag"]
 _ITS_BRANCH = "perago.staging_branch"
 _BARRIER_SECONDS = 60.0
+_WHOSE = {"tag": "the head it keeps", "proof": "the fence was proven on it, and it"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +127,7 @@ def judge(
     return _claims_after_stagings(
         [
             _judged_by_age(lake, one, now, older_than)
-            if one.kind == "tag"
+            if one.kind in ("tag", "proof")
             else _judged_by_owner(lake, one, status, now, older_than)
             for one in leftovers
         ]
@@ -192,6 +202,11 @@ def _leftovers_of(lake: Lake, repository: str, *, tags: bool) -> list[Leftover]:
         for prefix in (STAGING, OLD_CLAIM)
         for ref in lake.branches(repository, prefix)
     ]
+    found += [
+        Leftover(repository, "proof", ref.name, ref.commit)
+        for ref in lake.branches(repository, PROOF)
+        if proof_branch_made(ref.name) is not None
+    ]
     if tags:
         found += [
             Leftover(repository, "tag", ref.name, ref.commit) for ref in lake.tags(repository, REPLACED)
@@ -234,7 +249,7 @@ def _judged_by_owner(
 
 def _judged_by_age(lake: Lake, one: Leftover, now: float, older_than: float) -> Verdict:
     made = _made_at(lake, one)
-    whose = "the head it keeps" if one.kind == "tag" else "no orchestrator knows its task, and it"
+    whose = _WHOSE.get(one.kind, "no orchestrator knows its task, and it")
     if made is None:
         return Verdict(one, goes=False, why="no orchestrator knows its task, and nothing tells its age")
     age = max(0.0, now - made)
@@ -253,6 +268,8 @@ def _made_at(lake: Lake, one: Leftover) -> float | None:
 
     A branch without a commit of its own is at its input, which may be years older than the branch.
     """
+    if one.kind == "proof":
+        return proof_branch_made(one.name)
     if one.kind == "claim":
         scheduled = one.owner.scheduled_time if one.owner is not None else 0
         return scheduled / 1000 if scheduled else None

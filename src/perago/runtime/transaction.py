@@ -249,10 +249,15 @@ class Transaction:
     def _check_size(self, result: Mapping[str, Any]) -> None:
         """Refuse a result that the orchestrator would not take, while nothing is published yet."""
         most = self._around.max_result_bytes
-        if most is None:
-            return
-        size = len(json.dumps(result, ensure_ascii=False).encode("utf-8", "replace"))
-        if size > most:
+        try:
+            size = len(json.dumps(result, ensure_ascii=False).encode())
+        except UnicodeEncodeError as error:
+            near = error.object[max(0, error.start - 40) : error.end]
+            raise TaskInputError(
+                f"the result holds text that is not valid Unicode, near {near!r}: if it is a file name, decode it with "
+                "os.fsencode(name).decode(errors='replace')"
+            ) from None
+        if most is not None and size > most:
             raise TaskInputError(
                 f"the result is {size} bytes of JSON, and {most} are the most that Conductor takes: put bulk into the "
                 "workspace and return where it is"
