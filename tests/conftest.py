@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
@@ -48,7 +49,14 @@ LONG = (
     "tests/scenarios/test_interleavings.py",
     "tests/scenarios/test_random_histories.py",
 )
+# Behind them in the queues of the workers; see `_turn`.
+QUICK = "tests/protocol/test_publication.py"
 DEV_SERVERS = Path(__file__).parents[1] / "dev" / "servers"
+
+
+# Hypothesis would fail a property that a busy machine runs slowly.
+settings.register_profile("perago", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("perago")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +163,7 @@ def _turn(item: pytest.Item) -> int:
     """
     group = item.get_closest_marker("xdist_group")
     names = [item.nodeid, *([f"@{group.args[0]}"] if group else [])]
-    for turn, start in enumerate((*LONGEST, "tests/protocol", *LONG)):
+    for turn, start in enumerate((*LONGEST, QUICK, *LONG)):
         if any(name.startswith(start) for name in names):
             return turn
     return len(LONGEST) + len(LONG) + 1
