@@ -28,19 +28,21 @@ from hypothesis import HealthCheck, settings
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
 SERVER_FIXTURES = frozenset({"lakefs_server", "conductor_server", "lakefs_repository", "own_servers"})
-# Whoever takes one of these fixtures is of that group: one JVM, one second set of servers, one pair of pytest runs.
-GROUPS = {"sessions": "spark", "own_servers": "own servers", "in_ci": "skips", "on_a_laptop": "skips"}
-# What takes long begins first, so that nothing long is left for the end; minutes before those that take seconds.
+# Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
+GROUPS = {
+    "tests/spark/": "sessions",
+    "tests/runtime/test_outages.py": "own_servers",
+    "tests/test_ci_skips.py": "in_ci",
+}
+# What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
 LONGEST = (
     "tests/spark/test_listening.py::test_the_demonstration",
     "tests/spark/test_docs_page.py",
     "tests/spark/test_killed.py",
-    "@spark",
-    "@own servers",
+    "tests/runtime/test_outages.py::test_200_workflows",
 )
 LONG = (
     "tests/scenarios/test_lakefs_races.py",
-    "tests/runtime/test_outages.py",
     "tests/scenarios/test_lakefs_counts.py",
     "tests/lake/test_local_processes.py",
     "tests/runtime/test_leases.py",
@@ -141,32 +143,49 @@ def fresh_repository(server: LakefsServer) -> Iterator[str]:
     server.call("DELETE", f"/repositories/{name}?force=true")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    """Mark who takes a server fixture, directly or through another fixture; group and order the tests."""
-    side_by_side = hasattr(config, "workerinput")
+    """Whoever takes a server fixture, directly or through another fixture, is marked `servers`."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if SERVER_FIXTURES.intersection(fixtures):
             item.add_marker("servers")
-        for group in {GROUPS[name] for name in fixtures if name in GROUPS}:
-            if side_by_side:
-                item.add_marker(pytest.mark.xdist_group(group))
-    if side_by_side:
-        items.sort(key=_turn)
+        for name in {"sessions", "own_servers"}.intersection(fixtures):
+            if group_of(item.nodeid) != name:
+                raise pytest.UsageError(
+                    f"{item.nodeid} takes {name}: add its path to GROUPS in tests/conftest.py"
+                )
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _turn(item.nodeid))
 
 
-def _turn(item: pytest.Item) -> int:
-    """The place in the order: what takes minutes, some that take no time, what takes long, the rest.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests side by side, groups whole.  (pytest 9.2 gives xdist 3.8 no way to see the mark `xdist_group`.)"""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Groups(config, log)
+
+
+def group_of(nodeid: str) -> str:
+    """What one worker runs as a whole: the name of what a group shares, or a test that is alone."""
+    alone = nodeid.startswith(LONGEST)
+    found = [name for path, name in GROUPS.items() if nodeid.startswith(path) and not alone]
+    return found[0] if found else nodeid
+
+
+def _turn(nodeid: str) -> int:
+    """The place in the order.
 
     The runner hands each worker two tests at once: behind one that takes minutes there should be one that is quick.
     """
-    group = item.get_closest_marker("xdist_group")
-    names = [item.nodeid, *([f"@{group.args[0]}"] if group else [])]
-    for turn, start in enumerate((*LONGEST, QUICK, *LONG)):
-        if any(name.startswith(start) for name in names):
-            return turn
-    return len(LONGEST) + len(LONG) + 1
+    order = (*LONGEST, *GROUPS, QUICK, *LONG)
+    return next((turn for turn, start in enumerate(order) if nodeid.startswith(start)), len(order))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-from tests.conftest import GROUPS, LONG, LONGEST, QUICK
+from tests.conftest import GROUPS, LONG, LONGEST, QUICK, group_of
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -18,8 +18,14 @@ def test_no_property_fails_for_being_slow() -> None:
 
 def test_every_name_in_the_order_of_the_tests_is_there() -> None:
     """A file that is moved takes its place in the order with it."""
-    files = [name.split("::")[0] for name in (*LONGEST, QUICK, *LONG) if not name.startswith("@")]
-    groups = [name.removeprefix("@") for name in LONGEST if name.startswith("@")]
+    paths = [name.split("::")[0] for name in (*LONGEST, *GROUPS, QUICK, *LONG)]
 
-    assert [name for name in files if not (CHECKOUT / name).is_file()] == []
-    assert set(groups) <= set(GROUPS.values())
+    assert [path for path in paths if not (CHECKOUT / path).exists()] == []
+
+
+def test_tests_that_share_a_session_are_one_group_and_others_are_alone() -> None:
+    shared = ["tests/spark/test_direct.py::test_one", "tests/spark/test_work.py::test_two[x]"]
+    alone = ["tests/spark/test_killed.py::test_one", "tests/lake/test_cache.py::test_one"]
+
+    assert [group_of(nodeid) for nodeid in shared] == ["sessions", "sessions"]
+    assert [group_of(nodeid) for nodeid in alone] == alone
