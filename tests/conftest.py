@@ -1,7 +1,10 @@
-"""What every test may ask for: the real servers, and the rule about skips.
+"""What every test may ask for: the real servers; the rule about skips; and which tests run side by side.
 
 A test that needs a real server takes it as a fixture and gets the marker `servers` by that alone.  Without the
 environment of `dev/servers env` it is skipped.  With `CI=true` any skip, for whatever reason, is a failure.
+
+Any two tests may run at once, on one lakeFS and one Conductor: names of repositories, tasks and workflows have a random
+part.  Tests that share something costly are a group, which one worker of the runner takes as a whole.
 """
 
 from __future__ import annotations
@@ -9,20 +12,57 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shlex
+import subprocess
 import urllib.request
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
 SERVER_FIXTURES = frozenset(
-    {"lakefs_server", "conductor_server", "lakefs_repository", "lakefs_without_actions"}
+    {"lakefs_server", "conductor_server", "lakefs_repository", "lakefs_without_actions", "own_servers"}
 )
+# Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
+GROUPS = {
+    "tests/spark/": "sessions",
+    "tests/runtime/test_outages.py": "own_servers",
+    "tests/test_ci_skips.py": "in_ci",
+}
+# What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
+LONGEST = (
+    "tests/spark/test_listening.py::test_the_demonstration",
+    "tests/spark/test_docs_page.py",
+    "tests/spark/test_killed.py",
+    "tests/runtime/test_outages.py::test_200_workflows",
+)
+LONG = (
+    "tests/scenarios/test_lakefs_races.py",
+    "tests/scenarios/test_lakefs_counts.py",
+    "tests/lake/test_local_processes.py",
+    "tests/runtime/test_leases.py",
+    "tests/runtime/test_kills.py",
+    "tests/scenarios/test_in_flight.py",
+    "tests/scenarios/test_lakefs_in_flight.py",
+    "tests/scenarios/test_crashes.py",
+    "tests/scenarios/test_interleavings.py",
+    "tests/scenarios/test_random_histories.py",
+)
+# Behind them in the queues of the workers; see `_turn`.
+QUICK = "tests/protocol/test_publication.py"
+DEV_SERVERS = Path(__file__).parents[1] / "dev" / "servers"
+
+
+# Hypothesis would fail a property that a busy machine runs slowly.
+settings.register_profile("perago", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("perago")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +92,42 @@ class ConductorServer:
         return _call(method, self.url + path, body, None)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnServers:
+    """A set of servers that one test after the other has to itself, and may stop, pause and restart."""
+
+    name: str
+    lakefs: LakefsServer
+    conductor: ConductorServer
+
+    def restart_conductor(self) -> None:
+        subprocess.run([DEV_SERVERS, "--set", self.name, "restart", "conductor"], check=True)
+
+
 @pytest.fixture(scope="session")
 def lakefs_server() -> LakefsServer:
     """Real lakeFS of the version that `/config/version` itself reports."""
-    server = LakefsServer(
-        url=_needed("LAKECTL_SERVER_ENDPOINT_URL").rstrip("/").removesuffix("/api/v1"),
-        access_key_id=_needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
-        secret_access_key=_needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
-        state_folder=_state_folder(),
-    )
-    assert server.call("GET", "/config/version")["version"] == LAKEFS_VERSION
-    return server
+    return _lakefs_of(os.environ)
 
 
 @pytest.fixture(scope="session")
 def conductor_server() -> ConductorServer:
     """Real Conductor of the version that its `/actuator/info` (outside `/api`) reports from its own build."""
-    url = _needed("CONDUCTOR_SERVER_URL").rstrip("/")
-    info = _call("GET", url.removesuffix("/api") + "/actuator/info", None, None)
-    assert info["build"]["version"] == CONDUCTOR_VERSION
-    return ConductorServer(url=url, state_folder=_state_folder())
+    return _conductor_of(os.environ)
+
+
+@pytest.fixture(scope="module")
+def own_servers(lakefs_server: LakefsServer, conductor_server: ConductorServer) -> Iterator[OwnServers]:
+    """Servers beside those that the other tests share; skipped where those are not there."""
+    name = "own"
+    servers = [DEV_SERVERS, "--set", name]
+    subprocess.run([*servers, "up"], check=True, stdout=subprocess.DEVNULL)
+    try:
+        lines = subprocess.run([*servers, "env"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        environ = dict(word.split("=", 1) for word in shlex.split(lines) if "=" in word)
+        yield OwnServers(name, _lakefs_of(environ), _conductor_of(environ))
+    finally:
+        subprocess.run([*servers, "down"], check=True)
 
 
 @pytest.fixture(scope="session")
@@ -86,18 +142,63 @@ def lakefs_without_actions(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def lakefs_repository(lakefs_server: LakefsServer) -> Iterator[str]:
     """The name of a fresh repository with an empty branch `main`; gone after the test."""
+    with fresh_repository(lakefs_server) as name:
+        yield name
+
+
+@contextmanager
+def fresh_repository(server: LakefsServer) -> Iterator[str]:
+    """A repository with a name that nobody else uses."""
     name = f"test-{uuid.uuid4().hex[:16]}"
     wanted = {"name": name, "storage_namespace": f"local://{name}", "default_branch": "main"}
-    lakefs_server.call("POST", "/repositories", wanted)
+    server.call("POST", "/repositories", wanted)
     yield name
-    lakefs_server.call("DELETE", f"/repositories/{name}?force=true")
+    server.call("DELETE", f"/repositories/{name}?force=true")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
     """Whoever takes a server fixture, directly or through another fixture, is marked `servers`."""
     for item in items:
-        if SERVER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        fixtures = getattr(item, "fixturenames", ())
+        if SERVER_FIXTURES.intersection(fixtures):
             item.add_marker("servers")
+        for name in {"sessions", "own_servers"}.intersection(fixtures):
+            if group_of(item.nodeid) != name:
+                raise pytest.UsageError(
+                    f"{item.nodeid} takes {name}: add its path to GROUPS in tests/conftest.py"
+                )
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _turn(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests side by side, groups whole.  (pytest 9.2 gives xdist 3.8 no way to see the mark `xdist_group`.)"""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return Groups(config, log)
+
+
+def group_of(nodeid: str) -> str:
+    """What one worker runs as a whole: the name of what a group shares, or a test that is alone."""
+    alone = nodeid.startswith(LONGEST)
+    found = [name for path, name in GROUPS.items() if nodeid.startswith(path) and not alone]
+    return found[0] if found else nodeid
+
+
+def _turn(nodeid: str) -> int:
+    """The place in the order.
+
+    The runner hands each worker two tests at once: behind one that takes minutes there should be one that is quick.
+    """
+    order = (*LONGEST, *GROUPS, QUICK, *LONG)
+    return next((turn for turn, start in enumerate(order) if nodeid.startswith(start)), len(order))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -125,15 +226,33 @@ def _fail_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
         report.longrepr = f"a skip is a failure with CI=true: {reason}"
 
 
-def _needed(name: str) -> str:
-    value = os.environ.get(name)
+def _lakefs_of(environ: Mapping[str, str]) -> LakefsServer:
+    server = LakefsServer(
+        url=_needed(environ, "LAKECTL_SERVER_ENDPOINT_URL").rstrip("/").removesuffix("/api/v1"),
+        access_key_id=_needed(environ, "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
+        secret_access_key=_needed(environ, "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+        state_folder=_state_folder(environ),
+    )
+    assert server.call("GET", "/config/version")["version"] == LAKEFS_VERSION
+    return server
+
+
+def _conductor_of(environ: Mapping[str, str]) -> ConductorServer:
+    url = _needed(environ, "CONDUCTOR_SERVER_URL").rstrip("/")
+    info = _call("GET", url.removesuffix("/api") + "/actuator/info", None, None)
+    assert info["build"]["version"] == CONDUCTOR_VERSION
+    return ConductorServer(url=url, state_folder=_state_folder(environ))
+
+
+def _needed(environ: Mapping[str, str], name: str) -> str:
+    value = environ.get(name)
     if not value:
         pytest.skip(f'{name} is not set: run `dev/servers up` and `eval "$(dev/servers env)"`')
     return value
 
 
-def _state_folder() -> Path | None:
-    folder = os.environ.get("PERAGO_DEV_SERVERS")
+def _state_folder(environ: Mapping[str, str]) -> Path | None:
+    folder = environ.get("PERAGO_DEV_SERVERS")
     return Path(folder) if folder else None
 
 

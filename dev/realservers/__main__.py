@@ -20,7 +20,7 @@ NAMES = tuple(WANTED)
 
 def up() -> int:
     """Get what is needed, start what does not answer, wait until both answer."""
-    with locked(f"state-{states.checkout_mark()}"):
+    with locked(f"state-{states.set_mark()}"):
         state = states.load()
         down_now = list(NAMES) if state is None else [name for name in NAMES if not _answers(name, state)]
         if not down_now:
@@ -33,29 +33,35 @@ def up() -> int:
             process(name).stop()
             start(name, state)
         _wait(down_now, state)
-    return status()
+    # They have answered: a busy machine that lets them miss this one look is no failure.
+    status()
+    return 0
 
 
 def down() -> int:
-    """Stop both and remove their state, whatever condition they are in."""
-    with locked(f"state-{states.checkout_mark()}"):
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda name: process(name).stop(), NAMES))
-        states.remove()
+    """Stop both and remove their state, whatever condition they are in; without --set those of named sets as well."""
+    named = [] if states.set_name() else states.named_sets()
+    for name in [*named, states.set_name()]:
+        os.environ["PERAGO_DEV_SET"] = name
+        with locked(f"state-{states.set_mark()}"):
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda server: process(server).stop(), NAMES))
+            states.remove()
     say("no server, no state")
     return 0
 
 
 def restart(name: str, *, fresh: bool = False) -> int:
     """Stop one server, if it runs, and start it on the same port and state."""
-    with locked(f"state-{states.checkout_mark()}"):
+    with locked(f"state-{states.set_mark()}"):
         state = _known()
         process(name).stop()
         if fresh:
             process(name).forget()
         start(name, state)
         _wait([name], state)
-    return status()
+    status()
+    return 0
 
 
 def status() -> int:
@@ -143,6 +149,7 @@ def _give_up(name: str, started: list[str], what: str) -> None:
 def main() -> int:
     """Run one sub-command; an expected failure is one message and exit code 1."""
     parser = argparse.ArgumentParser(prog="dev/servers", description=__doc__)
+    parser.add_argument("--set", metavar="NAME", help="a set of servers beside the checkout's usual one")
     commands = parser.add_subparsers(dest="command", required=True)
     plain = {"up": up, "down": down, "status": status, "env": env}
     for command, act in plain.items():
@@ -151,6 +158,8 @@ def main() -> int:
     again.add_argument("name", choices=NAMES)
     again.add_argument("--fresh", action="store_true", help="forget its state; ports and keys stay")
     arguments = parser.parse_args()
+    if arguments.set is not None:
+        os.environ["PERAGO_DEV_SET"] = arguments.set
     try:
         if arguments.command == "restart":
             return restart(arguments.name, fresh=arguments.fresh)

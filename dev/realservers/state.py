@@ -1,4 +1,6 @@
-"""The throw-away state folder of one checkout: addresses, keys, pids, logs and the servers' own data.
+"""The throw-away state folder of a set of servers: addresses, keys, pids, logs and the servers' own data.
+
+A checkout has one set without a name, and as many named ones as `PERAGO_DEV_SET` asks for.
 
 The rule: the folder belongs to us alone (mode 0700, our user), and `servers.json` in it is the whole truth about
 ports and keys; it is written before the first server starts and goes with the folder.
@@ -10,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import secrets
 import shutil
 import socket
@@ -21,6 +24,7 @@ from pathlib import Path
 from realservers.tools import DevError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+SET_NAME = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +45,38 @@ class State:
         return f"http://127.0.0.1:{self.conductor_port}"
 
 
-def checkout_mark() -> str:
-    """A short name for this checkout, so that two checkouts do not share servers."""
-    return hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:10]
+def set_name() -> str:
+    """The name of the set of servers that is meant; empty for the checkout's usual one."""
+    name = os.environ.get("PERAGO_DEV_SET", "")
+    if name and not SET_NAME.fullmatch(name):
+        raise DevError(f"{name!r} is no name for a set of servers: use lower-case letters and digits")
+    return name
+
+
+def set_mark() -> str:
+    """A short name for this set, so that neither two checkouts nor two sets of one share servers."""
+    return _checkout_mark() + (f"-{set_name()}" if set_name() else "")
 
 
 def state_folder() -> Path:
-    """Where this checkout's servers keep everything they write."""
-    # The mark of the checkout is in the name: `down` must find what `up` made without being told.
-    return Path(tempfile.gettempdir()).resolve() / f"perago-dev-{os.getuid()}-{checkout_mark()}"
+    """Where this set's servers keep everything they write."""
+    # The mark of the set is in the name: `down` must find what `up` made without being told.
+    return _folder_prefix().with_name(f"{_folder_prefix().name}{set_mark()}")
+
+
+def named_sets() -> list[str]:
+    """The names of this checkout's other sets that have a state folder."""
+    prefix = f"{_folder_prefix().name}{_checkout_mark()}-"
+    names = (path.name.removeprefix(prefix) for path in _folder_prefix().parent.glob(f"{prefix}*"))
+    return sorted(filter(SET_NAME.fullmatch, names))
+
+
+def _checkout_mark() -> str:
+    return hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:10]
+
+
+def _folder_prefix() -> Path:
+    return Path(tempfile.gettempdir()).resolve() / f"perago-dev-{os.getuid()}-"
 
 
 def load() -> State | None:

@@ -157,7 +157,7 @@ def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path
 
 def page(port: int, path: str) -> str:
     """The page, as soon as somebody serves it."""
-    for _ in range(600):
+    for _ in range(1200):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
                 text: str = answer.read().decode()

@@ -21,7 +21,7 @@ from perago.orchestrator.local import LocalOrchestrator
 from perago.protocol.outcome import Outcome
 
 WORKER = "contract-worker"
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,9 +166,9 @@ class TestLeases:
 
     @pytest.mark.slow
     def test_an_extended_lease_keeps_the_task_alive(self, line: Line) -> None:
-        workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 2})
+        workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 4})
         assignment = line.take_one()
-        until = time.monotonic() + 5
+        until = time.monotonic() + 9
         while time.monotonic() < until:
             time.sleep(0.5)
             line.orchestrator.extend_lease(assignment.attempt, worker_id=WORKER)

@@ -259,7 +259,7 @@ def in_a_fork(work: object) -> str:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(60)
         try:
             os.write(write, str(work()).encode())  # type: ignore[operator]
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from perago.lake.base import Upload
 from perago.lake.local import LocalLake
 from perago.orchestrator.local import LocalOrchestrator
 from perago.runtime.workdir import hash_file
+from tests.conftest import ConductorServer, LakefsServer, fresh_repository
 from tests.runtime.site import Site
 
 REAL = pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])
@@ -39,12 +40,11 @@ def _local(folder: Path) -> Iterator[Site]:
 
 
 @contextmanager
-def _real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Site]:
+def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Iterator[Site]:
     # Imported here: the SDKs take a second, and the embedded servers do without.
     from perago.lake.lakefs import LakeFSLake
     from perago.orchestrator.conductor import ConductorOrchestrator
 
-    lakefs, conductor = request.getfixturevalue("lakefs_server"), request.getfixturevalue("conductor_server")
     lake = LakeFSLake(
         lakefs.url,
         access_key_id=lakefs.access_key_id,
@@ -58,7 +58,6 @@ def _real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Site]:
         "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": lakefs.access_key_id,
         "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs.secret_access_key,
     }
-    repository = request.getfixturevalue("lakefs_repository")
 
     def task_log(task_id: str) -> list[str]:
         return [
@@ -75,16 +74,29 @@ def _real(request: pytest.FixtureRequest, folder: Path) -> Iterator[Site]:
         }
         return conductor.call("POST", "/tasks", update)
 
-    with closing(lake), closing(ConductorOrchestrator(conductor.url)) as flow:
+    with (
+        fresh_repository(lakefs) as repository,
+        closing(lake),
+        closing(ConductorOrchestrator(conductor.url)) as flow,
+    ):
         calls = (task_log, requeue, lambda workflow: conductor.call("DELETE", f"/workflow/{workflow}"))
         yield Site("real", lake, flow, repository, folder, environ, *calls)
+
+
+def _open(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[Site]:
+    """The site of that name: `own` is `real` on servers that the test may stop."""
+    value = request.getfixturevalue
+    if request.param == "local":
+        return _local(folder)
+    if request.param == "own":
+        return _real(value("own_servers").lakefs, value("own_servers").conductor, folder)
+    return _real(value("lakefs_server"), value("conductor_server"), folder)
 
 
 @pytest.fixture(params=["local", REAL])
 def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
     """Servers with a repository whose main holds one file in the tasks' prefix."""
-    opened = _local(tmp_path) if request.param == "local" else _real(request, tmp_path)
-    with opened as made:
+    with _open(request, tmp_path) as made:
         source = tmp_path / "input.txt"
         source.write_text("in")
         state = hash_file(source, made.lake.checksum_algorithm)

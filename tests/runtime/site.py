@@ -21,7 +21,9 @@ from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Orchestrator, WorkflowState
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
-PATIENCE = 90.0
+PATIENCE = 180.0
+# For tests that wait until a lease ends.  The others have one that no busy machine lets run out.
+SHORT_LEASE = 3
 
 
 def eventually(question: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
@@ -78,7 +80,7 @@ class Site:
     terminate: Callable[[str], object]
     suffix: str = field(default_factory=lambda: uuid.uuid4().hex[:10])
     workers: list[Worker] = field(default_factory=list)
-    response_seconds: int = 3
+    response_seconds: int = 60
 
     @property
     def root(self) -> Path:

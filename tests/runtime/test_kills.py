@@ -1,6 +1,7 @@
 """Every step of an attempt, and a death or a goodbye at its beginning.
 
-The observer that kills is passed in; the worker knows nothing of it.
+The observer that kills is passed in; the worker knows nothing of it.  On the embedded servers every step is met by
+every ending, on the real ones by one of them: what differs there is what the servers keep, not what the worker does.
 """
 
 from __future__ import annotations
@@ -12,9 +13,28 @@ import pytest
 
 from perago.orchestrator.base import WorkflowState
 from tests.runtime.observers import STEPS, SignalAt
-from tests.runtime.site import Site, eventually
+from tests.runtime.site import SHORT_LEASE, Site, eventually
 
 pytestmark = pytest.mark.slow
+REAL_STEPS = {
+    "executor": ("input", "workdir", "pre checks", "body", "post checks", "claim", "publish"),
+    "supervisor": ("revoke", "download", "result", "first fence", "stage", "hand over"),
+    "told to stop": ("reuse", "changes", "cleanup"),
+}
+
+
+def at_steps(ending: str) -> pytest.MarkDecorator:
+    """Every step on the embedded servers, and on the real ones those that this ending has there."""
+    real = [pytest.param("real", step, marks=pytest.mark.servers) for step in REAL_STEPS[ending]]
+    return pytest.mark.parametrize(
+        ("site", "step"), [*(("local", step) for step in STEPS), *real], indirect=["site"]
+    )
+
+
+def test_on_the_real_servers_each_step_is_met_once() -> None:
+    met = [step for steps in REAL_STEPS.values() for step in steps]
+
+    assert sorted(met) == sorted(STEPS)
 
 
 def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
@@ -26,7 +46,7 @@ def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
     assert site.files() == {"data/input.txt": "in", "data/made.txt": "made"}
 
 
-@pytest.mark.parametrize("step", STEPS)
+@at_steps("executor")
 def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(site: Site, step: str) -> None:
     before = site.head().id
     killer = SignalAt(step, signal.SIGKILL, "executor", site.folder / "killed")
@@ -42,15 +62,16 @@ def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(s
     assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
 
 
-@pytest.mark.parametrize("step", STEPS)
+@at_steps("supervisor")
 def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(site: Site, step: str) -> None:
     before = site.head().id
+    site.response_seconds = SHORT_LEASE
     killer = SignalAt(step, signal.SIGKILL, "supervisor", site.folder / "killed")
-    first = site.start_worker(observe=killer)
+    first = site.start_worker(observe=killer, slots=1)
     workflow_id = site.start_workflow({})
     assert first.wait() == -signal.SIGKILL
 
-    second = site.start_worker()
+    second = site.start_worker(slots=1)
     done = site.finished(workflow_id)
 
     assert_published_once(site, before, done)
@@ -58,10 +79,11 @@ def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(si
     assert (site.workdirs(), site.outbox()) == ([], [])
 
 
-@pytest.mark.parametrize("step", STEPS)
+@at_steps("told to stop")
 def test_a_worker_that_is_told_to_stop_at_a_step_finishes_the_attempt_first(site: Site, step: str) -> None:
     before = site.head().id
-    worker = site.start_worker(observe=SignalAt(step, signal.SIGTERM, "supervisor", site.folder / "told"))
+    told = SignalAt(step, signal.SIGTERM, "supervisor", site.folder / "told")
+    worker = site.start_worker(observe=told, slots=1)
     workflow_id = site.start_workflow({})
 
     assert worker.wait() == 0
@@ -81,7 +103,7 @@ def test_no_executor_outlives_its_supervisor(site: Site) -> None:
 
     worker.signal(signal.SIGKILL)
 
-    eventually(lambda: not any(map(is_running, executors)), "the executors are gone", 10)
+    eventually(lambda: not any(map(is_running, executors)), "the executors are gone")
 
 
 def is_running(pid: int) -> bool:

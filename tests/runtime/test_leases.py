@@ -9,15 +9,15 @@ import time
 import pytest
 
 from tests.runtime.observers import PauseAt
-from tests.runtime.site import Site, eventually
+from tests.runtime.site import SHORT_LEASE, Site, eventually
 
 
 @pytest.mark.slow
 def test_a_task_that_runs_five_times_its_response_time_out_stays_alive(site: Site) -> None:
-    site.response_seconds = 2
-    site.start_worker()
+    site.response_seconds = SHORT_LEASE
+    site.start_worker(slots=1)
 
-    done = site.finished(site.start_workflow({"seconds": 10}))
+    done = site.finished(site.start_workflow({"seconds": 5 * SHORT_LEASE}))
 
     assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)]
     assert len(site.bodies()) == 1
@@ -25,10 +25,10 @@ def test_a_task_that_runs_five_times_its_response_time_out_stays_alive(site: Sit
 
 @pytest.mark.slow
 def test_a_body_that_holds_the_gil_keeps_its_lease(site: Site) -> None:
-    site.response_seconds = 2
-    site.start_worker()
+    site.response_seconds = SHORT_LEASE
+    site.start_worker(slots=1)
 
-    done = site.finished(site.start_workflow({"do": "hold the GIL", "seconds": 10}))
+    done = site.finished(site.start_workflow({"do": "hold the GIL", "seconds": 3 * SHORT_LEASE}))
 
     assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)]
     assert len(site.bodies()) == 1
@@ -36,15 +36,15 @@ def test_a_body_that_holds_the_gil_keeps_its_lease(site: Site) -> None:
 
 @pytest.mark.slow
 def test_a_stopped_executor_keeps_its_lease_and_goes_on(site: Site) -> None:
-    site.response_seconds = 2
-    worker = site.start_worker()
+    site.response_seconds = SHORT_LEASE
+    worker = site.start_worker(slots=1)
     workflow_id = site.start_workflow({"seconds": 1})
     eventually(site.bodies, "the body runs")
     executors = worker.executors()
 
     for executor in executors:
         os.kill(executor, signal.SIGSTOP)
-    time.sleep(3 * site.response_seconds)
+    time.sleep(3 * SHORT_LEASE)
     for executor in executors:
         os.kill(executor, signal.SIGCONT)
 
@@ -58,6 +58,7 @@ def test_a_worker_cut_off_for_longer_than_its_lease_finds_itself_stale_and_publi
 ) -> None:
     """The first worker is stopped as a whole, as a machine that sleeps; a second one does the retry."""
     before = site.head().id
+    site.response_seconds = SHORT_LEASE
     go_on = site.folder / "go-on"
     first = site.start_worker(observe=PauseAt("publish", site.folder / "reached", go_on), slots=1)
     workflow_id = site.start_workflow({})
@@ -85,6 +86,7 @@ def test_a_worker_cut_off_for_longer_than_its_lease_finds_itself_stale_and_publi
 
 @pytest.mark.slow
 def test_an_attempt_that_is_over_is_stopped_and_its_slot_taken_by_the_next(site: Site) -> None:
+    site.response_seconds = SHORT_LEASE
     worker = site.start_worker(slots=1)
     endless = site.start_workflow({"seconds": 600, "text": "endless"})
     eventually(site.bodies, "the body runs")

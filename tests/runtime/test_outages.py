@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 import time
 import urllib.error
@@ -16,15 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ConductorServer
+from tests.conftest import ConductorServer, OwnServers
 from tests.orchestrator.scripted_server import Answer, Request, scripted
 from tests.runtime.observers import PauseAt
-from tests.runtime.site import REPOSITORY_ROOT, Site, eventually
+from tests.runtime.site import Site, eventually
 from tests.runtime.test_not_now import NGINX
 
 REAL_ONLY = pytest.mark.parametrize(
     "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True
 )
+ON_OWN_SERVERS = pytest.mark.parametrize("site", [pytest.param("own", marks=pytest.mark.slow)], indirect=True)
 BOTH = pytest.mark.parametrize(
     "site",
     [
@@ -47,9 +47,9 @@ def paused(server: ConductorServer) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-@REAL_ONLY
+@ON_OWN_SERVERS
 def test_a_result_that_conductor_did_not_hear_is_sent_by_the_next_worker(
-    site: Site, conductor_server: ConductorServer
+    site: Site, own_servers: OwnServers
 ) -> None:
     """Conductor is paused after the merge, the worker is killed and started again, Conductor resumes."""
     before = site.head().id
@@ -58,7 +58,7 @@ def test_a_result_that_conductor_did_not_hear_is_sent_by_the_next_worker(
     first = site.start_worker(observe=PauseAt("hand over", site.folder / "merged", go_on))
     workflow_id = site.start_workflow({})
     eventually((site.folder / "merged").exists, "the merge is done")
-    with paused(conductor_server):
+    with paused(own_servers.conductor):
         go_on.touch()
         eventually(site.outbox, "the result is in the outbox")
         first.signal(signal.SIGKILL)
@@ -74,16 +74,14 @@ def test_a_result_that_conductor_did_not_hear_is_sent_by_the_next_worker(
     eventually(lambda: site.outbox() == [] and site.branches() == [], "nothing is left behind")
 
 
-@REAL_ONLY
-def test_a_worker_goes_on_by_itself_when_conductor_is_restarted(
-    site: Site, conductor_server: ConductorServer
-) -> None:
+@ON_OWN_SERVERS
+def test_a_worker_goes_on_by_itself_when_conductor_is_restarted(site: Site, own_servers: OwnServers) -> None:
     site.response_seconds = 300
     worker = site.start_worker()
     running = site.start_workflow({"seconds": 5, "text": "running"})
     eventually(site.bodies, "the body runs")
 
-    subprocess.run([REPOSITORY_ROOT / "dev" / "servers", "restart", "conductor"], check=True, timeout=300)
+    own_servers.restart_conductor()
 
     assert site.finished(running).status == "COMPLETED"
     assert site.finished(site.start_workflow({"text": "after"})).status == "COMPLETED"

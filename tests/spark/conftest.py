@@ -16,6 +16,9 @@ from tests.spark.world import SparkWorld
 
 LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
 
+# The JVMs of tests are gone before the second compiler's work pays: a third of their time would be spent on it.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 @pytest.fixture(scope="session")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:

@@ -16,10 +16,9 @@ import pytest
 from perago.connect import open_lake, open_local_lake
 from perago.lake.base import Lake
 from perago.settings import load_settings
-from perago.spark.session import Sessions
 from tests.conftest import ConductorServer, LakefsServer
 from tests.spark.killed_task import ROWS
-from tests.spark.world import download_table
+from tests.spark.world import published_table
 
 TASKS = Path(__file__).with_name("killed_task.py")
 FLOW = {
@@ -71,19 +70,19 @@ def real(
 
 @pytest.mark.slow
 def test_a_write_that_is_killed_in_the_workdir_is_published_once_and_whole(
-    embedded: Servers, sessions: Sessions, tmp_path: Path
+    embedded: Servers, tmp_path: Path
 ) -> None:
-    kill_and_retry(embedded, sessions, tmp_path)
+    kill_and_retry(embedded, tmp_path)
 
 
 @pytest.mark.slow
 def test_a_write_that_is_killed_on_the_staging_branch_is_published_once_and_whole(
-    real: Servers, sessions: Sessions, tmp_path: Path
+    real: Servers, tmp_path: Path
 ) -> None:
-    kill_and_retry(real, sessions, tmp_path)
+    kill_and_retry(real, tmp_path)
 
 
-def kill_and_retry(servers: Servers, sessions: Sessions, folder: Path) -> None:
+def kill_and_retry(servers: Servers, folder: Path) -> None:
     a = servers.lake.head(servers.repository, "main").id
     (folder / "flow.json").write_text(json.dumps(FLOW))
     (folder / "flag").touch()
@@ -114,13 +113,13 @@ def kill_and_retry(servers: Servers, sessions: Sessions, folder: Path) -> None:
     assert attempts[0][1] == "the executor died with signal SIGKILL at step 'body'"
     head = servers.lake.head(servers.repository, "main")
     assert head.first_parent == a
-    assert squares(servers, sessions, folder / "read") == [(n, n * n) for n in range(ROWS)]
+    assert squares(servers, folder / "read") == [(n, n * n) for n in range(ROWS)]
     assert [branch.name for branch in servers.lake.branches(servers.repository, "perago-")] == []
 
 
-def squares(servers: Servers, sessions: Sessions, folder: Path) -> list[tuple[int, int]]:
+def squares(servers: Servers, folder: Path) -> list[tuple[int, int]]:
     """The published table, row by row."""
     for entry in servers.lake.list(servers.repository, "main", ""):
         assert entry.path.startswith("data/squares/part-")
-    download_table(servers.lake, (servers.repository, "main"), "data/squares", folder)
-    return sorted(tuple(row) for row in sessions.get().read.parquet(str(folder)).collect())
+    rows = published_table(servers.lake, servers.repository, "data/squares", folder)
+    return sorted((row["id"], row["square"]) for row in rows)

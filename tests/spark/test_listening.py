@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,9 @@ from perago.connect import open_lake, open_local_lake
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.settings import load_settings
-from perago.spark.session import Sessions
 from tests.conftest import ConductorServer, LakefsServer
 from tests.scenarios.world import published_ref
-from tests.spark.world import SparkWorld, download_table, failed
+from tests.spark.world import SparkWorld, failed, published_table
 
 PROJECT = Path(__file__).parents[2]
 PUBLISHED = "listening/published"
@@ -38,45 +39,50 @@ def run_demo(root: Path, *, real: bool) -> str:
     return done.stdout
 
 
-def tables_of(lake: Lake, repository: str, sessions: Sessions, folder: Path) -> dict[str, list[str]]:
+def tables_of(lake: Lake, repository: str, folder: Path) -> dict[str, list[str]]:
     """Every published table, row by row."""
     found = {}
     for table in TABLES:
-        download_table(lake, (repository, "main"), f"{PUBLISHED}/{table}", folder / table)
-        rows = sessions.get().read.parquet(str(folder / table))
-        found[table] = sorted(map(str, rows.collect()))
+        rows = published_table(lake, repository, f"{PUBLISHED}/{table}", folder / table)
+        found[table] = sorted(map(str, rows))
     page = b"".join(lake.read(repository, "main", f"{PUBLISHED}/report/index.html"))
     return {**found, "page": [page.decode()]}
 
 
+@dataclass(frozen=True, slots=True)
+class Demos:
+    """What the demonstration printed on each kind of servers, and its repository on the real ones."""
+
+    embedded: str
+    real: str
+    repository: str
+
+
 @pytest.fixture
-def real_demo(
-    lakefs_server: LakefsServer, conductor_server: ConductorServer, tmp_path: Path
-) -> Iterator[tuple[str, str]]:
-    """What the demonstration printed on the real servers, and its repository, which is gone afterwards."""
-    printed = run_demo(tmp_path / "real", real=True)
-    found = re.search(r"--import (listening-\w+)=", printed)
+def demos(lakefs_server: LakefsServer, conductor_server: ConductorServer, tmp_path: Path) -> Iterator[Demos]:
+    """Both at once; the real repository is gone afterwards."""
+    with ThreadPoolExecutor() as pool:
+        real = pool.submit(run_demo, tmp_path / "real", real=True)
+        embedded = pool.submit(run_demo, tmp_path / "embedded", real=False)
+    found = re.search(r"--import (listening-\w+)=", real.result())
     assert found is not None
-    yield printed, found[1]
+    yield Demos(embedded.result(), real.result(), found[1])
     lakefs_server.call("DELETE", f"/repositories/{found[1]}?force=true")
 
 
 @pytest.mark.slow
 def test_the_demonstration_ends_with_equal_tables_on_embedded_and_real_servers(
-    real_demo: tuple[str, str], sessions: Sessions, tmp_path: Path
+    demos: Demos, tmp_path: Path
 ) -> None:
-    embedded_said = run_demo(tmp_path / "embedded", real=False)
-    real_said, repository = real_demo
-
     settings = load_settings(os.environ, root=tmp_path / "embedded")
     with closing(open_local_lake(settings)) as lake:
-        embedded = tables_of(lake, "listening", sessions, tmp_path / "from-embedded")
+        embedded = tables_of(lake, "listening", tmp_path / "from-embedded")
     with closing(open_lake(settings)) as lake:
-        real = tables_of(lake, repository, sessions, tmp_path / "from-real")
+        real = tables_of(lake, demos.repository, tmp_path / "from-real")
 
     assert {name: len(rows) for name, rows in embedded.items() if not rows} == {}
     assert embedded == real
-    for said in (embedded_said, real_said):
+    for said in (demos.embedded, demos.real):
         assert "clean      FAILED: the executor died with signal SIGKILL at step 'publish'" in said
         assert "clean      COMPLETED, retry 1" in said
         assert re.search(r"\$ perago ls listening\S* [0-9a-f]{64} listening/published", said)

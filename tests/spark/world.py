@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pyarrow import parquet
 from pyspark.sql import DataFrame
 
 from perago import SparkWorkspace, WorkspaceSpec, task
@@ -89,6 +90,13 @@ def download_table(lake: Lake, where: tuple[str, str], table: str, folder: Path)
         target = folder / entry.path.removeprefix(f"{table}/")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(b"".join(lake.read(*where, entry.path)))
+
+
+def published_table(lake: Lake, repository: str, table: str, folder: Path) -> list[dict[str, Any]]:
+    """A Parquet table of main, read without Spark: for tests that need no session of their own."""
+    download_table(lake, (repository, "main"), table, folder)
+    rows: list[dict[str, Any]] = parquet.read_table(folder).to_pylist()
+    return rows
 
 
 def failed(settled: Settled) -> str:
