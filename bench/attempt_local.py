@@ -12,11 +12,11 @@ from pydantic import BaseModel
 from bench import Row
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.taskdef import build_taskdef
-from perago.lake.local import LocalLake
-from perago.orchestrator.local import LocalOrchestrator
-from perago.runtime.executor import Executor
-from perago.runtime.importing import folder_uploads
-from perago.runtime.transaction import Surroundings
+from perago.lake.local.lake import LocalLake
+from perago.orchestrator.local.orchestrator import LocalOrchestrator
+from perago.runtime.attempt.inline import Executor
+from perago.runtime.attempt.transaction import Surroundings
+from perago.runtime.folder_import import folder_uploads
 
 NAME = "One tiny attempt on the embedded servers"
 SERVERS = False

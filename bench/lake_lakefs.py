@@ -33,10 +33,10 @@ from bench import Row
 from bench.harness import Context, create_repository, in_turns, lakefs_client, timed
 from bench.peers import Lakectl, OldPerago, RawLoop
 from perago.lake.base import Merge, Upload
-from perago.lake.lakefs import LakeFSLake
+from perago.lake.lakefs.lake import LakeFSLake
 from perago.protocol.changes import changes_between
 from perago.protocol.publication import Workspace
-from perago.runtime.workdir import Workdir
+from perago.runtime.attempt.workdir import Workdir
 
 NAME = "The real lakeFS: transfers, stage, publish, memory"
 SERVERS = True

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench import Row
 from perago.lake.base import Download, Merge, Upload
-from perago.lake.local import LocalLake
+from perago.lake.local.lake import LocalLake
 
 NAME = "The embedded lake"
 SERVERS = False

@@ -30,16 +30,16 @@ from perago.connect import open_lakefs
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.lake.base import Lake
-from perago.lake.local import LocalLake
-from perago.orchestrator.local import LocalOrchestrator
+from perago.lake.local.lake import LocalLake
+from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
-from perago.runtime.executor import Executor
-from perago.runtime.importing import folder_uploads
-from perago.runtime.transaction import Surroundings
+from perago.runtime.attempt.inline import Executor
+from perago.runtime.attempt.transaction import Surroundings
+from perago.runtime.folder_import import folder_uploads
 from perago.settings import Settings, load_settings
-from perago.spark.places import SparkPlaces
 from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES, open_bucket
 from perago.spark.session import Sessions
+from perago.spark.workdir_place import SparkPlaces
 
 NAME = "Spark tasks"
 SERVERS = True

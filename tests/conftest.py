@@ -33,7 +33,7 @@ SERVER_FIXTURES = frozenset(
 # Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
 GROUPS = {
     "tests/spark/": "sessions",
-    "tests/runtime/test_outages.py": "own_servers",
+    "tests/runtime/worker/test_outages.py": "own_servers",
     "tests/test_ci_skips.py": "in_ci",
 }
 # What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
@@ -41,14 +41,14 @@ LONGEST = (
     "tests/spark/test_listening.py::test_the_demonstration",
     "tests/spark/test_docs_page.py",
     "tests/spark/test_killed.py",
-    "tests/runtime/test_outages.py::test_200_workflows",
+    "tests/runtime/worker/test_outages.py::test_200_workflows",
 )
 LONG = (
     "tests/scenarios/test_lakefs_races.py",
     "tests/scenarios/test_lakefs_counts.py",
-    "tests/lake/test_local_processes.py",
-    "tests/runtime/test_leases.py",
-    "tests/runtime/test_kills.py",
+    "tests/lake/local/test_processes.py",
+    "tests/runtime/worker/test_leases.py",
+    "tests/runtime/worker/test_kills.py",
     "tests/scenarios/test_in_flight.py",
     "tests/scenarios/test_lakefs_in_flight.py",
     "tests/scenarios/test_crashes.py",
@@ -133,7 +133,7 @@ def own_servers(lakefs_server: LakefsServer, conductor_server: ConductorServer) 
 @pytest.fixture(scope="session")
 def lakefs_without_actions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakefsServer]:
     """A real lakeFS of this test run's own, whose operator has switched actions off."""
-    from tests.own_lakefs import running
+    from tests.support.own_lakefs import running
 
     with running(tmp_path_factory.mktemp("lakefs"), actions={"enabled": False}) as (url, key, secret):
         yield LakefsServer(url, key, secret)

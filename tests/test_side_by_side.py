@@ -24,8 +24,8 @@ def test_every_name_in_the_order_of_the_tests_is_there() -> None:
 
 
 def test_tests_that_share_a_session_are_one_group_and_others_are_alone() -> None:
-    shared = ["tests/spark/test_direct.py::test_one", "tests/spark/test_work.py::test_two[x]"]
-    alone = ["tests/spark/test_killed.py::test_one", "tests/lake/test_cache.py::test_one"]
+    shared = ["tests/spark/test_branch_place.py::test_one", "tests/spark/test_job_group.py::test_two[x]"]
+    alone = ["tests/spark/test_killed.py::test_one", "tests/lake/lakefs/test_cache.py::test_one"]
 
     assert [group_of(nodeid) for nodeid in shared] == ["sessions", "sessions"]
     assert [group_of(nodeid) for nodeid in alone] == alone

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from perago.lake.base import Download, Upload
-from perago.lake.lakefs import LakeFSLake
+from perago.lake.lakefs.lake import LakeFSLake
 
 
 def peak() -> int:

@@ -10,6 +10,13 @@ from typing import Any
 from perago.declare.checks import check_guardrails, forbid_glob, require_dir, require_file, require_glob
 from perago.declare.controls import ExecutionLimits, PublishBudget, RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.discovery import load_module_task, load_tasks
+from perago.declare.table_checks import (
+    forbid_nulls,
+    require_columns,
+    require_rows,
+    require_unique,
+    require_values,
+)
 from perago.declare.task import TaskDefinition, metrics_are_gone, task
 from perago.declare.taskdef import build_taskdef, write_taskdef
 from perago.declare.workspace import WorkspaceSpec
@@ -26,13 +33,6 @@ from perago.errors import (
     TaskFailed,
     TaskInputError,
     TaskTerminalError,
-)
-from perago.spark.checks import (
-    forbid_nulls,
-    require_columns,
-    require_rows,
-    require_unique,
-    require_values,
 )
 from perago.spark.workspace import SparkWorkspace
 

@@ -15,16 +15,16 @@ from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
-from perago.runtime.place import OpenPlace, in_workdir
+from perago.runtime.attempt.place import OpenPlace, in_workdir
 from perago.settings import LAKEFS_NAMES, Settings
 
 ROOM_FOR_THE_WORKSPACE = 4096
 """Bytes of an output that are not the body's result."""
 
 if TYPE_CHECKING:
-    from perago.lake.fence import Fence
-    from perago.lake.local import LocalLake
-    from perago.orchestrator.local import LocalOrchestrator
+    from perago.lake.lakefs.fence import Fence
+    from perago.lake.local.lake import LocalLake
+    from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
 
 def open_lake(settings: Settings) -> Lake:
@@ -38,7 +38,7 @@ def open_lakefs(settings: Settings) -> Lake:
     """The real lakeFS; says what is missing where it is not configured."""
     if settings.lakefs is None:
         raise RuntimeConfigError(f"lakeFS is not configured: set {', '.join(LAKEFS_NAMES)}")
-    from perago.lake.lakefs import LakeFSLake
+    from perago.lake.lakefs.lake import LakeFSLake
 
     return LakeFSLake(
         settings.lakefs.endpoint,
@@ -52,7 +52,7 @@ def open_lakefs(settings: Settings) -> Lake:
 @contextmanager
 def open_fence(settings: Settings) -> Iterator[Fence]:
     """The fence of the real lakeFS's branches; the embedded lake compares heads by itself and needs none."""
-    from perago.lake.fence import Fence
+    from perago.lake.lakefs.fence import Fence
 
     lake = open_lakefs(settings)
     try:
@@ -63,7 +63,7 @@ def open_fence(settings: Settings) -> Iterator[Fence]:
 
 def open_local_lake(settings: Settings) -> LocalLake:
     """The embedded lake below the root."""
-    from perago.lake.local import LocalLake
+    from perago.lake.local.lake import LocalLake
 
     return LocalLake(settings.root / "lake")
 
@@ -79,7 +79,7 @@ def open_conductor(settings: Settings, *, completion_seconds: float | None = Non
     """The real Conductor; says what is missing where it is not configured."""
     if settings.conductor is None:
         raise RuntimeConfigError("Conductor is not configured: set CONDUCTOR_SERVER_URL")
-    from perago.orchestrator.conductor import ConductorOrchestrator, Timeouts
+    from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator, Timeouts
 
     return ConductorOrchestrator(
         settings.conductor.url,
@@ -91,7 +91,7 @@ def open_conductor(settings: Settings, *, completion_seconds: float | None = Non
 
 def open_local_orchestrator(settings: Settings, path: Path | None = None) -> LocalOrchestrator:
     """The embedded orchestrator below the root, or the one of a run, which has a file of its own."""
-    from perago.orchestrator.local import LocalOrchestrator
+    from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
     return LocalOrchestrator(path or settings.root / "orchestrator.db")
 
@@ -128,13 +128,13 @@ def open_places(settings: Settings, tasks: Sequence[TaskDefinition], *, local: b
     check_places(settings, tasks, local=local)
     if all(task.kind == "plain" for task in tasks):
         return in_workdir
-    from perago.spark.places import spark_places
+    from perago.spark.workdir_place import spark_places
 
     return spark_places(settings, tasks, embedded=local)
 
 
 def max_result_bytes() -> int:
     """The largest result that Conductor takes; the embedded orchestrator keeps to it too, so both end the same."""
-    from perago.orchestrator.conductor import MAX_OUTPUT_BYTES
+    from perago.orchestrator.conductor.orchestrator import MAX_OUTPUT_BYTES
 
     return MAX_OUTPUT_BYTES - ROOM_FOR_THE_WORKSPACE

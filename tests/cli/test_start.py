@@ -21,7 +21,7 @@ from perago import load_tasks
 from perago.cli import app
 from perago.cli.register import apply, plan
 from perago.connect import open_local_orchestrator
-from perago.runtime.lock import locked_root
+from perago.runtime.root.lock import locked_root
 from perago.settings import LAKEFS_NAMES, load_settings
 
 Module = Callable[[str, str], str]

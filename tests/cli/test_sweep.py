@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from perago.cli import app
 from perago.lake.base import Lake
-from perago.lake.local import LocalLake
+from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.orchestrator.local import LocalOrchestrator
+from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name, replaced_tag_name, staging_branch_name
 from perago.protocol.outcome import Outcome
@@ -174,7 +174,7 @@ class TestRealServers:
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
     ) -> Iterator[Lake]:
-        from perago.lake.lakefs import LakeFSLake
+        from perago.lake.lakefs.lake import LakeFSLake
 
         values = (lakefs_server.url, lakefs_server.access_key_id, lakefs_server.secret_access_key)
         for name, value in zip(NAMES, (*values, conductor_server.url), strict=True):
@@ -188,7 +188,7 @@ class TestRealServers:
 
     @pytest.fixture
     def conductor(self, conductor_server: ConductorServer) -> Iterator[Orchestrator]:
-        from perago.orchestrator.conductor import ConductorOrchestrator
+        from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 
         with closing(ConductorOrchestrator(conductor_server.url)) as orchestrator:
             yield orchestrator

@@ -18,7 +18,7 @@ import pytest
 
 from perago.errors import LakeError
 from perago.lake.base import Lake, Merge, Upload
-from perago.lake.local import LocalLake
+from perago.lake.local.lake import LocalLake
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def _local(request: pytest.FixtureRequest) -> Iterator[OpenLake]:
 @contextmanager
 def _lakefs(request: pytest.FixtureRequest) -> Iterator[OpenLake]:
     # Imported here: the SDK takes a second, and the other lakes do not need it.
-    from perago.lake.lakefs import LakeFSLake
+    from perago.lake.lakefs.lake import LakeFSLake
 
     server = request.getfixturevalue("lakefs_server")
     folder: Path = request.getfixturevalue("tmp_path")

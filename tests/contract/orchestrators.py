@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from perago.orchestrator.base import Assignment, Orchestrator, TaskState, WorkflowState
-from perago.orchestrator.local import LocalOrchestrator
+from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
 
 WORKER = "contract-worker"
@@ -42,7 +42,7 @@ def _local(request: pytest.FixtureRequest) -> Iterator[Orchestrator]:
 @contextmanager
 def _conductor(request: pytest.FixtureRequest) -> Iterator[Orchestrator]:
     # Imported here: the SDK takes a second, and the embedded one does not need it.
-    from perago.orchestrator.conductor import ConductorOrchestrator
+    from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 
     server = request.getfixturevalue("conductor_server")
     with closing(ConductorOrchestrator(server.url)) as orchestrator:

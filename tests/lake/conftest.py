@@ -13,7 +13,7 @@ import pytest
 from tests.contract.lakes import Work
 
 if TYPE_CHECKING:
-    from perago.lake.lakefs import LakeFSLake
+    from perago.lake.lakefs.lake import LakeFSLake
     from tests.conftest import LakefsServer
 
 OpenLakeFS = Callable[..., "LakeFSLake"]
@@ -22,8 +22,8 @@ OpenLakeFS = Callable[..., "LakeFSLake"]
 @pytest.fixture
 def open_lakefs(lakefs_server: LakefsServer, tmp_path: Path) -> Iterator[OpenLakeFS]:
     """Open a lake on the real server or on a proxy before it, without waits between retries; closed at the end."""
-    from perago.lake.lakefs import LakeFSLake
-    from perago.lake.lakefs_client import Options
+    from perago.lake.lakefs.client import Options
+    from perago.lake.lakefs.lake import LakeFSLake
 
     with ExitStack() as stack:
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from perago.lake.base import Upload
-from perago.lake.local import LocalLake
-from perago.orchestrator.local import LocalOrchestrator
-from perago.runtime.workdir import hash_file
+from perago.lake.local.lake import LocalLake
+from perago.orchestrator.local.orchestrator import LocalOrchestrator
+from perago.runtime.attempt.workdir import hash_file
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
-from tests.runtime.site import Site
+from tests.support.sites import Site
 
 REAL = pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])
 
@@ -42,8 +42,8 @@ def _local(folder: Path) -> Iterator[Site]:
 @contextmanager
 def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Iterator[Site]:
     # Imported here: the SDKs take a second, and the embedded servers do without.
-    from perago.lake.lakefs import LakeFSLake
-    from perago.orchestrator.conductor import ConductorOrchestrator
+    from perago.lake.lakefs.lake import LakeFSLake
+    from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 
     lake = LakeFSLake(
         lakefs.url,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.lakes import LAKES
-from tests.scenarios.world import World
+from tests.support.world import World
 
 
 @pytest.fixture(params=[pytest.param(name, marks=kind.marks) for name, kind in LAKES.items()])

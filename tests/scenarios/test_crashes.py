@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from perago.declare.task import TaskDefinition
-from perago.lake.local import LocalLake
-from perago.runtime.beside import Beside, at_once
-from perago.runtime.sweep import sweep_workdirs
-from tests.scenarios.orders import ORDERS
-from tests.scenarios.ports import Wrapped
-from tests.scenarios.world import World, change_nothing, make_task, published_ref, write_result
+from perago.lake.local.lake import LocalLake
+from perago.runtime.attempt.overlap import Beside, at_once
+from perago.runtime.sweep.workdirs import sweep_workdirs
+from tests.support.overlaps import ORDERS
+from tests.support.ports import Wrapped
+from tests.support.world import World, change_nothing, make_task, published_ref, write_result
 
 DIED = 86
 POLICIES = ["replace", "supersede", "reuse"]

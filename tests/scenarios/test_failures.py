@@ -14,8 +14,8 @@ from pydantic import BaseModel, field_validator
 
 from perago import TaskFailed, TaskTerminalError, WorkspaceSpec, require_file, task
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
-from tests.scenarios.ports import after, before, refusing
-from tests.scenarios.world import Made, World, change_nothing, make_task, write_result
+from tests.support.ports import after, before, refusing
+from tests.support.world import Made, World, change_nothing, make_task, write_result
 
 
 def fails(world: World, definition, status: str, *texts: str, **changed) -> None:

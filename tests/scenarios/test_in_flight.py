@@ -21,9 +21,9 @@ from perago.errors import LakeError
 from perago.lake.base import Lake
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import parse_internal_branch, revoke_prefixes, revoked_by
-from perago.runtime import publish
-from perago.runtime.publish import Publisher
-from tests.scenarios.enumerated import (
+from perago.runtime.attempt import publisher
+from perago.runtime.attempt.publisher import Publisher
+from tests.support.enumerated import (
     BODIES,
     POLICIES,
     History,
@@ -34,9 +34,9 @@ from tests.scenarios.enumerated import (
     violations,
     writing,
 )
-from tests.scenarios.gate import SWAP, Gated
-from tests.scenarios.server_order import ServerOrder
-from tests.scenarios.world import World, make_task
+from tests.support.gates import SWAP, Gated
+from tests.support.server_order import ServerOrder
+from tests.support.world import World, make_task
 
 STARTS = ["first try", "abandoned before"]
 DELIVERIES = ["the client dies", "the client hangs up"]
@@ -272,7 +272,7 @@ def test_a_revoke_without_one_of_its_rules_brings_a_violation_back(
     broken: Callable[..., None],
     histories: Callable[[Path, Case], Iterator[History]],
 ) -> None:
-    monkeypatch.setattr(publish, "revoke", broken)
+    monkeypatch.setattr(publisher, "revoke", broken)
     chosen = case("replace", "changing") if histories is stale_and_twins else case("supersede", "no-op")
     assert any(violations(histories(tmp_path, chosen), chosen.second))
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from perago.declare.task import TaskDefinition
-from perago.runtime.beside import Beside, at_once
-from perago.runtime.executor import Executor
-from perago.runtime.publish import Publisher, drop_quietly
-from tests.scenarios.enumerated import (
+from perago.runtime.attempt.inline import Executor
+from perago.runtime.attempt.overlap import Beside, at_once
+from perago.runtime.attempt.publisher import Publisher, drop_quietly
+from tests.support.enumerated import (
     BODIES,
     POLICIES,
     History,
@@ -28,8 +28,8 @@ from tests.scenarios.enumerated import (
     violations,
     writing,
 )
-from tests.scenarios.orders import ORDERS
-from tests.scenarios.world import make_task
+from tests.support.overlaps import ORDERS
+from tests.support.world import make_task
 
 
 def histories(

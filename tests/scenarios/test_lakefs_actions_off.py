@@ -10,13 +10,13 @@ import pytest
 
 from perago.errors import HeadMoved, LakeError
 from perago.lake.base import Merge
-from perago.lake.fence import Fence
-from perago.lake.lakefs_proof import KEPT_SECONDS
+from perago.lake.lakefs.fence import Fence
+from perago.lake.lakefs.fence_proof import KEPT_SECONDS
 from tests.conftest import LakefsServer
-from tests.lake.proxy import Fault, fault_proxy
-from tests.scenarios.lakefs_world import a_world, fence, opened
-from tests.scenarios.ports import before
-from tests.scenarios.world import World, make_task, published_ref
+from tests.support.lakefs_world import a_world, fence, opened
+from tests.support.ports import before
+from tests.support.proxy import Fault, fault_proxy
+from tests.support.world import World, make_task, published_ref
 
 FILES = {"data/by-someone-else.txt": "x"}
 

@@ -11,10 +11,10 @@ import pytest
 
 from perago.lake.base import Upload
 from tests.conftest import LakefsServer
-from tests.lake.proxy import fault_proxy
-from tests.opens import OPENS
-from tests.scenarios.lakefs_world import opened
-from tests.scenarios.world import World, change_nothing, make_task, published_ref
+from tests.support.lakefs_world import opened
+from tests.support.opens import OPENS
+from tests.support.proxy import fault_proxy
+from tests.support.world import World, change_nothing, make_task, published_ref
 
 OBJECTS = 10_000
 OBJECT_PATH = re.compile(r"(GET|PUT) /test-[^/?]+/[^/?]+/")

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.conftest import LakefsServer
-from tests.lake.proxy import Fault, FaultProxy, fault_proxy
-from tests.scenarios.lakefs_world import a_world, abandon, fence, opened
-from tests.scenarios.world import World, change_nothing, make_task, published_ref, write_result
+from tests.support.lakefs_world import a_world, abandon, fence, opened
+from tests.support.proxy import Fault, FaultProxy, fault_proxy
+from tests.support.world import World, change_nothing, make_task, published_ref, write_result
 
 FOR_EVER = 1000
 POLICIES = ["replace", "supersede", "reuse"]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from perago.lake.fence import FENCE_MARK, FENCE_PATH, FENCE_TEXT
-from perago.runtime.transaction import Settled
+from perago.lake.lakefs.fence import FENCE_MARK, FENCE_PATH, FENCE_TEXT
+from perago.runtime.attempt.transaction import Settled
 from tests.conftest import LakefsServer
-from tests.lake.proxy import Fault, fault_proxy
-from tests.scenarios.lakefs_world import a_world, abandon, action_runs, fence, merge_by_hand, opened
-from tests.scenarios.ports import before, recording
-from tests.scenarios.world import World, change_nothing, make_task, published_ref
+from tests.support.lakefs_world import a_world, abandon, action_runs, fence, merge_by_hand, opened
+from tests.support.ports import before, recording
+from tests.support.proxy import Fault, fault_proxy
+from tests.support.world import World, change_nothing, make_task, published_ref
 
 POLICIES = ["replace", "supersede", "reuse"]
 FILES = {"data/by-someone-else.txt": "x"}

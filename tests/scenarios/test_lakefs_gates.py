@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LakefsServer
-from tests.scenarios.lakefs_world import a_world, abandon, fence
-from tests.scenarios.world import World, change_nothing, make_task, published_ref
+from tests.support.lakefs_world import a_world, abandon, fence
+from tests.support.world import World, change_nothing, make_task, published_ref
 
 GATE = "_lakefs_actions/audit"
 SCRIPT = 'if action.commit.metadata["audited"] ~= "no" then return end error("the audit says no")'

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from perago.errors import LakeConflict
-from perago.lake.fence import FENCE_MARK
+from perago.lake.lakefs.fence import FENCE_MARK
 from perago.protocol.names import parse_internal_branch
-from perago.runtime.transaction import Settled
+from perago.runtime.attempt.transaction import Settled
 from tests.conftest import LakefsServer
-from tests.scenarios.lakefs_world import a_world, action_runs, eight_at_once, fence
-from tests.scenarios.ports import Wrapped, recording
-from tests.scenarios.world import World, change_nothing, make_task, published_ref
+from tests.support.lakefs_world import a_world, action_runs, eight_at_once, fence
+from tests.support.ports import Wrapped, recording
+from tests.support.world import World, change_nothing, make_task, published_ref
 
 pytestmark = pytest.mark.slow
 PUBLISHERS = 8

@@ -13,9 +13,9 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import LakeUnavailable
 from perago.orchestrator.base import Assignment
 from perago.protocol.names import claim_branch_name
-from perago.runtime.transaction import Settled
-from tests.scenarios.ports import Wrapped, before, recording, refusing
-from tests.scenarios.world import World, change_nothing, make_task, published_ref, write_result
+from perago.runtime.attempt.transaction import Settled
+from tests.support.ports import Wrapped, before, recording, refusing
+from tests.support.world import World, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 

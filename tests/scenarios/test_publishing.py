@@ -8,8 +8,8 @@ import pytest
 
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
-from tests.scenarios.ports import Wrapped, after, before, recording, refusing
-from tests.scenarios.world import World, change_nothing, impatient, make_task, published_ref, write_result
+from tests.support.ports import Wrapped, after, before, recording, refusing
+from tests.support.world import World, change_nothing, impatient, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 

@@ -20,11 +20,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError
-from perago.lake.local import LocalLake
+from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
-from tests.scenarios.gate import Gated, Grant
-from tests.scenarios.server_order import ServerOrder
-from tests.scenarios.world import Made, World, make_task
+from tests.support.gates import Gated, Grant
+from tests.support.server_order import ServerOrder
+from tests.support.world import Made, World, make_task
 
 RETRIES = 10
 CRITICAL = [

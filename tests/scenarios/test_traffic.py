@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from perago.runtime.traffic import Moved, Traffic
-from tests.scenarios.world import World, change_nothing, make_task
+from perago.runtime.attempt.traffic import Moved, Traffic
+from tests.support.world import World, change_nothing, make_task
 
 INPUT = {"data/large.bin": "l" * 5000, "data/small.txt": "s" * 10, "other.txt": "not below the prefix"}
 

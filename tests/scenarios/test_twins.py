@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.scenarios.ports import before, recording
-from tests.scenarios.world import World, change_nothing, make_task, published_ref
+from tests.support.ports import before, recording
+from tests.support.world import World, change_nothing, make_task, published_ref
 
 POLICIES = ["replace", "supersede", "reuse"]
 

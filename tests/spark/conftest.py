@@ -12,7 +12,7 @@ from perago.settings import load_settings
 from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
 from perago.spark.session import Sessions
 from tests.contract.lakes import LAKES
-from tests.spark.world import SparkWorld
+from tests.support.spark_world import SparkWorld
 
 LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
 

@@ -17,10 +17,11 @@ from perago.connect import open_lake, open_local_lake
 from perago.lake.base import Lake
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer
-from tests.spark.killed_task import ROWS
-from tests.spark.world import published_table
+from tests.support import killed_task
+from tests.support.killed_task import ROWS
+from tests.support.spark_world import published_table
 
-TASKS = Path(__file__).with_name("killed_task.py")
+TASKS = Path(killed_task.__file__)
 FLOW = {
     "name": "squares",
     "version": 1,

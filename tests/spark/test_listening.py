@@ -21,8 +21,8 @@ from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer
-from tests.scenarios.world import published_ref
-from tests.spark.world import SparkWorld, failed, published_table
+from tests.support.spark_world import SparkWorld, failed, published_table
+from tests.support.world import published_ref
 
 PROJECT = Path(__file__).parents[2]
 PUBLISHED = "listening/published"

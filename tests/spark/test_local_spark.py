@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from perago import SparkWorkspace
-from perago.spark.places import SparkPlaces
-from tests.scenarios.world import published_ref
+from perago.spark.workdir_place import SparkPlaces
 from tests.spark.test_leftovers import USERS
-from tests.spark.world import Made, Params, SparkWorld
+from tests.support.spark_world import Made, Params, SparkWorld
+from tests.support.world import published_ref
 
 
 def test_leftovers_of_spark_are_not_published_and_those_of_the_input_stay(local_world: SparkWorld) -> None:
@@ -51,7 +51,7 @@ def test_files_of_a_user_whose_names_begin_like_sparks_are_published(local_world
 
 
 def test_a_worker_without_spark_says_so(local_world: SparkWorld) -> None:
-    from perago.runtime.place import in_workdir
+    from perago.runtime.attempt.place import in_workdir
 
     definition = local_world.task()
     local_world.start(definition)
@@ -62,7 +62,7 @@ def test_a_worker_without_spark_says_so(local_world: SparkWorld) -> None:
 
 
 def test_plain_tasks_of_a_worker_with_spark_work_in_a_folder(local_world: SparkWorld) -> None:
-    from tests.scenarios.world import make_task
+    from tests.support.world import make_task
 
     assert isinstance(local_world.places, SparkPlaces)
     published_ref(local_world.run(make_task()))

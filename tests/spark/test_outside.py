@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.errors import PostGuardrailViolation
-from perago.lake.local import LocalLake
+from perago.lake.local.lake import LocalLake
 from perago.protocol.publication import Workspace
 from perago.spark.outside import check_outside, reset
 from tests.contract.lakes import Work

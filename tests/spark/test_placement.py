@@ -8,11 +8,11 @@ import pytest
 
 from perago import RuntimeConfigError, TaskDefinitionError, require_glob, require_rows
 from perago.connect import check_places, open_places
-from perago.runtime.place import in_workdir
+from perago.runtime.attempt.place import in_workdir
 from perago.settings import Settings, load_settings
 from perago.spark.placement import placement_of
-from tests.scenarios.world import make_task
-from tests.spark.world import make_spark_task
+from tests.support.spark_world import make_spark_task
+from tests.support.world import make_task
 
 LAKEFS = {
     "LAKECTL_SERVER_ENDPOINT_URL": "http://127.0.0.1:1",

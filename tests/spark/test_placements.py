@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perago import SparkWorkspace, TaskFailed, WorkspaceSpec, require_columns, require_glob, require_rows
-from tests.scenarios.ports import after, before, refusing
-from tests.scenarios.world import make_task, published_ref
-from tests.spark.world import Made, Params, SparkWorld, failed
+from tests.support.ports import after, before, refusing
+from tests.support.spark_world import Made, Params, SparkWorld, failed
+from tests.support.world import make_task, published_ref
 
 COUNTS = [{"user": "ann", "count": 2}, {"user": "bob", "count": 1}]
 

@@ -25,7 +25,7 @@ from perago import (
 from perago.declare.checks import Check, FolderTree, run_checks
 from perago.spark.audit import AuditedTree, Auditor
 from perago.spark.session import Sessions
-from tests.spark.world import Made, Params, SparkWorld, failed, jobs_run
+from tests.support.spark_world import Made, Params, SparkWorld, failed, jobs_run
 
 
 class User(BaseModel):

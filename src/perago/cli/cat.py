@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from perago.cli.lakes import Repository, Root, opened
 from perago.cli.ls import Ref
+from perago.cli.options import Repository, Root, opened
 
 ObjectPath = Annotated[str, typer.Argument(metavar="PATH", help="The object's path in the repository.")]
 

@@ -12,7 +12,7 @@ from perago.cli import output
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
 from perago.declare.discovery import collect
-from perago.declare.faults import Fault
+from perago.declare.mistakes import Fault
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import declaration_warnings
 

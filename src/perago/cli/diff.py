@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.lakes import AsJson, Repository, Root, opened
+from perago.cli.options import AsJson, Repository, Root, opened
 from perago.lake.base import Entry
 
 From = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]

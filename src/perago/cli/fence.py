@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.lakes import AsJson, Repository
+from perago.cli.options import AsJson, Repository
 from perago.connect import open_fence
 from perago.settings import load_settings
 

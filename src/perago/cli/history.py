@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.lakes import AsJson, Repository, Root, opened, when
+from perago.cli.options import AsJson, Repository, Root, opened, when
 from perago.protocol.publication import KEY
 
 Branch = Annotated[str, typer.Argument(metavar="[BRANCH]", help="A branch, tag or commit.")]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.lakes import AsJson
+from perago.cli.options import AsJson
 from perago.cli.progress import transfer_bar
 from perago.cli.run_input import check_known, read_definition, read_import, read_payload, uses_embedded
 from perago.cli.run_view import Viewer, as_json, summary
@@ -108,14 +108,14 @@ class Session:
 
     def check_root(self) -> None:
         """Make sure, before anything is written, that nobody else works on the root."""
-        from perago.runtime.lock import locked_root
+        from perago.runtime.root.lock import locked_root
 
         with locked_root(self._settings.workspace_root):
             return
 
     def bring_in(self, item: str) -> None:
         """Make a repository of a folder."""
-        from perago.runtime.importing import folder_uploads
+        from perago.runtime.folder_import import folder_uploads
 
         name, folder = read_import(item)
         with ExitStack() as opened:
@@ -156,7 +156,7 @@ class Session:
     def resume(self, run_id: str | None) -> Run:
         """Take up a run whose process is gone: on the embedded servers its attempts are timed out at once."""
         from perago.connect import open_local_orchestrator
-        from perago.runtime.lock import locked_root
+        from perago.runtime.root.lock import locked_root
         from perago.runtime.runs import find_run
 
         found = find_run(self._settings.root, run_id)
@@ -177,7 +177,7 @@ class Session:
 
     def drive(self, current: Run, jobs: int) -> WorkflowState:
         """Work until the workflow is over; a signal leaves it to be resumed."""
-        from perago.runtime.logs import logging_to
+        from perago.runtime.observe.logs import logging_to
 
         os.chdir(current.folder)
         tasks = load_tasks(current.targets)
@@ -204,9 +204,9 @@ class Session:
         self, current: Run, tasks: list[TaskDefinition], jobs: int, over: Callable[[], bool], viewer: Viewer
     ) -> None:
         from perago.connect import max_result_bytes, open_places, open_ports
-        from perago.runtime.child import ExecutorSpec
-        from perago.runtime.plan import WorkerPlan
-        from perago.runtime.supervisor import Supervisor
+        from perago.runtime.worker.executor import ExecutorSpec
+        from perago.runtime.worker.plan import WorkerPlan
+        from perago.runtime.worker.supervisor import Supervisor
 
         ports = partial(
             open_ports, self._settings, local=self._local, orchestrator_file=self._state_file(current.id)

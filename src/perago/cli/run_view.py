@@ -10,7 +10,7 @@ import typer
 
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.names import SHORT
-from perago.runtime.events import Event
+from perago.runtime.observe.events import Event
 from perago.runtime.runs import Run
 
 _STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}

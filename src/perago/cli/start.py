@@ -19,15 +19,15 @@ import typer
 
 from perago.cli import output
 from perago.cli.check import Targets
-from perago.cli.start_checks import check_lake, check_taskdefs, check_tasks
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import taskdef_warnings
+from perago.runtime.worker.start_checks import check_lake, check_taskdefs, check_tasks
 from perago.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from perago.runtime.health import Pulse
-    from perago.runtime.metrics import NoMetrics
+    from perago.runtime.observe.health import Pulse
+    from perago.runtime.observe.metrics import NoMetrics
 
 log = logging.getLogger("perago.start")
 
@@ -78,15 +78,15 @@ class _Wanted:
 def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], wanted: _Wanted) -> int:
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
     from perago.connect import check_places, max_result_bytes, open_places, open_ports
-    from perago.runtime.child import ExecutorSpec
-    from perago.runtime.events import counting
-    from perago.runtime.health import Pulse
-    from perago.runtime.logs import logging_to
-    from perago.runtime.masking import Masker, secrets_of
-    from perago.runtime.metrics import open_metrics
-    from perago.runtime.orphans import reaping_orphans
-    from perago.runtime.plan import WorkerPlan
-    from perago.runtime.supervisor import Supervisor
+    from perago.runtime.observe.events import counting
+    from perago.runtime.observe.health import Pulse
+    from perago.runtime.observe.logs import logging_to
+    from perago.runtime.observe.masking import Masker, secrets_of
+    from perago.runtime.observe.metrics import open_metrics
+    from perago.runtime.process.orphans import reaping_orphans
+    from perago.runtime.worker.executor import ExecutorSpec
+    from perago.runtime.worker.plan import WorkerPlan
+    from perago.runtime.worker.supervisor import Supervisor
 
     check_places(settings, tasks, local=wanted.local)
     ports = functools.partial(
@@ -113,8 +113,8 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
 
 
 def _serve(opened: ExitStack, where: str, pulse: Pulse, metrics: NoMetrics) -> None:
-    from perago.runtime.health import check
-    from perago.runtime.http import StatusServer, parse_address
+    from perago.runtime.observe.health import check
+    from perago.runtime.observe.http import StatusServer, parse_address
 
     server = opened.enter_context(
         StatusServer(parse_address(where), health=lambda: check(pulse), metrics=metrics.exposition)

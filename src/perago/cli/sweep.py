@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.lakes import AsJson, Root, opened
+from perago.cli.options import AsJson, Root, opened
 from perago.connect import open_conductor, open_local_orchestrators
 from perago.errors import LakeError
-from perago.runtime.branch_sweep import Owners, Verdict, find_leftovers, judge, remove
+from perago.runtime.sweep.branches import Owners, Verdict, find_leftovers, judge, remove
 from perago.settings import Settings, load_settings, parse_duration
 
 DEFAULT_AGE = "1h"

@@ -17,11 +17,11 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from perago.declare.author_code import ctrl_c_is_live
-from perago.declare.faults import Problem, calling_place, report
-from perago.declare.tree import FolderTree as FolderTree
-from perago.declare.tree import ListingTree as ListingTree
-from perago.declare.tree import Tree as Tree
-from perago.declare.tree import literal_folder
+from perago.declare.file_tree import FolderTree as FolderTree
+from perago.declare.file_tree import ListingTree as ListingTree
+from perago.declare.file_tree import Tree as Tree
+from perago.declare.file_tree import literal_folder
+from perago.declare.mistakes import Problem, calling_place, report
 from perago.errors import (
     GuardrailViolation,
     PostGuardrailViolation,

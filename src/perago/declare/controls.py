@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perago.declare.faults import BrokenRule
-from perago.declare.values import Declared, Positive, Whole
+from perago.declare.declared import Declared, Positive, Whole
+from perago.declare.mistakes import BrokenRule
 
 RetryLogic = Literal["FIXED", "EXPONENTIAL_BACKOFF", "LINEAR_BACKOFF"]
 TimeoutAction = Literal["RETRY", "TIME_OUT_WF", "ALERT_ONLY"]

@@ -23,7 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
-from perago.declare.faults import Fault, Place, noting
+from perago.declare.mistakes import Fault, Place, noting
 from perago.declare.task import TaskDefinition, declared_in, forget
 from perago.errors import TaskDefinitionError
 

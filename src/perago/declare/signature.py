@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
-from perago.declare.faults import Problem
+from perago.declare.mistakes import Problem
 
 Kind = Literal["plain", "spark"]
 

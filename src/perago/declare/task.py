@@ -14,10 +14,10 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from perago.declare import contract
+from perago.declare import payload
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.faults import Place, Problem, calling_place, report
+from perago.declare.mistakes import Place, Problem, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
 from perago.declare.workspace import WorkspaceSpec
 
@@ -58,15 +58,15 @@ class TaskDefinition:
 
     def parse_params(self, text: str | bytes) -> BaseModel:
         """Params from JSON text; `TaskInputError` names the field that does not fit."""
-        return contract.parse_params(self.params_model, text, strict=self.strict_params)
+        return payload.parse_params(self.params_model, text, strict=self.strict_params)
 
     def dump_result(self, value: object) -> dict[str, Any]:
         """What the body returned, as JSON values; `TaskInputError` names the field that does not fit."""
-        return contract.dump_result(self.result_model, value)
+        return payload.dump_result(self.result_model, value)
 
     def parse_result(self, text: str | bytes) -> BaseModel:
         """A recorded result from JSON text; `TaskInputError` names the field that does not fit."""
-        return contract.parse_result(self.result_model, text)
+        return payload.parse_result(self.result_model, text)
 
 
 def task(

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, Self
 from pydantic import PlainValidator, model_validator
 
 from perago.declare.checks import Check, not_a_check
-from perago.declare.faults import BrokenRule
-from perago.declare.values import Declared, Flag
+from perago.declare.declared import Declared, Flag
+from perago.declare.mistakes import BrokenRule
 from perago.protocol.changes import ACTIONS
 
 OnAbandoned = Literal["replace", "supersede", "reuse"]

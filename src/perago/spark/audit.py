@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perago.declare.checks import Check, Tree
+from perago.declare.table_checks import Source, TableCheck
 from perago.errors import GuardrailViolation
-from perago.spark.checks import Source, TableCheck
 from perago.spark.failures import SPARK_ERRORS, short_reason
 from perago.spark.tables import read_table
 

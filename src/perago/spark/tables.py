@@ -62,7 +62,7 @@ def _opened(
     spark: SparkSession, uri: str, format: str, options: Mapping[str, Any]
 ) -> tuple[DataFrame, dict[str, bool]]:
     """The table, and for each column whose nullability is stored whether it is without nulls."""
-    from perago.spark.stored import first_file, parquet_schema
+    from perago.spark.parquet_footer import first_file, parquet_schema
 
     reader = spark.read.format(format).options(**options)
     merged = str(options.get("mergeSchema", "")).lower() == "true"

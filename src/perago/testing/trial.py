@@ -15,10 +15,10 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import TaskDefinitionError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.runtime.executor import Executor
-from perago.runtime.importing import folder_uploads
-from perago.runtime.masking import Masker, secrets_of
-from perago.runtime.transaction import Surroundings
+from perago.runtime.attempt.inline import Executor
+from perago.runtime.attempt.transaction import Surroundings
+from perago.runtime.folder_import import folder_uploads
+from perago.runtime.observe.masking import Masker, secrets_of
 from perago.settings import Settings, load_settings
 
 Files = Mapping[str, str | bytes]

@@ -1,0 +1,152 @@
+"""Checks on the tables of a Spark task, for `pre` and `post`.
+
+A check is a value: it says what must hold and knows nothing of Spark.  The place where the task works evaluates all
+checks of one table in one Spark job (`audit`), whichever of them is asked first.
+
+Nulls count as values for `require_unique`; `require_values` leaves them to `forbid_nulls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from pydantic import BaseModel
+
+from perago.declare.checks import Tree
+from perago.declare.mistakes import Problem, calling_place, report
+from perago.errors import GuardrailViolation
+from perago.spark.workspace import FORMATS
+
+TableCheckKind = Literal[
+    "require_columns", "require_rows", "forbid_nulls", "require_unique", "require_values"
+]
+Source = tuple[str, str, tuple[tuple[str, Any], ...]]
+"""A table as a check names it: path, format, reader options."""
+
+
+@runtime_checkable
+class TableTree(Protocol):
+    """A tree whose tables can be looked into."""
+
+    def table_problem(self, check: TableCheck) -> str | None:
+        """What is wrong with the table, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCheck:
+    """What must hold of a table; which fields say so depends on the kind."""
+
+    __perago_check__: ClassVar[str] = "table"
+
+    kind: TableCheckKind
+    table: str
+    columns: tuple[str, ...] = ()
+    types: tuple[str | None, ...] = ()
+    allowed: tuple[Any, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    format: str = "parquet"
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def source(self) -> Source:
+        """The table, as Spark has to open it."""
+        return self.table, self.format, self.options
+
+    def label(self) -> str:
+        """The check as it was written."""
+        said = [repr(self.table)]
+        match self.kind:
+            case "require_columns" if any(self.types):
+                pairs = zip(self.columns, self.types, strict=True)
+                said.append("{" + ", ".join(f"{name!r}: {kind!r}" for name, kind in pairs) + "}")
+            case "require_columns":
+                said.append(repr(list(self.columns)))
+            case "require_rows":
+                said += [
+                    f"{name}={n}" for name, n in (("min", self.least), ("max", self.most)) if n is not None
+                ]
+            case "require_values":
+                said += [repr(self.columns[0]), repr(list(self.allowed))]
+            case _:
+                said += [repr(name) for name in self.columns]
+        if self.format != "parquet":
+            said.append(f"format={self.format!r}")
+        return f"{self.kind}({', '.join(said)})"
+
+    def problem(self, tree: Tree) -> str | None:
+        """What is wrong and how many rows it concerns, or None."""
+        if not isinstance(tree, TableTree):
+            raise GuardrailViolation("it looks into a table, which only a Spark task can")
+        return tree.table_problem(self)
+
+
+def require_columns(
+    table: str,
+    columns: Sequence[str] | Mapping[str, str] | type[BaseModel],
+    *,
+    format: str = "parquet",
+    **options: Any,
+) -> TableCheck:
+    """The table must have these columns: names, names with Spark types, or those of a model."""
+    if isinstance(columns, type) and issubclass(columns, BaseModel):
+        columns = list(columns.model_fields)
+    names = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else (columns,)
+    types = tuple(columns.values()) if isinstance(columns, Mapping) else (None,) * len(names)
+    return _check("require_columns", table, format, options, columns=names, types=types)
+
+
+def require_rows(
+    table: str, min: int = 1, max: int | None = None, *, format: str = "parquet", **options: Any
+) -> TableCheck:
+    """The table must have at least `min` and at most `max` rows."""
+    return _check("require_rows", table, format, options, least=min, most=max)
+
+
+def forbid_nulls(table: str, *columns: str, format: str = "parquet", **options: Any) -> TableCheck:
+    """These columns, or all without any named, must hold no null."""
+    return _check("forbid_nulls", table, format, options, columns=columns)
+
+
+def require_unique(table: str, *columns: str, format: str = "parquet", **options: Any) -> TableCheck:
+    """No two rows may agree in all of these columns."""
+    return _check("require_unique", table, format, options, columns=columns)
+
+
+def require_values(
+    table: str, column: str, allowed: Iterable[Any], *, format: str = "parquet", **options: Any
+) -> TableCheck:
+    """The column may hold these values only."""
+    return _check("require_values", table, format, options, columns=(column,), allowed=tuple(allowed))
+
+
+def _check(
+    kind: TableCheckKind, table: str, format: str, options: Mapping[str, Any], **said: Any
+) -> TableCheck:
+    problems = list(_wrong(kind, table, format, said))
+    if problems:
+        report(problems, calling_place())
+        return TableCheck("require_rows", "mistaken", least=0)
+    return TableCheck(kind, table, format=format, options=tuple(sorted(options.items())), **said)
+
+
+def _wrong(kind: str, table: object, format: str, said: Mapping[str, Any]) -> Iterable[Problem]:
+    if not isinstance(table, str) or not table or table.startswith("/") or ".." in table.split("/"):
+        yield Problem(f"{kind} table", "must be a path below the workspace's prefix", table)
+    if format not in FORMATS:
+        yield Problem(f"{kind} format", f"must be one of {', '.join(FORMATS)}", format)
+    columns = said.get("columns", ())
+    if not all(isinstance(name, str) and name for name in columns):
+        yield Problem(f"{kind} columns", "must be names of columns", columns)
+    elif kind in ("require_columns", "require_unique") and not columns:
+        yield Problem(f"{kind} columns", "must name at least one column", columns)
+    if kind == "require_values" and not said["allowed"]:
+        yield Problem("require_values allowed", "must hold at least one value", said["allowed"])
+    if kind == "require_rows":
+        least, most = said["least"], said["most"]
+        if type(least) is not int or least < 0:
+            yield Problem("require_rows min", "must be a whole number, 0 or more", least)
+        elif most is not None and (type(most) is not int or most < least):
+            yield Problem("require_rows max", f"must be a whole number, not below min ({least})", most)

@@ -1,0 +1,1 @@
+"""The lake port over a lakeFS server."""

@@ -1,0 +1,70 @@
+"""The barrier: stops publish requests into a branch that are in flight on a lakeFS server.
+
+lakeFS reads the target's record, resolves the source, merges, runs hooks, and swaps the record last, if nobody renewed
+it meanwhile; a hard reset does the same.  A merge renews the record before it looks for its own source.  So a merge from
+a branch that is not there publishes nothing, answers 404, and makes every request in flight lose its swap.  Such a
+request starts over and finds no source, if that was dropped before.  `perago fence prove` shows this order.
+
+The rule: only lakeFS's own 404 counts.  Each barrier leaves a sealed staging token on the branch until the next commit,
+so it is not sent without need.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from perago.errors import BranchDirty, LakeError, LakeForbidden, LakeNotFound, LakeUnavailable
+from perago.lake.lakefs.client import LakeFSClient, Options, Repeat, sdk
+from perago.protocol.signing import EXPECTED_HEAD
+
+SOURCE = "perago-barrier-"
+NO_HEAD = "none: a barrier publishes nothing"
+
+
+def send_barrier(
+    client: LakeFSClient, options: Options, repository: str, branch: str, timeout: float
+) -> None:
+    """Renew the record of a branch; tried again on every answer but the one that counts, for `timeout` seconds."""
+    doing = f"send a barrier to branch {branch!r} of repository {repository!r}"
+    until, failures = options.clock() + timeout, 0
+    while True:
+        left = until - options.clock()
+        try:
+            _merge_from_nowhere(client, doing, repository, branch, max(left, options.connect_timeout))
+        except LakeNotFound:
+            return
+        except LakeForbidden:
+            raise
+        except LakeError as error:
+            failures += 1
+            pause = options.delay(failures)
+            if pause >= left:
+                hint = (
+                    ". It has uncommitted objects: commit or reset them"
+                    if isinstance(error, BranchDirty)
+                    else ""
+                )
+                raise LakeUnavailable(
+                    f"{doing}: not confirmed within {timeout:g} s, so a publish request may still be in flight: "
+                    f"{error}{hint}"
+                ) from error
+        options.sleep(pause)
+
+
+def _merge_from_nowhere(
+    client: LakeFSClient, doing: str, repository: str, branch: str, timeout: float
+) -> None:
+    # A new name each time: nobody can have made a branch of it.  And an expected head that no head is.
+    source = SOURCE + uuid.uuid4().hex
+    wanted = sdk.Merge(
+        message="perago: a barrier", metadata={EXPECTED_HEAD: NO_HEAD}, squash_merge=True, allow_empty=False
+    )
+    made = client.call(
+        doing,
+        lambda apis, limit: apis.refs.merge_into_branch(
+            repository, source, branch, merge=wanted, _request_timeout=limit
+        ),
+        repeat=Repeat.UNSENT,
+        timeout=timeout,
+    )
+    raise LakeUnavailable(f"{doing}: it was answered with {made!r} instead of 404, which lakeFS would say")

@@ -1,0 +1,1 @@
+"""The content cache beside a lakeFS server."""

@@ -1,0 +1,287 @@
+"""The content cache: objects by the MD5 of their bytes, and small notes (listings), below one folder.
+
+    objects/ab/<md5>-<size>     an object's bytes
+    notes/<name>                a checksum of the rest, then the rest
+    index.db                    what there is, how large, when it was last used (SQLite)
+
+Nobody but its owner can read any of it.
+The rules: what comes out is hashed on its way, so that a flipped byte or a cut file is a miss, never a result; the
+whole stays below a bound, least recently used out first; any number of threads and processes share the folder; and
+the cache never fails a transfer: what goes wrong in here is a miss.  Only bytes that were read whole and are not those
+wanted are damage: a full disk under the file that is written says nothing of the object.
+
+A new object is a hard link of the file that was just downloaded where the file system can, so filling costs no
+copy.  A body that then writes into that file in place spoils the cached object, which the next hash notices; what is
+handed out is always a copy, so nothing spreads.
+
+Large objects are checked by a CRC, which takes a fifth of the time of their MD5, as long as their file is untouched by
+its time of change; otherwise by the MD5.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from perago.lake.lakefs.cache.files import (
+    ByCrc,
+    ByMd5,
+    Check,
+    Unreadable,
+    close_to_others,
+    copy_checked,
+    create,
+    is_whole,
+    link_in,
+    make_private,
+    remove,
+)
+from perago.lake.lakefs.cache.index import Index
+
+_LARGE = 4 * 1024 * 1024
+"""Below it the look for a CRC costs as much as it saves."""
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+def object_name(checksum: str, size: int) -> str:
+    """The name an object has in the cache."""
+    return f"{checksum}-{size}"
+
+
+class Cache:
+    """A bounded folder of verified bytes; with a bound of 0 it holds nothing."""
+
+    def __init__(self, folder: Path, limit: int, *, clock: Callable[[], int] = time.time_ns) -> None:
+        self._folder = folder
+        self._objects = folder / "objects"
+        self._notes = folder / "notes"
+        self._index = Index(folder / "index.db")
+        self._limit = limit
+        self._clock = clock
+        self._ready = False
+        self._new_sums: dict[str, tuple[int, int]] = {}
+
+    def close(self) -> None:
+        """Give the index back; the next use opens it again."""
+        self._index.close()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether anything can be kept at all."""
+        return self._limit > 0
+
+    def copy_out(self, checksum: str, size: int, part: str) -> bool:
+        """Write a cached object to the new file `part`, if it is here and whole; `part` is not there otherwise.
+
+        An `OSError` is that of `part`.
+        """
+        path = self._object_path(checksum, size)
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        whole = False
+        try:
+            whole = copy_checked(source, size, part, self._check_for(source, checksum, size))
+            if not whole:
+                _log.warning("cached object %s is damaged and is dropped", path)
+                remove(path)
+        except Unreadable as error:
+            _log.warning("cannot read cached object %s: %s", path, error)
+        finally:
+            os.close(source)
+            if not whole:
+                remove(part)
+        return whole
+
+    def put_in(self, checksum: str, size: int, file: str, crc: int | None = None) -> None:
+        """Keep the bytes of `file`, which were just verified; its room was reserved before."""
+        path = self._object_path(checksum, size)
+        try:
+            link_in(file, path)
+            if crc is not None and size >= _LARGE:
+                self._new_sums[object_name(checksum, size)] = (crc, os.stat(path).st_mtime_ns)
+        except OSError as error:
+            _log.warning("cannot cache %s: %s", path, error.strerror)
+
+    def settle(self, names: Sequence[str]) -> None:
+        """After `put_in`: drop what others threw off the books before it was here, else it would stay for ever."""
+        present = self.present(names)
+        for name in set(names) - present:
+            remove(self._path(name))
+        sums = [
+            (name, *found) for name in names if (found := self._new_sums.pop(name, None)) and name in present
+        ]
+        if sums:
+            self._change(lambda db: db.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", sums))
+
+    def load(self, name: str) -> bytes | None:
+        """A note's bytes, if it is here and whole."""
+        try:
+            digest, _, data = (self._notes / name).read_bytes().partition(b"\n")
+        except OSError:
+            return None
+        if digest != hashlib.sha256(data).hexdigest().encode():
+            _log.warning("cached note %s is damaged and is dropped", name)
+            remove(self._notes / name)
+            return None
+        self.touch([name])
+        return data
+
+    def lines(self, name: str) -> Iterator[bytes] | None:
+        """A note's lines, if it is here and whole; it is read twice and never held."""
+        try:
+            file = open(self._notes / name, "rb")  # noqa: SIM115 - closed by whoever takes the lines
+        except OSError:
+            return None
+        if not is_whole(file):
+            file.close()
+            _log.warning("cached note %s is damaged and is dropped", name)
+            remove(self._notes / name)
+            return None
+        self.touch([name])
+        return _closing(file)
+
+    def save(self, name: str, *data: bytes) -> None:
+        """Keep a note, in place of an older one of that name."""
+        total = hashlib.sha256()
+        for piece in data:
+            total.update(piece)
+        text = (total.hexdigest().encode() + b"\n", *data)
+        if name not in self.reserve({name: sum(map(len, text))}):
+            return
+        part = self._notes / f".{uuid.uuid4().hex}"
+        try:
+            with open(create(str(part)), "wb") as out:
+                out.writelines(text)
+            part.replace(self._notes / name)
+        except OSError as error:
+            _log.warning("cannot cache %s: %s", name, error.strerror)
+            remove(part)
+
+    def reserve(self, sizes: Mapping[str, int]) -> set[str]:
+        """Make room for what is about to come, by name; returns the names that fit."""
+        fits: dict[str, int] = {}
+        room = self._limit
+        for name, size in sizes.items():
+            if size <= room:
+                fits[name] = size
+                room -= size
+        if not fits:
+            return set()
+        now = self._clock()
+
+        def book(db: sqlite3.Connection) -> set[str]:
+            # Booked before a byte is written: a process that dies leaves too much on the books, never too little.
+            rows = [(name, size, now) for name, size in fits.items()]
+            db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
+            for name in list(self._least_used(db)):
+                db.execute("DELETE FROM kept WHERE name = ?", (name,))
+                db.execute("DELETE FROM sums WHERE name = ?", (name,))
+                remove(self._path(name))
+            return set(fits)
+
+        return self._change(book) or set()
+
+    def present(self, names: Sequence[str]) -> set[str]:
+        """Which of these are on the books."""
+        if not names:
+            return set()
+        wanted = json.dumps(names)
+        look = "SELECT name FROM json_each(?) JOIN kept ON kept.name = json_each.value"
+        found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (wanted,)).fetchall()))
+        return {name for (name,) in found or ()}
+
+    def touch(self, names: Iterable[str]) -> None:
+        """Note that these were used now."""
+        now = self._clock()
+        rows = [(now, name) for name in names]
+        if rows:
+            self._change(lambda db: db.executemany("UPDATE kept SET used = ? WHERE name = ?", rows))
+
+    def used_bytes(self) -> int:
+        """What is on the books."""
+        return self._on_index(lambda index: index.look(_total)) or 0
+
+    def _check_for(self, source: int, checksum: str, size: int) -> Check:
+        """How an object is checked: by its CRC where that is known and the file was not written since."""
+        if size >= _LARGE:
+            look = "SELECT crc, mtime FROM sums WHERE name = ?"
+            name = object_name(checksum, size)
+            found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (name,)).fetchone()))
+            if found and found[1] == os.fstat(source).st_mtime_ns:
+                return ByCrc(found[0])
+        return ByMd5(checksum)
+
+    def _least_used(self, db: sqlite3.Connection) -> Iterator[str]:
+        """Who must go, oldest use first, so that the rest stays below the bound."""
+        over = _total(db) - self._limit
+        for name, size in db.execute("SELECT name, size FROM kept ORDER BY used") if over > 0 else ():
+            if over <= 0:
+                return
+            yield name
+            over -= size
+
+    def _change(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
+        """Do work in one transaction on the index."""
+        return self._on_index(lambda index: index.change(work))
+
+    def _on_index(self, work: Callable[[Index], T]) -> T | None:
+        """Do work on the index; trouble is logged, and the answer is then None."""
+        if not self.enabled:
+            return None
+        try:
+            self._make_folder()
+            return work(self._index)
+        except sqlite3.OperationalError as error:
+            _log.warning("the cache index %s cannot be used now: %s", self._index.path, error)
+        except sqlite3.DatabaseError as error:
+            _log.warning("the cache index %s is damaged, the cache starts over: %s", self._index.path, error)
+            self._start_over()
+        except OSError as error:
+            _log.warning("the cache below %s cannot be used now: %s", self._index.path.parent, error.strerror)
+        return None
+
+    def _start_over(self) -> None:
+        """Drop everything: without an index nothing is ever counted or thrown out."""
+        self._ready = False
+        shutil.rmtree(self._objects, ignore_errors=True)
+        shutil.rmtree(self._notes, ignore_errors=True)
+        self._index.remove()
+
+    def _make_folder(self) -> None:
+        if self._ready:
+            return
+        make_private(self._folder, (self._objects.name, self._notes.name, *self._index.names))
+        for folder in (self._objects, self._notes):
+            folder.mkdir(exist_ok=True, mode=0o700)
+            close_to_others(folder)
+        self._ready = True
+
+    def _path(self, name: str) -> str | Path:
+        checksum, dash, size = name.partition("-")
+        if dash and len(checksum) == 32 and size.isdigit():
+            return self._object_path(checksum, int(size))
+        return self._notes / name
+
+    def _object_path(self, checksum: str, size: int) -> str:
+        return f"{self._objects}/{checksum[:2]}/{checksum}-{size}"
+
+
+def _closing(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        yield from file
+
+
+def _total(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT coalesce(sum(size), 0) FROM kept").fetchone()[0])

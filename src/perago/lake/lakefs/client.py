@@ -1,0 +1,185 @@
+"""Calls to the lakeFS API: one pooled client per process, finite time-outs, bounded retries with jitter.
+
+The rule: a call that changes something is sent again only if the server never saw it or said that it put it off
+(`Repeat.UNSENT`); calls that may be done twice are also sent again after 5xx and cut connections
+(`Repeat.ALWAYS`).  Nothing below this file retries: urllib3's own retries, which would repeat a hard reset,
+are off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import lakefs_sdk
+import urllib3
+
+from perago.errors import LakeError, LakeRefused, LakeUnavailable
+from perago.lake.lakefs.deadlines import bound_answers
+from perago.lake.lakefs.errors import is_busy, translate, was_not_sent
+
+sdk: Any = lakefs_sdk
+"""The SDK, whose generated models say less to a type checker than nothing."""
+Json = dict[str, Any]
+Timeout = tuple[float, float] | float
+
+
+class Repeat(Enum):
+    """When a failed call may be sent again."""
+
+    ALWAYS = "idempotent: busy, 5xx, cut connections"
+    UNSENT = "only if nothing can have happened: busy, or no connection"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How patient and how parallel the adapter is; clock, sleep and random are passed in for tests."""
+
+    connect_timeout: float = 5
+    read_timeout: float = 30
+    commit_timeout: float = 120
+    object_timeout: float = 300
+    tries: int = 8
+    backoff_seconds: float = 0.1
+    backoff_longest: float = 5
+    parallel: int = 16
+    multipart_bytes: int = 16 * 1024 * 1024
+    part_bytes: int = 8 * 1024 * 1024
+    most_parts: int = 10_000
+    ranges_above_bytes: int = 256 * 1024 * 1024
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    random: random.Random = field(default_factory=random.Random)
+
+    def delay(self, failures: int) -> float:
+        """How long to wait after so many failures: anything up to a bound that doubles."""
+        bound = min(self.backoff_longest, self.backoff_seconds * 2.0 ** (failures - 1))
+        return self.random.uniform(0, bound)
+
+
+class Apis:
+    """The parts of the SDK in use, over one connection pool."""
+
+    def __init__(self, configuration: Any) -> None:
+        client = _PlainClient(configuration)
+        self.pool: urllib3.PoolManager = client.rest_client.pool_manager
+        bound_answers(self.pool)
+        self.branches = _unchecked(sdk.BranchesApi)(client)
+        self.commits = _unchecked(sdk.CommitsApi)(client)
+        self.config = _unchecked(sdk.ConfigApi)(client)
+        self.experimental = _unchecked(sdk.ExperimentalApi)(client)
+        self.objects = _unchecked(sdk.ObjectsApi)(client)
+        self.refs = _unchecked(sdk.RefsApi)(client)
+        self.repositories = _unchecked(sdk.RepositoriesApi)(client)
+        self.tags = _unchecked(sdk.TagsApi)(client)
+
+
+Call = Callable[[Apis, Timeout], Any]
+
+
+class LakeFSClient:
+    """The lakeFS API, as the adapter calls it; safe for threads, and for a process forked from this one."""
+
+    def __init__(self, endpoint: str, keys: tuple[str, str], options: Options) -> None:
+        self._configuration = sdk.Configuration(host=f"{endpoint}/api/v1", username=keys[0], password=keys[1])
+        # False, not 0: urllib3 then raises its own errors as they are and follows no redirect.
+        self._configuration.retries = False
+        self._configuration.connection_pool_maxsize = options.parallel
+        self._options = options
+        self._lock = threading.Lock()
+        self._apis: Apis | None = None
+        self._owner = 0
+
+    def call(self, doing: str, call: Call, *, repeat: Repeat, timeout: float | None = None) -> Any:
+        """Make one call, with retries as `repeat` allows; `timeout` is for each try and for all tries together."""
+        options = self._options
+        limit: Timeout = timeout or (options.connect_timeout, options.read_timeout)
+        ends = options.clock() + timeout if timeout else None
+        failures = 0
+        while True:
+            try:
+                return call(self._open(), limit)
+            except Exception as error:
+                failures += 1
+                delay = options.delay(failures)
+                late = ends is not None and options.clock() + delay >= ends
+                if failures >= options.tries or late or not _may_repeat(error, repeat):
+                    raise _final(error, doing) from error
+            options.sleep(delay)
+
+    def pages(
+        self, doing: str, page: Callable[[Apis, Timeout, str], Any], *, after: str = ""
+    ) -> Iterator[list[Json]]:
+        """The results of a paged listing, a page at a time; one that goes round in a circle is an error."""
+        more = True
+        seen: set[str] = set()
+        while more:
+            if after in seen:
+                raise LakeError(
+                    f"{doing}: the server comes back to the page after {after!r}: it would never end"
+                )
+            seen.add(after)
+            answer = self.call(doing, partial(_page_at, page, after), repeat=Repeat.ALWAYS)
+            yield answer["results"]
+            after, more = answer["pagination"]["next_offset"], answer["pagination"]["has_more"]
+
+    def close(self) -> None:
+        """Give the connections back."""
+        with self._lock:
+            apis, self._apis = self._apis, None
+        if apis is not None and self._owner == os.getpid():
+            apis.pool.clear()
+
+    def _open(self) -> Apis:
+        # A forked child must not write into its parent's sockets.
+        if self._apis is None or self._owner != os.getpid():
+            with self._lock:
+                if self._apis is None or self._owner != os.getpid():
+                    self._apis, self._owner = Apis(self._configuration), os.getpid()
+                return self._apis
+        return self._apis
+
+
+class _PlainClient(lakefs_sdk.ApiClient):  # type: ignore[misc,name-defined]
+    """Answers as plain JSON: a model per object would cost more than the call."""
+
+    def deserialize(self, response: Any, response_type: Any) -> Any:
+        return response.data if response_type == "str" else json.loads(response.data)
+
+
+def _unchecked(api: Any) -> Any:
+    """A part of the SDK without its checks of arguments, which it makes twice a call: the server checks them too."""
+    plain = {name: call.raw_function for name, call in vars(api).items() if hasattr(call, "raw_function")}
+    return type(api.__name__, (api,), plain)
+
+
+def check_status(answer: Any, expected: int, doing: str) -> None:
+    """Take an answer for lakeFS's own only with the status that lakeFS gives; a proxy's says nothing."""
+    if answer.status_code != expected:
+        raise LakeUnavailable(
+            f"{doing}: the answer has status {answer.status_code}, and lakeFS would say {expected}"
+        )
+
+
+def _page_at(page: Callable[[Apis, Timeout, str], Any], after: str, apis: Apis, limit: Timeout) -> Any:
+    return page(apis, limit, after)
+
+
+def _may_repeat(error: BaseException, repeat: Repeat) -> bool:
+    if is_busy(error) or was_not_sent(error):
+        return True
+    return repeat is Repeat.ALWAYS and isinstance(translate(error, ""), LakeUnavailable)
+
+
+def _final(error: BaseException, doing: str) -> Exception:
+    if is_busy(error):
+        return LakeRefused(f"{translate(error, doing)} (busy; nothing changed, and the retries are used up)")
+    return translate(error, doing)

@@ -1,0 +1,144 @@
+"""What each failure of the lakeFS SDK, of urllib3 and of obstore means in Perago's error tree.
+
+One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` shows that no class is missing.
+
+    answer                                   becomes
+    400 dirty branch                         BranchDirty
+    400 no changes                           NothingToCommit
+    412 with the fence's text                HeadMoved
+    400, 412, 423, 429 and other 4xx         LakeRefused         the server decided, nothing changed
+    401                                      LakeUnauthenticated
+    403                                      LakeForbidden
+    404, 410                                 LakeNotFound
+    409                                      LakeConflict
+    408, 499, 5xx, 3xx, no answer            LakeUnavailable     the call may have happened
+    any status without lakeFS's JSON         LakeUnavailable     a proxy's answer says nothing about lakeFS
+
+Texts hold the server's message and what was being done: never a header, never a key.
+"""
+
+from __future__ import annotations
+
+import json
+
+import lakefs_sdk.exceptions as sdk
+import obstore.exceptions as obs
+import urllib3.exceptions as http
+
+from perago.errors import (
+    BranchDirty,
+    HeadMoved,
+    LakeConflict,
+    LakeError,
+    LakeForbidden,
+    LakeNotFound,
+    LakeRefused,
+    LakeUnauthenticated,
+    LakeUnavailable,
+    NothingToCommit,
+)
+from perago.lake.lakefs.fence import FENCE_MARK
+
+_STATUSES: dict[int, type[LakeError]] = {
+    401: LakeUnauthenticated,
+    403: LakeForbidden,
+    404: LakeNotFound,
+    408: LakeUnavailable,
+    409: LakeConflict,
+    410: LakeNotFound,
+    499: LakeUnavailable,
+}
+_TEXTS: tuple[tuple[int, str, type[LakeError]], ...] = (
+    (400, "dirty branch", BranchDirty),
+    (400, "no changes", NothingToCommit),
+    (412, FENCE_MARK, HeadMoved),
+)
+# Subclasses stand before their bases.
+_CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
+    (FileNotFoundError, LakeNotFound),
+    (obs.NotFoundError, LakeNotFound),
+    (obs.PermissionDeniedError, LakeForbidden),
+    (obs.UnauthenticatedError, LakeUnauthenticated),
+    (obs.AlreadyExistsError, LakeConflict),
+    (obs.PreconditionError, LakeRefused),
+    (obs.NotModifiedError, LakeRefused),
+    (obs.InvalidPathError, LakeRefused),
+    (obs.NotSupportedError, LakeRefused),
+    (obs.UnknownConfigurationKeyError, LakeError),
+    (obs.BaseError, LakeUnavailable),
+    (http.HTTPError, LakeUnavailable),
+    (TimeoutError, LakeUnavailable),
+    (ConnectionError, LakeUnavailable),
+    (json.JSONDecodeError, LakeUnavailable),
+    (sdk.OpenApiException, LakeError),
+    (ValueError, LakeRefused),
+)
+_NOT_SENT = (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError)
+_BUSY_STATUSES = (423, 429)
+_LOCKED = "branch is currently locked"
+_LONGEST_TEXT = 600
+
+
+def translate(error: BaseException, doing: str) -> LakeError:
+    """The error to raise for `error`, which came up while `doing`."""
+    if isinstance(error, LakeError):
+        return error
+    if isinstance(error, sdk.ApiException):
+        status, text = int(error.status or 0), message_of(error)
+        if not is_own_answer(error):
+            return LakeUnavailable(f"{doing}: something before lakeFS answered {status}: {text}")
+        return status_class(status, text)(f"{doing}: lakeFS answered {status}: {text}")
+    for kind, becomes in _CLASSES:
+        if isinstance(error, kind):
+            return becomes(f"{doing}: {_short(error)}")
+    return LakeError(f"{doing}: {_short(error)}")
+
+
+def status_class(status: int, text: str = "") -> type[LakeError]:
+    """What an answer with this status and text means."""
+    for when, part, becomes in _TEXTS:
+        if status == when and part in text:
+            return becomes
+    default = LakeRefused if 400 <= status < 500 else LakeUnavailable
+    return _STATUSES.get(status, default)
+
+
+def message_of(error: sdk.ApiException) -> str:
+    """The server's own words."""
+    body = error.body if isinstance(error.body, str) else ""
+    try:
+        text = str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        text = body or str(error.reason or "no reason given")
+    return text.strip()[:_LONGEST_TEXT]
+
+
+def is_own_answer(error: sdk.ApiException) -> bool:
+    """Whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
+
+    Its 404 says what was not found, in small letters; gateways say "Not Found", or that there is no such route.
+    """
+    try:
+        said = json.loads(error.body or "")
+    except (ValueError, TypeError):
+        return False
+    own = isinstance(said, dict) and said.keys() == {"message"} and isinstance(said["message"], str)
+    return own and (error.status != 404 or "not found" in said["message"])
+
+
+def is_busy(error: BaseException) -> bool:
+    """The server put the call off: nothing happened, and the same call may do later."""
+    if not isinstance(error, sdk.ApiException):
+        return False
+    return error.status in _BUSY_STATUSES or (error.status == 500 and _LOCKED in message_of(error))
+
+
+def was_not_sent(error: BaseException) -> bool:
+    """No connection came about, so the server never saw the call."""
+    return isinstance(error, _NOT_SENT)
+
+
+def _short(error: BaseException) -> str:
+    # obstore appends a dump of its own structures after the first paragraph.
+    text = str(error).split("\n\nDebug source", 1)[0].strip()
+    return f"{type(error).__name__}: {text[:_LONGEST_TEXT]}"

@@ -1,0 +1,137 @@
+"""The hard fence on lakeFS: a pre-merge action that lets a merge through only onto the head it expects.
+
+lakeFS runs the action inside the loop that moves the branch, with the head it is about to replace, so the
+comparison and the move are one step.  It reads actions from the *source* commit of a merge: a staging commit
+without the exact file is not fenced.  A merge that names no expected head passes.
+
+`Fence` puts the file on a branch, takes it away, and shows that it holds; all of it by merge, so that it works on
+protected branches too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeRefused
+from perago.lake.base import Lake, Merge
+from perago.lake.lakefs.order_proof import Order, OrderProof
+from perago.lake.lakefs.side_branches import FENCE_KEY as FENCE_KEY
+from perago.lake.lakefs.side_branches import SIGNED, SideBranches, new_side_name, signed_merge
+from perago.protocol.signing import EXPECTED_HEAD
+
+FENCE_PATH = "_lakefs_actions/perago-fence.yaml"
+FENCE_MARK = "perago fence:"
+
+FENCE_TEXT = f"""\
+name: perago fence
+description: refuses a merge onto a head other than the one its publisher read
+on:
+  pre-merge:
+hooks:
+  - id: expected_head
+    type: lua
+    properties:
+      script: |
+        local expected = action.commit.metadata["{EXPECTED_HEAD}"]
+        local head = action.commit.parents[1]
+        if expected ~= nil and expected ~= "" and expected ~= head then
+          error("{FENCE_MARK} expected head " .. expected .. " but the branch is at " .. head)
+        end
+"""
+
+Read = Callable[[str, str, str], Iterator[bytes]]
+"""`Lake.read`: the bytes of one object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """What a branch is at after `install` or `remove`; `changed` is false where it was so before."""
+
+    head: str
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A merge that the server refused, in its own words, and one that it let through."""
+
+    refused: str
+    let_through: str
+
+
+class Fence:
+    """The fence of the branches of one lake."""
+
+    def __init__(self, lake: Lake, *, new_name: Callable[[], str] = new_side_name) -> None:
+        self._lake = lake
+        self._sides = SideBranches(lake, new_name)
+
+    def install(self, repository: str, branch: str) -> Fenced:
+        """Put the exact file on a branch."""
+        head = self._lake.head(repository, branch).id
+        if carries_fence(self._lake.read, repository, head):
+            return Fenced(head, changed=False)
+        with self._sides.at(repository, head) as side:
+            self._sides.put(repository, side, FENCE_PATH, FENCE_TEXT)
+            return Fenced(
+                self._publish(repository, side, branch, head, "Install the Perago fence"), changed=True
+            )
+
+    def remove(self, repository: str, branch: str) -> Fenced:
+        """Take the file off a branch, whatever it says."""
+        head = self._lake.head(repository, branch).id
+        if all(entry.path != FENCE_PATH for entry in self._lake.list(repository, head, "_lakefs_actions/")):
+            return Fenced(head, changed=False)
+        with self._sides.at(repository, head) as side:
+            self._lake.delete(repository, side, [FENCE_PATH])
+            return Fenced(
+                self._publish(repository, side, branch, head, "Remove the Perago fence"), changed=True
+            )
+
+    def prove(self, repository: str, branch: str) -> Proof:
+        """Have the server refuse a merge that it must refuse; on two branches of its own, at the branch's head."""
+        head = self._lake.head(repository, branch).id
+        if not carries_fence(self._lake.read, repository, head):
+            raise LakeRefused(
+                f"branch {branch!r} of repository {repository!r} is not fenced: its head {head} does not carry the "
+                f"exact {FENCE_PATH}; run `perago fence install {repository} {branch}`"
+            )
+        with self._sides.at(repository, head) as target, self._sides.at(repository, head) as source:
+            self._sides.put(repository, source, "perago-fence-proof/late", "from the old head")
+            self._lake.commit(repository, source, "A publication from the old head", SIGNED)
+            self._sides.put(repository, target, "perago-fence-proof/first", "on the branch already")
+            moved = self._lake.commit(repository, target, "A publication that was first", SIGNED)
+            refused = self._refusal(repository, _proof(source, target, head))
+            return Proof(refused, self._lake.merge(repository, _proof(source, target, moved)))
+
+    def prove_order(self, repository: str, branch: str) -> OrderProof:
+        """Have the server stop a publication in flight by a drop and a barrier; on branches of its own."""
+        return Order(self._lake, self._sides).prove(repository, self._lake.head(repository, branch).id)
+
+    def _refusal(self, repository: str, merge: Merge) -> str:
+        try:
+            made = self._lake.merge(repository, merge)
+        except HeadMoved as error:
+            return str(error)
+        raise LakeError(
+            f"the fence does not hold: the server made {made} by a merge that expected head {merge.expected_head}; "
+            "are actions switched off on this server (`actions.enabled`)?"
+        )
+
+    def _publish(self, repository: str, side: str, branch: str, head: str, message: str) -> str:
+        self._lake.commit(repository, side, message, SIGNED)
+        return self._lake.merge(repository, signed_merge(side, branch, head, message))
+
+
+def _proof(source: str, target: str, expected_head: str) -> Merge:
+    # "hard": the server is to compare, and not the adapter by a look at the head.
+    return replace(signed_merge(source, target, expected_head, "Prove the Perago fence"), level="hard")
+
+
+def carries_fence(read: Read, repository: str, ref: str) -> bool:
+    """Whether a ref holds the exact fence file; whether its server runs it is another question."""
+    try:
+        return b"".join(read(repository, ref, FENCE_PATH)) == FENCE_TEXT.encode()
+    except LakeNotFound:
+        return False

@@ -1,0 +1,373 @@
+"""The lake port over a lakeFS server: control through its API, bytes through its S3 gateway (see transfer).
+
+What holds here and not on the embedded lake:
+
+- A merge is compared with its expected head by the server only where the staging commit carries the fence file
+  (see fence) and the server was seen to run it (see lakefs_proof); elsewhere this adapter reads the head right
+  before, and a window stays.
+- A hard reset has no compare on any server: the head is read right before, and a window stays.
+- A publish request is in flight between resolving its source and swapping the target's record, also after its client
+  hung up.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
+- `head` asks the log for `<branch>@`: one call, no batching delay on the server, and a tag of that name is refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from perago.errors import (
+    HeadMoved,
+    LakeConflict,
+    LakeError,
+    LakeNotFound,
+    LakeRefused,
+    LakeUnavailable,
+)
+from perago.lake.base import Commit, Download, Entry, FenceLevel, Merge, Progress, Ref, Upload
+from perago.lake.lakefs.barrier import send_barrier
+from perago.lake.lakefs.cache.cache import Cache
+from perago.lake.lakefs.client import (
+    Apis,
+    Json,
+    LakeFSClient,
+    Options,
+    Repeat,
+    Timeout,
+    check_status,
+    sdk,
+)
+from perago.lake.lakefs.fence_levels import Levels, Recent
+from perago.lake.lakefs.fence_proof import FenceProof
+from perago.lake.lakefs.gates import Gates
+from perago.lake.lakefs.listing import Listings, repository_names
+from perago.lake.lakefs.objects import copy_objects, delete_objects
+from perago.lake.lakefs.repositories import create_repository
+from perago.lake.lakefs.transfer.transfer import Transfer
+from perago.lake.lakefs.uncommitted import changed_paths, is_dirty
+from perago.protocol.signing import EXPECTED_HEAD
+
+_OWN_METADATA = ".lakefs."
+_PAGE = 1000
+_COMMIT_ID = re.compile(r"[0-9a-f]{64}")
+
+
+class LakeFSLake:
+    """The lake port over one lakeFS server; safe for threads."""
+
+    checksum_algorithm = "md5"
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        access_key_id: str,
+        secret_access_key: str,
+        cache_dir: Path,
+        cache_bytes: int,
+        options: Options | None = None,
+    ) -> None:
+        options = options or Options()
+        endpoint = endpoint.rstrip("/").removesuffix("/api/v1")
+        keys = (access_key_id, secret_access_key)
+        self._client = LakeFSClient(endpoint, keys, options)
+        self._cache = Cache(cache_dir, cache_bytes)
+        self._transfer = Transfer(endpoint, keys, self._client, options, self._cache)
+        self._listings = Listings(endpoint, self._client, self._cache)
+        self._options = options
+        self._levels = Levels(self._transfer.read, FenceProof(self._client, options.clock).doubt)
+        self._gates = Gates(self._listings.entries, self._transfer.read)
+        self._staged: Recent[str] = Recent()
+
+    def create_repository(
+        self,
+        name: str,
+        files: Sequence[Upload] = (),
+        message: str = "import",
+        progress: Progress | None = None,
+    ) -> None:
+        """Make a repository whose branch `main` holds `files`, as its second commit where there are any."""
+        create_repository(self._client, name)
+        if files:
+            self.upload(name, "main", files, progress)
+            self.commit(name, "main", message, {})
+
+    def repositories(self) -> Sequence[str]:
+        """The names of all repositories."""
+        return repository_names(self._client)
+
+    def commit_at(self, repository: str, ref: str) -> Commit:
+        """The commit that a branch, tag, commit id or unique id prefix names."""
+        doing = f"read {ref!r} of repository {repository!r}"
+        return _commit(self._newest(doing, repository, ref))
+
+    def head(self, repository: str, branch: str) -> Commit:
+        """The commit a branch is at now."""
+        doing = f"read the head of branch {branch!r} of repository {repository!r}"
+        return _commit(self._newest(doing, repository, f"{branch}@"))
+
+    def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
+        """Commits from `ref` along first parents, newest first, at most `limit`."""
+        doing = f"read the log of {ref!r} of repository {repository!r}"
+
+        def page(apis: Apis, patience: Timeout, after: str) -> Any:
+            amount = max(1, min(limit, _PAGE))
+            return apis.refs.log_commits(
+                repository, ref, after=after, amount=amount, first_parent=True, _request_timeout=patience
+            )
+
+        return self._first_commits(doing, page, limit)
+
+    def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
+        """Objects whose path starts with `prefix`; a branch's uncommitted objects count."""
+        return self._listings.entries(repository, ref, prefix)
+
+    def download(
+        self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
+    ) -> Mapping[str, str]:
+        """Write the objects to their files, whose folders exist, and return checksum by object path."""
+        return self._transfer.download(repository, ref, files, progress)
+
+    def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+        """One object's bytes, in pieces."""
+        return self._transfer.read(repository, ref, path)
+
+    def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
+        """Make a branch at `source`; `LakeConflict` if the name is taken."""
+        wanted = sdk.BranchCreation(name=name, source=source, hidden=hidden)
+        # After a cut connection a 409 could be our own doing or another's, so the cut itself is the answer.
+        doing = f"create branch {name!r} of repository {repository!r} at {source!r}"
+        answer = self._client.call(
+            doing,
+            lambda apis, limit: apis.branches.create_branch_with_http_info(
+                repository, wanted, _request_timeout=limit
+            ),
+            repeat=Repeat.UNSENT,
+        )
+        check_status(answer, 201, doing)
+
+    def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Branches whose name starts with `prefix`, hidden ones included."""
+
+        def page(apis: Apis, limit: Timeout, after: str) -> Any:
+            return apis.branches.list_branches(
+                repository, prefix=prefix, after=after, amount=_PAGE, show_hidden=True, _request_timeout=limit
+            )
+
+        return self._refs(f"list the branches {prefix}* of repository {repository!r}", page)
+
+    def drop_branch(self, repository: str, name: str) -> None:
+        """Remove a branch and what is uncommitted on it."""
+        self._drop(
+            f"drop branch {name!r} of repository {repository!r}",
+            lambda apis, limit: apis.branches.delete_branch_with_http_info(
+                repository, name, _request_timeout=limit
+            ),
+        )
+
+    def upload(
+        self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
+    ) -> None:
+        """Put files onto a branch, uncommitted; `LakeError` where a file's bytes are not its checksum's."""
+        self._transfer.upload(repository, branch, files, progress)
+
+    def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
+        """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+        delete_objects(self._client, repository, branch, paths)
+
+    def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
+        """Put objects of the ref `source` onto a branch under the same paths, uncommitted, on the server."""
+        copy_objects(self._client, repository, branch, source, paths, self._options.parallel)
+
+    def uncommitted(self, repository: str, branch: str) -> bool:
+        """Whether a branch holds uncommitted changes."""
+        return is_dirty(self._client, repository, branch)
+
+    def changed_paths(
+        self, repository: str, branch: str, *, prefix: str = "", after: str = ""
+    ) -> Iterator[str]:
+        """Paths with uncommitted changes, deletions included, in order."""
+        return changed_paths(self._client, repository, branch, prefix, after)
+
+    def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
+        """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
+        wanted = sdk.CommitCreation(message=message, metadata=dict(metadata))
+        doing = f"commit branch {branch!r} of repository {repository!r}"
+        try:
+            answer = self._client.call(
+                doing,
+                lambda apis, limit: apis.commits.commit(repository, branch, wanted, _request_timeout=limit),
+                repeat=Repeat.UNSENT,
+                timeout=self._options.commit_timeout,
+            )
+            made = str(answer["id"])
+        except LakeUnavailable as error:
+            made = self._landed_commit(repository, branch, wanted, error)
+        self._staged.keep(repository, branch, made)
+        return made
+
+    def fence_level(self, repository: str, ref: str) -> FenceLevel:
+        """Whether the server compares heads for a merge from `ref`: the exact file is there, and the server runs it."""
+        return self._levels.of(repository, self._commit_id(repository, ref))
+
+    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+        """What a merge from `ref` into `branch` lacks to be fenced by the lake itself, and what to do."""
+        return self._levels.why_soft(repository, self._commit_id(repository, ref), branch)
+
+    def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
+        """The pre-merge actions at `ref` that apply to `branch`, the exact fence aside."""
+        return self._gates.of(repository, self._commit_id(repository, ref), branch)
+
+    def merge(self, repository: str, merge: Merge) -> str:
+        """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
+        doing = f"merge {merge.source!r} into branch {merge.target!r} of repository {repository!r}"
+        if (merge.level or self._source_level(repository, merge.source)) == "soft":
+            self._check_head(repository, merge.target, merge.expected_head, doing)
+        wanted = sdk.Merge(
+            message=merge.message,
+            metadata={**merge.metadata, EXPECTED_HEAD: merge.expected_head},
+            squash_merge=True,
+        )
+        try:
+            answer = self._client.call(
+                doing,
+                lambda apis, limit: apis.refs.merge_into_branch(
+                    repository, merge.source, merge.target, merge=wanted, _request_timeout=limit
+                ),
+                repeat=Repeat.UNSENT,
+                timeout=merge.timeout,
+            )
+        except LakeConflict as error:
+            # The source grew from the expected head, so only a moved head can hold what conflicts with it.
+            raise HeadMoved(f"{doing}: it moved on from {merge.expected_head}, and conflicts") from error
+        try:
+            return str(answer["reference"])
+        except (KeyError, TypeError):
+            raise LakeUnavailable(f"{doing}: the answer names no commit, so it is not lakeFS's") from None
+
+    def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
+        """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
+        doing = f"move branch {branch!r} of repository {repository!r} to {source!r}"
+        self._check_head(repository, branch, expected_head, doing)
+        answer = self._client.call(
+            doing,
+            lambda apis, limit: apis.experimental.hard_reset_branch_with_http_info(
+                repository, branch, ref=source, _request_timeout=limit
+            ),
+            repeat=Repeat.UNSENT,
+        )
+        check_status(answer, 204, doing)
+
+    def barrier(self, repository: str, branch: str, timeout: float) -> None:
+        """Renew the record of `branch`, so that publish requests in flight lose their swap and start over."""
+        send_barrier(self._client, self._options, repository, branch, timeout)
+
+    def create_tag(self, repository: str, name: str, commit: str) -> None:
+        """Keep a commit under a name; `LakeConflict` if the name is taken."""
+        wanted = sdk.TagCreation(id=name, ref=commit)
+        self._client.call(
+            f"create tag {name!r} of repository {repository!r} at {commit!r}",
+            lambda apis, limit: apis.tags.create_tag(repository, wanted, _request_timeout=limit),
+            repeat=Repeat.UNSENT,
+        )
+
+    def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Tags whose name starts with `prefix`."""
+
+        def page(apis: Apis, limit: Timeout, after: str) -> Any:
+            return apis.tags.list_tags(
+                repository, prefix=prefix, after=after, amount=_PAGE, _request_timeout=limit
+            )
+
+        return self._refs(f"list the tags {prefix}* of repository {repository!r}", page)
+
+    def drop_tag(self, repository: str, name: str) -> None:
+        """Remove a tag."""
+        self._drop(
+            f"drop tag {name!r} of repository {repository!r}",
+            lambda apis, limit: apis.tags.delete_tag_with_http_info(repository, name, _request_timeout=limit),
+        )
+
+    def close(self) -> None:
+        """Give connections back."""
+        self._transfer.close()
+        self._client.close()
+        self._cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _newest(self, doing: str, repository: str, ref: str) -> Json:
+        try:
+            answer = self._client.call(
+                doing,
+                lambda apis, limit: apis.refs.log_commits(
+                    repository, ref, amount=1, limit=True, first_parent=True, _request_timeout=limit
+                ),
+                repeat=Repeat.ALWAYS,
+            )
+        except LakeRefused as error:
+            # 400: no ref can have this name, or `<name>@` names a tag or a commit.
+            raise LakeNotFound(str(error)) from error
+        found: Json = answer["results"][0]
+        return found
+
+    def _first_commits(self, doing: str, page: Any, limit: int) -> Iterator[Commit]:
+        left = limit
+        for results in self._client.pages(doing, page) if limit > 0 else ():
+            for one in results[:left]:
+                yield _commit(one)
+            left -= len(results)
+            if left <= 0:
+                return
+
+    def _refs(self, doing: str, page: Any) -> builtins.list[Ref]:
+        pages = self._client.pages(doing, page)
+        return [Ref(one["id"], one["commit_id"]) for results in pages for one in results]
+
+    def _drop(self, doing: str, call: Any) -> None:
+        try:
+            check_status(self._client.call(doing, call, repeat=Repeat.ALWAYS), 204, doing)
+        except LakeNotFound:
+            return
+
+    def _check_head(self, repository: str, branch: str, expected: str, doing: str) -> None:
+        now = self.head(repository, branch).id
+        if now != expected:
+            raise HeadMoved(f"{doing}: expected head {expected} but the branch is at {now}")
+
+    def _landed_commit(self, repository: str, branch: str, wanted: Any, error: LakeUnavailable) -> str:
+        """The head, if it is the commit that a cut connection leaves in doubt; else that doubt."""
+        try:
+            head = self.head(repository, branch)
+            ours = head.message == wanted.message and dict(head.metadata) == wanted.metadata
+            # A staging branch has one writer: nothing left to commit under our own words means it landed.
+            landed = ours and not self.uncommitted(repository, branch)
+        except LakeError:
+            landed = False
+        if not landed:
+            raise error
+        return head.id
+
+    def _commit_id(self, repository: str, ref: str) -> str:
+        return ref if _COMMIT_ID.fullmatch(ref) else self.commit_at(repository, ref).id
+
+    def _source_level(self, repository: str, source: str) -> FenceLevel:
+        return self.fence_level(repository, self._staged.get(repository, source) or source)
+
+
+def _commit(answer: Json) -> Commit:
+    metadata = answer.get("metadata") or {}
+    return Commit(
+        id=answer["id"],
+        parents=tuple(answer["parents"]),
+        message=answer["message"],
+        metadata={key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
+        created=float(answer["creation_date"]),
+    )

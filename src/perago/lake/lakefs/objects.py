@@ -1,0 +1,48 @@
+"""Copying and deleting objects of a repository of lakeFS, on the server: no byte passes through here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from perago.errors import LakeError, LakeForbidden
+from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout, sdk
+
+_DELETES_AT_ONCE = 1000
+
+
+def copy_objects(
+    client: LakeFSClient, repository: str, branch: str, source: str, paths: Sequence[str], parallel: int
+) -> None:
+    """Put objects of the ref `source` onto a branch under the same paths, uncommitted."""
+
+    def copy(path: str) -> None:
+        doing = f"copy {path!r} of {source!r} onto branch {branch!r} of repository {repository!r}"
+        client.call(doing, partial(_copy, repository, branch, source, path), repeat=Repeat.ALWAYS)
+
+    if not paths:
+        return
+    with ThreadPoolExecutor(min(parallel, len(paths)), "perago-copy") as pool:
+        list(pool.map(copy, paths))
+
+
+def delete_objects(client: LakeFSClient, repository: str, branch: str, paths: Sequence[str]) -> None:
+    """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+    doing = f"delete objects from branch {branch!r} of repository {repository!r}"
+    for start in range(0, len(paths), _DELETES_AT_ONCE):
+        batch = sdk.PathList(paths=[*paths[start : start + _DELETES_AT_ONCE]])
+        answer = client.call(doing, partial(_delete, repository, branch, batch), repeat=Repeat.ALWAYS)
+        for one in answer["errors"]:
+            kind = LakeForbidden if one["status_code"] in (401, 403) else LakeError
+            raise kind(f"{doing}: {one.get('path')!r}: {one['message']}")
+
+
+def _delete(repository: str, branch: str, batch: Any, apis: Apis, limit: Timeout) -> Any:
+    return apis.objects.delete_objects(repository, branch, batch, _request_timeout=limit)
+
+
+def _copy(repository: str, branch: str, source: str, path: str, apis: Apis, limit: Timeout) -> Any:
+    wanted = sdk.ObjectCopyCreation(src_path=path, src_ref=source)
+    return apis.objects.copy_object(repository, branch, path, wanted, _request_timeout=limit)

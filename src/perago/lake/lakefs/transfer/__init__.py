@@ -1,0 +1,1 @@
+"""Bytes between a lakeFS server and files."""

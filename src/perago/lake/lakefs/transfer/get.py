@@ -1,0 +1,194 @@
+"""Fetching one object into one file: to a temporary name, verified, kept in the cache, renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import os
+import uuid
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perago.errors import LakeError, LakeUnavailable
+from perago.lake.base import Download, Progress
+from perago.lake.lakefs.cache.files import create, write_all
+from perago.lake.lakefs.checksums import SMALLEST_PART, OddChecksums, fits_one_part, fits_usual_parts
+from perago.lake.lakefs.client import Options
+from perago.lake.lakefs.transfer.budget import Budget
+from perago.lake.lakefs.transfer.gateway import Buffer, Stores
+
+_AHEAD = 4
+_TINY = 64 * 1024
+_CHUNK = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A part file with an object's bytes, their MD5, the CRC of a large one, and whether a checksum vouches for them."""
+
+    md5: str
+    part: str
+    crc: int | None = None
+    vouched_for: bool = True
+
+
+class Getter:
+    """Fetches objects of one ref of one repository."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        budget: Budget,
+        ranges: ThreadPoolExecutor,
+        options: Options,
+        where: tuple[str, str],
+        *,
+        odd: OddChecksums,
+    ) -> None:
+        self._stores = stores
+        self._budget = budget
+        self._ranges = ranges
+        self._options = options
+        self._repository, self._ref = where
+        self._odd = odd
+        self._part_name = f".perago-{uuid.uuid4().hex}-"
+        self._numbers = itertools.count()
+
+    def is_large(self, file: Download) -> bool:
+        """Whether an object is streamed, and its bytes are reported as they come."""
+        return file.entry.size > self._options.part_bytes
+
+    def part(self, target: Path) -> str:
+        """A new name next to `target`, short however long that one is."""
+        return f"{os.path.dirname(target)}/{self._part_name}{next(self._numbers)}.part"
+
+    def fetch(self, file: Download, progress: Progress | None) -> Fetched:
+        """Get an object into a part file, verified."""
+        wanted = file.entry.checksum
+        part = self.part(file.target)
+        try:
+            first = self._once(file, part, progress)
+            if wanted is None or self._fits(file, first):
+                return first
+            os.unlink(part)
+            second = self._once(file, part, None)
+            if second.md5 == first.md5:
+                # Neither damaged on the way, nor in a form that anything can be compared with.
+                self._odd.found(self._repository, file.entry)
+                return replace(second, vouched_for=False)
+            if self._fits(file, second):
+                return second
+            raise LakeError(
+                f"{self._doing(file)}: two transfers gave other bytes (MD5 {first.md5} and {second.md5}), and neither "
+                f"is that of its checksum {wanted}; it is damaged on its way, try again"
+            )
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+            raise
+
+    def _once(self, file: Download, part: str, progress: Progress | None) -> Fetched:
+        if not self.is_large(file):
+            return Fetched(self._small(file, part), part)
+        total, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
+        out = create(part)
+        try:
+            for piece in self._pieces(file):
+                total.update(piece)
+                crc = zlib.crc32(piece, crc)
+                write_all(out, piece)
+                size += len(piece)
+                if progress is not None:
+                    progress(0, len(piece))
+        finally:
+            os.close(out)
+        if size != file.entry.size:
+            raise LakeUnavailable(f"{self._doing(file)}: {size} bytes arrived, not {file.entry.size}")
+        return Fetched(total.hexdigest(), part, crc)
+
+    def _small(self, file: Download, part: str) -> str:
+        size = file.entry.size
+        # The tiny ones, of which there are many, cannot fill the memory.
+        counted = size if size > _TINY else 0
+        if counted:
+            self._budget.take(counted, wait=True)
+        try:
+            data = self._sized(
+                file, size, lambda: self._stores.get(self._repository, self._ref, file.entry.path)
+            )
+            md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            out = create(part)
+            try:
+                write_all(out, data)
+            finally:
+                os.close(out)
+        finally:
+            if counted:
+                self._budget.give_back(counted)
+        return md5
+
+    def _pieces(self, file: Download) -> Iterator[Buffer]:
+        """A larger object's bytes: one stream, or several ranges at once where that is long."""
+        if file.entry.size > self._options.ranges_above_bytes:
+            return self._in_ranges(file)
+        return self._stores.stream(self._repository, self._ref, file.entry.path, _CHUNK)
+
+    def _in_ranges(self, file: Download) -> Iterator[Buffer]:
+        """The object's ranges in order, the next few under way."""
+        size, step = file.entry.size, self._options.part_bytes
+        spans = deque((at, min(at + step, size)) for at in range(0, size, step))
+        under_way: deque[tuple[int, Future[Buffer]]] = deque()
+        try:
+            while spans or under_way:
+                # Waiting for room while holding some could have two objects wait for each other.
+                while spans and len(under_way) < _AHEAD:
+                    length = spans[0][1] - spans[0][0]
+                    if not self._budget.take(length, wait=not under_way):
+                        break
+                    under_way.append((length, self._ranges.submit(self._range, file, spans.popleft())))
+                length, piece = under_way[0]
+                yield piece.result()
+                under_way.popleft()
+                self._budget.give_back(length)
+        finally:
+            for length, piece in under_way:
+                piece.cancel()
+                self._budget.give_back(length)
+
+    def _range(self, file: Download, span: tuple[int, int]) -> Buffer:
+        path = file.entry.path
+        return self._sized(
+            file, span[1] - span[0], lambda: self._stores.get_range(self._repository, self._ref, path, span)
+        )
+
+    def _sized(self, file: Download, size: int, get: Callable[[], Buffer]) -> Buffer:
+        """What `get` gives, which must be of this size; a cut answer is asked for again."""
+
+        def checked() -> Buffer:
+            data = get()
+            if len(data) != size:
+                raise LakeUnavailable(f"{self._doing(file)}: {len(data)} bytes arrived, not {size}")
+            return data
+
+        return self._stores.again(self._doing(file), checked)
+
+    def _fits(self, file: Download, got: Fetched) -> bool:
+        """Whether the object's checksum is the MD5 of these bytes, or that of a multipart upload of them."""
+        wanted = file.entry.checksum or ""
+        if got.md5 == wanted or fits_one_part(got.md5, wanted):
+            return True
+        if file.entry.size <= SMALLEST_PART:
+            return False
+        source = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return fits_usual_parts(source, file.entry.size, wanted)
+        finally:
+            os.close(source)
+
+    def _doing(self, file: Download) -> str:
+        return f"download object {file.entry.path!r} at {self._ref!r} of repository {self._repository!r}"

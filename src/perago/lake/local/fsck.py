@@ -1,0 +1,80 @@
+"""Whether an embedded lake is whole: every ref, commit, tree and object is there and is what its name says."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+
+from perago.lake.local.objects import Objects
+from perago.lake.local.refs import commit_id
+from perago.lake.local.trees import decode, node_id
+
+
+def problems(db: sqlite3.Connection, objects: Objects) -> list[str]:
+    """What is broken, as sentences; empty for a whole lake."""
+    return [*_refs(db), *_commits(db), *_nodes(db), *_objects(db, objects)]
+
+
+def _refs(db: sqlite3.Connection) -> Iterator[str]:
+    for kind, table in (("branch", "branches"), ("tag", "tags")):
+        rows = db.execute(
+            f"SELECT ref.repository, ref.name, ref.head FROM {table} ref "
+            "LEFT JOIN commits ON commits.repository = ref.repository AND commits.id = ref.head "
+            "WHERE commits.id IS NULL"
+        )
+        for repository, name, head in rows:
+            yield f"{kind} {name!r} of repository {_name(db, repository)} is at commit {head}, which is missing"
+
+
+def _commits(db: sqlite3.Connection) -> Iterator[str]:
+    known = set(db.execute("SELECT repository, id FROM commits"))
+    nodes = {name for (name,) in db.execute("SELECT id FROM nodes")}
+    columns = "repository, id, parents, tree, message, metadata, created_ns"
+    for repository, commit, *content in db.execute(f"SELECT {columns} FROM commits"):
+        parents, tree = content[:2]
+        if commit_id(*content) != commit:
+            yield f"commit {commit} does not hold what its id says"
+        if tree not in nodes:
+            yield f"commit {commit} has the tree {tree}, which is missing"
+        for parent in json.loads(parents):
+            if (repository, parent) not in known:
+                yield f"commit {commit} has the parent {parent}, which is missing"
+
+
+def _nodes(db: sqlite3.Connection) -> Iterator[str]:
+    known = {name for (name,) in db.execute("SELECT id FROM nodes")}
+    for name, body in db.execute("SELECT id, body FROM nodes"):
+        if node_id(body) != name:
+            yield f"tree node {name} does not hold what its id says"
+            continue
+        node = decode(body)
+        for _, child in node.values if node.level else ():
+            if child not in known:
+                yield f"tree node {name} has the child {child}, which is missing"
+
+
+def _objects(db: sqlite3.Connection, objects: Objects) -> Iterator[str]:
+    for checksum, (size, where) in _wanted(db).items():
+        problem = objects.problem(checksum, size)
+        if problem is not None:
+            yield f"object {checksum} ({where}) {problem}"
+
+
+def _wanted(db: sqlite3.Connection) -> dict[str, tuple[int, str]]:
+    """Size and one path of every object that a tree or a branch's uncommitted part names."""
+    found: dict[str, tuple[int, str]] = {}
+    for name, body in db.execute("SELECT id, body FROM nodes"):
+        if node_id(body) == name and (node := decode(body)).level == 0:
+            for path, (size, checksum) in zip(node.keys, node.values, strict=True):
+                found[checksum] = (size, path)
+    for path, size, checksum in db.execute(
+        "SELECT path, size, checksum FROM staged WHERE checksum IS NOT NULL"
+    ):
+        found[checksum] = (size, path)
+    return found
+
+
+def _name(db: sqlite3.Connection, repository: int) -> str:
+    row = db.execute("SELECT name FROM repositories WHERE id = ?", (repository,)).fetchone()
+    return repr(row[0]) if row else f"number {repository}, which is missing too"

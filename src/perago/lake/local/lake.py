@@ -1,0 +1,302 @@
+"""The embedded lake: the whole port in one folder, with no server.
+
+    <folder>/lake.db      refs, commits, trees, uncommitted paths, small objects (SQLite, see local_store)
+    <folder>/objects/     larger objects, by checksum (see local_files)
+    <folder>/incoming/    bytes on their way in; what a killed process left there is removed after a day
+
+Any number of threads and processes may use one folder at once.  Bytes are on disk before a row names them, and each
+call that changes a ref is one transaction that compares the head it expects with the head there is: the fence is
+always hard.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from perago.errors import LakeConflict, LakeNotFound, LakeRefused, NothingToCommit
+from perago.lake.base import Commit, Download, Entry, FenceLevel, Merge, Progress, Ref, Upload
+from perago.lake.local import refs, staging
+from perago.lake.local.files import ALGORITHM, Files
+from perago.lake.local.fsck import problems
+from perago.lake.local.moves import check_unmoved, tree_to_merge
+from perago.lake.local.objects import Objects
+from perago.lake.local.store import Store
+from perago.lake.local.trees import EMPTY, Value, find, scan, update
+
+DEFAULT_BRANCH = "main"
+
+_LEFTOVERS_STAY_SECONDS = 24 * 3600
+
+
+class LocalLake:
+    """The lake port over one folder, which is made where it does not exist."""
+
+    checksum_algorithm = ALGORITHM
+
+    def __init__(self, folder: Path, *, clock: Callable[[], int] = time.time_ns) -> None:
+        """`clock` gives nanoseconds since the epoch."""
+        # Absolute, because task bodies may change the current folder.
+        self._folder = folder = folder.absolute()
+        self._clock = clock
+        files = Files(folder)
+        files.drop_leftovers(before=clock() / 1e9 - _LEFTOVERS_STAY_SECONDS)
+        self._store = Store(folder / "lake.db")
+        self._objects = Objects(self._store, files)
+
+    def __reduce__(self) -> tuple[type[LocalLake], tuple[Path]]:
+        return LocalLake, (self._folder,)
+
+    def create_repository(
+        self,
+        name: str,
+        files: Sequence[Upload] = (),
+        message: str = "Repository created",
+        progress: Progress | None = None,
+    ) -> None:
+        """Make a repository whose first commit, on branch `main`, holds `files`; `LakeConflict` if the name is taken."""
+        refs.check_repository_name(name)
+        for file in files:
+            refs.check_object_path(file.path)
+        self._objects.add(files, progress)
+        with self._store.write(durable=True) as db:
+            cursor = db.execute("INSERT OR IGNORE INTO repositories (name) VALUES (?)", (name,))
+            if not cursor.rowcount:
+                raise LakeConflict(f"repository {name!r} exists already")
+            key = refs.repository_key(db, name)
+            tree = self._store.nodes(db).put(EMPTY)
+            if files:
+                content = {file.path: (file.size, file.checksum) for file in files}
+                tree = update(self._store.nodes(db), tree, content)
+            first = refs.add_commit(db, key, tree, Commit("", (), message), created_ns=self._clock())
+            _add_branch(db, key, DEFAULT_BRANCH, first, hidden=False)
+
+    def repositories(self) -> Sequence[str]:
+        """The names of all repositories."""
+        with self._store.read() as db:
+            return [name for (name,) in db.execute("SELECT name FROM repositories ORDER BY name")]
+
+    def commit_at(self, repository: str, ref: str) -> Commit:
+        """The commit that a branch, tag, commit id or unique id prefix names."""
+        with self._store.read() as db:
+            return refs.resolve(db, repository, ref)[0].commit
+
+    def head(self, repository: str, branch: str) -> Commit:
+        """The commit a branch is at now."""
+        with self._store.read() as db:
+            found = refs.find_branch(db, repository, branch)
+            return refs.get_commit(db, found.repository, found.head).commit
+
+    def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
+        """Commits from `ref` along first parents, newest first, at most `limit`."""
+        return self._walk(repository, self.commit_at(repository, ref), limit)
+
+    def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
+        """Objects whose path starts with `prefix`; a branch's uncommitted objects count."""
+        with self._store.read() as db:
+            commit, branch = refs.resolve(db, repository, ref)
+            staged = staging.below(db, branch, prefix) if branch else {}
+        return staging.overlaid(scan(self._store.nodes(), commit.tree, prefix), staged)
+
+    def download(
+        self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
+    ) -> Mapping[str, str]:
+        """Write the objects to their files, whose folders exist, and return checksum by object path."""
+        # A checksum is the object's address, so an entry of a listing needs no second look at the tree.
+        found = [
+            (file, file.entry.checksum or self._object(repository, ref, file.entry.path)[1]) for file in files
+        ]
+        self._objects.copy_out(found, progress)
+        return {file.entry.path: checksum for file, checksum in found}
+
+    def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
+        """One object's bytes, in pieces."""
+        size, checksum = self._object(repository, ref, path)
+        return self._objects.pieces(checksum, size)
+
+    def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
+        """Make a branch at `source`; `LakeConflict` if the name is taken."""
+        refs.check_ref_name("branch", name)
+        with self._store.write(durable=False) as db:
+            commit = refs.resolve(db, repository, source)[0].commit
+            key = refs.repository_key(db, repository)
+            if not _add_branch(db, key, name, commit.id, hidden=hidden):
+                raise LakeConflict(f"repository {repository!r} has a branch {name!r} already")
+
+    def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Branches whose name starts with `prefix`, hidden ones included."""
+        with self._store.read() as db:
+            return refs.named(db, "branches", repository, prefix)
+
+    def drop_branch(self, repository: str, name: str) -> None:
+        """Remove a branch and what is uncommitted on it; the default branch is refused, as lakeFS does."""
+        if name == DEFAULT_BRANCH:
+            raise LakeRefused(f"{name!r} is the default branch of repository {repository!r} and stays")
+        with self._store.write(durable=False) as db:
+            try:
+                branch = refs.find_branch(db, repository, name)
+            except LakeNotFound:
+                return
+            staging.clear(db, branch)
+            db.execute("DELETE FROM branches WHERE id = ?", (branch.key,))
+
+    def upload(
+        self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
+    ) -> None:
+        """Put files onto a branch, uncommitted; `LakeError` where a file's bytes are not its checksum's."""
+        for file in files:
+            refs.check_object_path(file.path)
+        wanted = self._branch(repository, branch)
+        self._objects.add(files, progress)
+        with self._store.write(durable=False) as db:
+            self._still(db, repository, wanted)
+            staging.put(db, wanted, {file.path: (file.size, file.checksum) for file in files})
+
+    def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
+        """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+        with self._store.write(durable=False) as db:
+            found = refs.find_branch(db, repository, branch)
+            tree = refs.get_commit(db, found.repository, found.head).tree
+            nodes = self._store.nodes(db)
+            gone = {path: None for path in paths if find(nodes, tree, path) is not None}
+            staging.forget(db, found, paths)
+            staging.put(db, found, gone)
+
+    def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
+        """Put objects of the ref `source` onto a branch under the same paths, uncommitted."""
+        wanted = self._branch(repository, branch)
+        objects = {path: self._object(repository, source, path) for path in paths}
+        with self._store.write(durable=False) as db:
+            self._still(db, repository, wanted)
+            staging.put(db, wanted, objects)
+
+    def uncommitted(self, repository: str, branch: str) -> bool:
+        """Whether a branch holds uncommitted changes."""
+        with self._store.read() as db:
+            return staging.is_dirty(db, refs.find_branch(db, repository, branch))
+
+    def changed_paths(
+        self, repository: str, branch: str, *, prefix: str = "", after: str = ""
+    ) -> Iterator[str]:
+        """Paths with uncommitted changes, deletions included, in order."""
+        with self._store.read() as db:
+            found = staging.below(db, refs.find_branch(db, repository, branch), prefix)
+        return (path for path in found if path > after)
+
+    def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
+        """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
+        found = self._branch(repository, branch)
+        # A commit on a hidden branch counts only once a publication names it, and that brings both to disk.
+        with self._store.write(durable=not found.hidden) as db:
+            found = self._still(db, repository, found)
+            staged = staging.below(db, found, "")
+            old = refs.get_commit(db, found.repository, found.head).tree
+            tree = update(self._store.nodes(db), old, staged) if staged else old
+            staging.clear(db, found)
+            if tree != old:
+                content = Commit("", (found.head,), message, metadata)
+                new = refs.add_commit(db, found.repository, tree, content, created_ns=self._clock())
+                refs.move_branch(db, found, new)
+                return new
+        # Objects that were uploaded as they are in the head are settled too, and the branch is clean.
+        raise NothingToCommit(f"commit: no changes on branch {branch!r} of repository {repository!r}")
+
+    def fence_level(self, repository: str, ref: str) -> FenceLevel:
+        """Always hard: every merge compares and swaps."""
+        return "hard"
+
+    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+        """Nothing ever is."""
+        return ""
+
+    def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
+        """None: this lake runs no actions."""
+        return ()
+
+    def merge(self, repository: str, merge: Merge) -> str:
+        """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
+        with self._store.write(durable=True, timeout=merge.timeout) as db:
+            source = refs.find_branch(db, repository, merge.source)
+            target = refs.find_branch(db, repository, merge.target)
+            check_unmoved(db, target, merge.expected_head)
+            tree = tree_to_merge(db, source, target)
+            content = Commit("", (target.head,), merge.message, merge.metadata)
+            new = refs.add_commit(db, target.repository, tree, content, created_ns=self._clock())
+            refs.move_branch(db, target, new)
+            return new
+
+    def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
+        """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
+        with self._store.write(durable=True) as db:
+            place = refs.find_branch(db, repository, source)
+            target = refs.find_branch(db, repository, branch)
+            check_unmoved(db, target, expected_head)
+            refs.move_branch(db, target, place.head)
+
+    def barrier(self, repository: str, branch: str, timeout: float) -> None:
+        """Nothing to do: a publication here is one transaction, and never in flight."""
+
+    def create_tag(self, repository: str, name: str, commit: str) -> None:
+        """Keep a commit under a name; `LakeConflict` if the name is taken."""
+        refs.check_ref_name("tag", name)
+        with self._store.write(durable=True) as db:
+            found = refs.resolve(db, repository, commit)[0].commit
+            key = refs.repository_key(db, repository)
+            sql = "INSERT OR IGNORE INTO tags (repository, name, head) VALUES (?, ?, ?)"
+            if not db.execute(sql, (key, name, found.id)).rowcount:
+                raise LakeConflict(f"repository {repository!r} has a tag {name!r} already")
+
+    def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Tags whose name starts with `prefix`."""
+        with self._store.read() as db:
+            return refs.named(db, "tags", repository, prefix)
+
+    def drop_tag(self, repository: str, name: str) -> None:
+        """Remove a tag."""
+        with self._store.write(durable=False) as db:
+            key = refs.repository_key(db, repository)
+            db.execute("DELETE FROM tags WHERE repository = ? AND name = ?", (key, name))
+
+    def fsck(self) -> builtins.list[str]:
+        """What is broken, as sentences; half-written leftovers and objects that nothing names are not."""
+        with self._store.read() as db:
+            return problems(db, self._objects)
+
+    def close(self) -> None:
+        """Give connections back."""
+        self._store.close()
+
+    def _walk(self, repository: str, commit: Commit, limit: int) -> Iterator[Commit]:
+        for _ in range(limit):
+            yield commit
+            if not commit.parents:
+                return
+            commit = self.commit_at(repository, commit.parents[0])
+
+    def _object(self, repository: str, ref: str, path: str) -> Value:
+        with self._store.read() as db:
+            commit, branch = refs.resolve(db, repository, ref)
+            staged = staging.at(db, branch, path) if branch else {}
+            found = staged[path] if path in staged else find(self._store.nodes(db), commit.tree, path)
+        if found is None:
+            raise LakeNotFound(f"there is no object {path!r} at {ref!r} of repository {repository!r}")
+        return found
+
+    def _branch(self, repository: str, name: str) -> refs.Branch:
+        with self._store.read() as db:
+            return refs.find_branch(db, repository, name)
+
+    def _still(self, db: sqlite3.Connection, repository: str, seen: refs.Branch) -> refs.Branch:
+        """That branch now; one of the same name made meanwhile is another, and nothing of ours may land on it."""
+        branch = refs.find_branch(db, repository, seen.name)
+        if branch.key != seen.key:
+            raise LakeNotFound(f"branch {seen.name!r} of repository {repository!r} was dropped meanwhile")
+        return branch
+
+
+def _add_branch(db: sqlite3.Connection, repository: int, name: str, head: str, *, hidden: bool) -> bool:
+    sql = "INSERT OR IGNORE INTO branches (repository, name, head, hidden) VALUES (?, ?, ?, ?)"
+    return bool(db.execute(sql, (repository, name, head, hidden)).rowcount)

@@ -1,0 +1,1 @@
+"""The orchestrator port over a Conductor server."""

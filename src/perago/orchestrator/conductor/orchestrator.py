@@ -1,0 +1,235 @@
+"""The real Conductor, over its official client (facts measured on server 3.32.3).
+
+What this adapter makes up for, beyond plain calls:
+
+- *Late results.*  The server answers 200 to a result for a task that is over and ignores it.  `complete` reads the
+  task back: accepted means that the task has our status and our output.
+- *Updates that cover each other.*  The server renews a lease by reading the task and writing all of it back.  A result
+  that lands in between is lost, task IN_PROGRESS, although it was answered 200 (seen in 40 of 100 tries that raced).
+  So lease and result of one task never overlap here (both must go through one `ConductorOrchestrator`), and a task
+  that reads back unfinished is an `OrchestratorUnavailable`: send the result again.
+- *Batches.*  A long poll for several tasks keeps the first ones until all have come or the time is up.  So the wait
+  is always for one task, and the rest of the batch is taken without waiting.  The longest wait the server takes is 5 s.
+
+A poll is not tried again here, nor a result: see `conductor_http` for the one, the outbox does the other.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perago.errors import (
+    OrchestratorError,
+    OrchestratorNotFound,
+    OrchestratorRefused,
+    OrchestratorUnavailable,
+)
+from perago.orchestrator.base import Assignment, Json, WorkflowState
+from perago.orchestrator.conductor import wire
+from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
+from perago.protocol.outcome import Outcome
+
+MAX_OUTPUT_BYTES = 3072 * 1024
+"""The server keeps a larger output outside the task (by default in a temporary folder, gone with a restart), and
+turns one of more than 10 MB into a terminal failure."""
+MAX_LOG_CHARS = 64 * 1024
+MAX_WAIT_SECONDS = 5.0
+_LOCKS = 256
+_FAILED_BUT_OPTIONAL = "COMPLETED_WITH_ERRORS"
+_KEPT_AS = {
+    "COMPLETED": {"COMPLETED"},
+    "FAILED": {"FAILED", _FAILED_BUT_OPTIONAL},
+    "FAILED_WITH_TERMINAL_ERROR": {"FAILED_WITH_TERMINAL_ERROR", _FAILED_BUT_OPTIONAL},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to connect, to get an answer, and to get one to a result."""
+
+    connect: float = 5.0
+    read: float = 30.0
+    completion: float = 30.0
+
+
+class ConductorOrchestrator:
+    """The orchestrator port on a Conductor server; safe to use from several threads."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth_key: str | None = None,
+        auth_secret: str | None = None,
+        timeouts: Timeouts | None = None,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        # The client takes half a second to import: only who talks to a server pays for it.
+        from perago.orchestrator.conductor.http import Address, ConductorApi
+
+        self._address = wire.address(url)
+        self._timeouts = timeouts or Timeouts()
+        self._max_output_bytes = max_output_bytes
+        self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
+        self._api = ConductorApi(
+            Address(url, auth_key, auth_secret),
+            connect_timeout=self._timeouts.connect,
+            read_timeout=self._timeouts.read,
+            sleep=sleep,
+        )
+
+    @property
+    def address(self) -> str:
+        """The server's URL without what may be secret in it."""
+        return self._address
+
+    def poll(
+        self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
+    ) -> Sequence[Assignment]:
+        """Take up to `count` tasks; wait up to `wait_seconds` (5 at the most) for the first."""
+        wait = min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
+        found: list[Assignment] = []
+        if count > 1 or not wait:
+            found = self._take(task_name, worker_id, count, 0)
+        if not found and wait:
+            found = self._take(task_name, worker_id, 1, wait)
+            if found and count > 1:
+                found += self._top_up(task_name, worker_id, count - 1)
+        return found
+
+    def current(self, attempt: Attempt) -> AttemptSnapshot:
+        """What Conductor says about the attempt's task now."""
+        return wire.read("read the task", self._task(attempt), wire.snapshot)
+
+    def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
+        """Send the result and tell whether it was accepted; may be repeated."""
+        if not outcome.send:
+            raise ValueError(f"an outcome that must keep silent was to be sent: {outcome.status}")
+        body = wire.result(attempt, outcome, worker_id)
+        self._refuse_oversized(attempt, body["outputData"])
+        step = f"complete task {attempt.task_id}"
+        with self._alone(attempt):
+            self._api.call(step, "POST", "/tasks", body=body, read_timeout=self._timeouts.completion)
+            found = self._task(attempt)
+        return wire.read(step, found, lambda task: self._accepted(attempt, body, task))
+
+    def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
+        """Renew the task's lease; on a task that is over this changes nothing."""
+        step = f"extend the lease of task {attempt.task_id}"
+        with self._alone(attempt):
+            self._api.call(step, "POST", "/tasks", body=wire.lease(attempt, worker_id), repeat=True)
+
+    def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
+        """Add lines to the task's log as one entry, cut at `MAX_LOG_CHARS`."""
+        text = "\n".join(lines)
+        if not text:
+            return
+        if len(text) > MAX_LOG_CHARS:
+            text = f"{text[:MAX_LOG_CHARS]}\n… ({len(text) - MAX_LOG_CHARS} characters more are not kept)"
+        path = f"/tasks/{wire.segment(attempt.task_id)}/log"
+        self._api.post_text(f"write the log of task {attempt.task_id}", path, text)
+
+    def taskdef(self, name: str) -> Json | None:
+        """The registered TaskDef with all the fields the server has, or None."""
+        step = f"read the TaskDef {name!r}"
+        try:
+            answer = self._api.call(step, "GET", f"/metadata/taskdefs/{wire.segment(name)}", repeat=True)
+        except OrchestratorNotFound:
+            return None
+        return wire.read(step, answer, wire.json_object)
+
+    def register_taskdefs(self, definitions: Sequence[Json]) -> None:
+        """Create or update TaskDefs, one by one: the server has no transaction."""
+        for definition in definitions:
+            step = f"register the TaskDef {definition.get('name')!r}"
+            try:
+                # An update keeps who created the definition and when; a POST would overwrite that.
+                self._api.call(step, "PUT", "/metadata/taskdefs", body=dict(definition), repeat=True)
+            except OrchestratorNotFound:
+                self._api.call(step, "POST", "/metadata/taskdefs", body=[dict(definition)], repeat=True)
+
+    def register_workflow(self, definition: Json) -> None:
+        """Create or update a workflow definition."""
+        step = f"register the workflow {definition.get('name')!r}"
+        answer = self._api.call(step, "PUT", "/metadata/workflow", body=[dict(definition)], repeat=True)
+        # The call succeeds as a whole and lists what it did not take.
+        errors = wire.read(step, answer, lambda found: found.get("bulkErrorResults") or {})
+        if errors:
+            raise OrchestratorRefused(f"cannot {step}: {'; '.join(map(str, errors.values()))}")
+
+    def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
+        """Start a workflow and return its id; not tried again, since each call that lands starts one."""
+        query = {} if version is None else {"version": version}
+        step = f"start the workflow {name!r}"
+        return str(
+            self._api.call(step, "POST", f"/workflow/{wire.segment(name)}", query=query, body=dict(input))
+        )
+
+    def workflow(self, workflow_id: str) -> WorkflowState:
+        """The workflow as it stands, every retry of every task included."""
+        step = f"read the workflow {workflow_id}"
+        path = f"/workflow/{wire.segment(workflow_id)}"
+        answer = self._api.call(step, "GET", path, query={"includeTasks": "true"}, repeat=True)
+        return wire.read(step, answer, wire.workflow)
+
+    def close(self) -> None:
+        """Give connections back."""
+        self._api.close()
+
+    def _take(self, task_name: str, worker_id: str, count: int, wait: float) -> list[Assignment]:
+        step = f"poll for {task_name}"
+        answer = self._api.call(
+            step,
+            "GET",
+            f"/tasks/poll/batch/{wire.segment(task_name)}",
+            query={"count": count, "timeout": round(wait * 1000), "workerid": worker_id},
+            read_timeout=self._timeouts.read + wait,
+        )
+        return wire.read(step, answer, lambda tasks: [wire.assignment(task) for task in tasks])
+
+    def _top_up(self, task_name: str, worker_id: str, count: int) -> list[Assignment]:
+        try:
+            return self._take(task_name, worker_id, count, 0)
+        except OrchestratorError:
+            # The first task is ours already: an error here must not lose it.  The next poll says it again.
+            return []
+
+    def _task(self, attempt: Attempt) -> Any:
+        step = f"read task {attempt.task_id}"
+        return self._api.call(step, "GET", f"/tasks/{wire.segment(attempt.task_id)}", repeat=True)
+
+    def _accepted(self, attempt: Attempt, sent: Json, found: Json) -> bool:
+        if found["status"] in TERMINAL_STATUSES:
+            # Not by worker id: a result that is sent again may come from the worker's next life.
+            kept_elsewhere = bool(found.get("externalOutputPayloadStoragePath"))
+            same_output = kept_elsewhere or (found.get("outputData") or {}) == sent["outputData"]
+            return found["status"] in _KEPT_AS[sent["status"]] and same_output
+        if not self._workflow_runs(attempt):
+            return False
+        raise OrchestratorUnavailable(
+            f"the result of task {attempt.task_id} reads back as {found['status']}: an update at the same moment "
+            "covered it; send it again"
+        )
+
+    def _workflow_runs(self, attempt: Attempt) -> bool:
+        step = f"read the workflow {attempt.workflow_instance_id}"
+        path = f"/workflow/{wire.segment(attempt.workflow_instance_id)}"
+        answer = self._api.call(step, "GET", path, query={"includeTasks": "false"}, repeat=True)
+        return wire.read(step, answer, wire.workflow).running
+
+    def _refuse_oversized(self, attempt: Attempt, output: Json) -> None:
+        size = wire.json_bytes(output)
+        if size > self._max_output_bytes:
+            raise OrchestratorRefused(
+                f"the result of task {attempt.task_id} ({attempt.task_name}) is {size} bytes of JSON and Conductor "
+                f"takes {self._max_output_bytes}: put bulk into the workspace and return where it is"
+            )
+
+    def _alone(self, attempt: Attempt) -> threading.Lock:
+        """What a call holds while it updates this task."""
+        return self._locks[hash(attempt.task_id) % _LOCKS]

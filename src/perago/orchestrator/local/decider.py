@@ -1,0 +1,186 @@
+"""The decider: from a run as it stands to what happens next.  No I/O; it changes only the run it is given.
+
+One round looks at every task that is not settled yet:
+
+    out of time             TIMED_OUT, or the end of the workflow, as the TaskDef says
+    failed, tries left      a retry is scheduled
+    failed, no tries left   the workflow ends; an optional step becomes COMPLETED_WITH_ERRORS instead
+    over                    settled, and what follows it is scheduled
+    SWITCH, DO_WHILE        carried on
+
+Rounds repeat until one changes nothing, JOINs are looked at between them, and a run in which nothing is left
+to do is COMPLETED.  The order of things, and the texts, are Conductor's.
+"""
+
+from __future__ import annotations
+
+from perago.orchestrator.local.definition import DO_WHILE, JOIN, SWITCH
+from perago.orchestrator.local.expressions import resolve
+from perago.orchestrator.local.retries import timed_out, total_time_is_up
+from perago.orchestrator.local.schedule import add_tasks, place_in_loop, retry_of, tasks_for
+from perago.orchestrator.local.state import RUNNING, Env, Run, Task
+from perago.orchestrator.local.system_tasks import look_at, look_at_join
+
+
+class _Ends(Exception):
+    """The workflow ends here, and not well."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+def decide(run: Run, env: Env) -> None:
+    """Take the run as far as it goes without anything happening outside."""
+    if run.status != RUNNING:
+        return
+    try:
+        if not run.tasks:
+            add_tasks(run, tasks_for(run, run.definition.steps[0], env))
+        _check_workflow_time(run, env)
+        while run.status == RUNNING and (_round(run, env) or _look_at_joins(run, env)):
+            pass
+    except _Ends as end:
+        end_run(run, end.status, end.reason, env)
+
+
+def end_run(run: Run, status: str, reason: str | None, env: Env) -> None:
+    """Give the run its final status; what is not over is CANCELED."""
+    run.output = _output(run)
+    run.status, run.reason, run.ended = status, reason, env.now
+    run.changed = True
+    for task in run.tasks:
+        if not task.over:
+            task.end("CANCELED", env.now)
+
+
+def _round(run: Run, env: Env) -> bool:
+    """Look once at every unsettled task; whether anything changed."""
+    pending = [task for task in run.tasks if not task.retried and not task.executed]
+    settled = {task.reference for task in run.tasks if task.executed}
+    coming: dict[str, Task] = {}
+    excused: list[tuple[Task, str]] = []
+    changed = False
+    for task in pending:
+        if not task.system:
+            _check_time(run, task, env)
+        status = task.status
+        if task.failed and _tried_again(run, task, coming, env):
+            settled.discard(task.reference)
+            changed = True
+        elif task.over:
+            if task.status != status:
+                excused.append((task, status))
+            task.executed = task.changed = changed = True
+            for following in _following(run, task, env):
+                coming.setdefault(following.reference, following)
+    added = add_tasks(run, [task for task in coming.values() if task.reference not in settled])
+    if not added and _is_complete(run):
+        end_run(run, "COMPLETED", None, env)
+        # Conductor ends the workflow before it writes the excuse, so the last task keeps its own status.
+        for task, own in excused:
+            task.status = own
+        return True
+    unfinished = [task for task in [*pending, *added] if task.type in (SWITCH, DO_WHILE) and not task.over]
+    for task in unfinished:
+        if look_at(run, task, env):
+            task.changed = changed = True
+    return changed or bool(added)
+
+
+def _look_at_joins(run: Run, env: Env) -> bool:
+    joins = [task for task in run.tasks if task.type == JOIN and not task.over]
+    moved = [look_at_join(run, join, env) for join in joins]
+    return any(moved)
+
+
+def _check_workflow_time(run: Run, env: Env) -> None:
+    due = run_deadline(run)
+    if due is not None and env.now >= due:
+        definition = run.definition
+        raise _Ends(
+            "TIMED_OUT",
+            f"Workflow timed out after {int(env.now - run.created)} seconds. Timeout configured as "
+            f"{definition.timeout_seconds} seconds. Timeout policy configured to {definition.timeout_policy}",
+        )
+
+
+def run_deadline(run: Run) -> float | None:
+    """When the whole workflow is out of time; None if it never is."""
+    limit = run.definition.timeout_seconds
+    if run.status != RUNNING or limit <= 0 or run.definition.timeout_policy != "TIME_OUT_WF":
+        return None
+    return run.created + limit
+
+
+def _check_time(run: Run, task: Task, env: Env) -> None:
+    found = None if task.over else timed_out(task, run.rules_for(task.name), env.now)
+    if found is not None:
+        task.end("TIMED_OUT", env.now, found.reason)
+        if found.ends_workflow:
+            raise _Ends("TIMED_OUT", found.reason)
+
+
+def _tried_again(run: Run, task: Task, coming: dict[str, Task], env: Env) -> bool:
+    """Whether a failed task gets another try; if not, its optional step counts as done, else the run ends."""
+    step, rules = run.step(task), run.rules_for(task.name)
+    allowed = rules.retry_count if step.retry_count is None else step.retry_count
+    if task.system or task.status not in {"FAILED", "TIMED_OUT"} or task.retry_count >= allowed:
+        if step.optional:
+            task.end("COMPLETED_WITH_ERRORS", env.now)
+            return False
+        status = {"CANCELED": "TERMINATED", "TIMED_OUT": "TIMED_OUT"}.get(task.status, "FAILED")
+        raise _Ends(status, f"Task {task.id} failed with status: {status} and reason: '{_reason(task)}'")
+    if total_time_is_up(task, rules, env.now):
+        raise _Ends(
+            "TIMED_OUT" if task.status == "TIMED_OUT" else "FAILED",
+            f"Task {task.id}/{task.name} exceeded total timeout of {rules.total_timeout_seconds} seconds "
+            f"(elapsed {int(env.now - task.first_scheduled)} seconds across all attempts). "
+            "No further retries will be attempted.",
+        )
+    task.retried = task.changed = True
+    coming[task.reference] = retry_of(run, task, env)
+    return True
+
+
+def _reason(task: Task) -> str:
+    # Conductor writes a missing reason the way Java prints nothing.
+    return "null" if task.reason is None else task.reason
+
+
+def _following(run: Run, task: Task, env: Env) -> list[Task]:
+    if task.type == SWITCH and "hasChildren" in task.input:
+        return []
+    step = run.definition.next_after(task.step_reference)
+    if step is None or (step.type == DO_WHILE and run.latest(step.reference) is not None):
+        return []
+    tasks = tasks_for(run, step, env)
+    if task.iteration and task.type != DO_WHILE:
+        place_in_loop(tasks, task.iteration)
+        begun = {other.reference for other in run.tasks if other.status == "IN_PROGRESS" or other.over}
+        tasks = [one for one in tasks if one.reference not in begun]
+    return tasks
+
+
+def _is_complete(run: Run) -> bool:
+    latest = {task.reference: task for task in run.tasks}
+    if not all(task.over for task in run.tasks):
+        return False
+    if not all(step.reference in latest for step in run.definition.steps):
+        return False
+    for task in run.tasks:
+        inside_loop = task.iteration and task.type != DO_WHILE
+        following = None if inside_loop else run.definition.next_after(task.reference)
+        if following is not None and following.reference not in latest:
+            return False
+    return True
+
+
+def _output(run: Run) -> dict[str, object]:
+    if not run.tasks:
+        return {}
+    if run.definition.output_parameters:
+        found: dict[str, object] = resolve(run.definition.output_parameters, run.scope())
+        return found
+    return dict(run.tasks[-1].output)

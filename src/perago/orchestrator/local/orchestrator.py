@@ -1,0 +1,331 @@
+"""The embedded orchestrator: Conductor's workflows on one machine, in one SQLite file, without a server.
+
+It keeps the port's rules and agrees with Conductor task by task on what it supports (docs/embedded-orchestrator.md).
+Nothing runs in the background: time-outs are seen to by whoever calls next, by the clock that was passed in.
+Several processes and threads may use the same file.
+"""
+
+from __future__ import annotations
+
+import json
+import random as random_numbers
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perago.errors import OrchestratorNotFound, OrchestratorRefused
+from perago.orchestrator.base import Assignment, Json, TaskState, WorkflowState
+from perago.orchestrator.local.decider import decide, end_run
+from perago.orchestrator.local.definition import Step, WorkflowDefinition
+from perago.orchestrator.local.parse import parse_workflow
+from perago.orchestrator.local.queue import any_waiting, take
+from perago.orchestrator.local.retries import TaskRules, deadline, parse_taskdef
+from perago.orchestrator.local.rows import (
+    due_runs,
+    insert_run,
+    load_run,
+    load_task,
+    parse_rules,
+    save_run,
+    save_task,
+)
+from perago.orchestrator.local.state import Env, Run, Task, milliseconds
+from perago.orchestrator.local.store import Store, dump_json
+from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
+from perago.protocol.outcome import Outcome
+
+_POLL_STEP_SECONDS = 0.01
+_LOG_LINES = 2000
+_LOG_LINE_CHARACTERS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A started workflow, for listings; `started` is seconds since the epoch."""
+
+    id: str
+    name: str
+    status: str
+    started: float
+
+
+class LocalOrchestrator:
+    """The orchestrator port over a SQLite file."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
+        random: Callable[[], float] = random_numbers.random,
+    ) -> None:
+        self._clock = clock
+        self._sleep = sleep
+        self._new_id = new_id
+        self._random = random
+        self._path = Path(path).resolve()
+        self._store = Store(Path(path), sleep=sleep)
+
+    @property
+    def address(self) -> str:
+        """The file that holds it."""
+        return f"embedded:{self._path}"
+
+    # Tasks: what a worker asks.
+
+    def poll(
+        self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
+    ) -> Sequence[Assignment]:
+        """Take up to `count` tasks; wait up to `wait_seconds` for the first."""
+        waited = 0.0
+        while True:
+            taken = self._take(task_name, worker_id, count)
+            if taken or waited >= wait_seconds:
+                return taken
+            step = min(_POLL_STEP_SECONDS, wait_seconds - waited)
+            self._sleep(step)
+            waited += step
+
+    def current(self, attempt: Attempt) -> AttemptSnapshot:
+        """What the orchestrator says about the attempt's task now."""
+        self._see_to_lease(attempt.task_id)
+        with self._store.reading() as connection:
+            task, _ = load_task(connection, attempt.task_id)
+        return AttemptSnapshot(
+            task.status, task.run_id, task.id, task.retry_count, milliseconds(task.scheduled)
+        )
+
+    def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
+        """Send the result and tell whether it was accepted: only a task that is in progress takes one."""
+        if not outcome.send or outcome.status not in {"COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR"}:
+            raise OrchestratorRefused(f"{outcome.status} is not a result to send for task {attempt.task_id}")
+        self._see_to_lease(attempt.task_id)
+        with self._store.writing() as connection:
+            found, _ = load_task(connection, attempt.task_id)
+            if found.status != IN_PROGRESS or found.system:
+                return False
+            run = load_run(connection, found.run_id)
+            env = self._env()
+            for task in run.tasks:
+                if task.id == attempt.task_id:
+                    task.output = dict(outcome.output or {})
+                    task.reason = outcome.reason
+                    task.worker_id = worker_id
+                    task.end(outcome.status, env.now)
+            decide(run, env)
+            save_run(connection, run)
+        return True
+
+    def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
+        """Renew the task's lease; on a task that is over nothing happens."""
+        with self._store.writing() as connection:
+            task, rules = load_task(connection, attempt.task_id)
+            if task.status == IN_PROGRESS:
+                task.updated = self._clock()
+                connection.execute(
+                    "UPDATE task SET updated = ?, deadline = ? WHERE id = ?",
+                    (task.updated, deadline(task, rules), task.id),
+                )
+
+    def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
+        """Add lines to the task's log; the newest 2000 are kept, each cut at 4000 characters."""
+        now = self._clock()
+        with self._store.writing() as connection:
+            connection.executemany(
+                "INSERT INTO task_log (task_id, at, line) VALUES (?, ?, ?)",
+                [(attempt.task_id, now, line[:_LOG_LINE_CHARACTERS]) for line in lines],
+            )
+            connection.execute(
+                "DELETE FROM task_log WHERE task_id = :id AND number <= (SELECT number FROM task_log "
+                "WHERE task_id = :id ORDER BY number DESC LIMIT 1 OFFSET :kept)",
+                {"id": attempt.task_id, "kept": _LOG_LINES},
+            )
+
+    def task_logs(self, task_id: str) -> Sequence[str]:
+        """The lines of a task's log, oldest first."""
+        with self._store.reading() as connection:
+            rows = connection.execute(
+                "SELECT line FROM task_log WHERE task_id = ? ORDER BY number", (task_id,)
+            ).fetchall()
+        return [row[0] for row in rows]
+
+    # Definitions.
+
+    def taskdef(self, name: str) -> Json | None:
+        """The registered TaskDef, or None."""
+        with self._store.reading() as connection:
+            row = connection.execute("SELECT body FROM taskdef WHERE name = ?", (name,)).fetchone()
+        return None if row is None else json.loads(row[0])
+
+    def register_taskdefs(self, definitions: Sequence[Json]) -> None:
+        """Create or update TaskDefs, all of them or none."""
+        bodies = [(parse_taskdef(one).name, dump_json(one, "the TaskDef")) for one in definitions]
+        with self._store.writing() as connection:
+            connection.executemany("INSERT OR REPLACE INTO taskdef VALUES (?, ?)", bodies)
+
+    def register_workflow(self, definition: Json) -> None:
+        """Create or update a workflow definition; what cannot run here is refused, all of it by name."""
+        body = dump_json(definition, "the workflow definition")
+        parsed = parse_workflow(body)
+        with self._store.writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO workflow_def VALUES (?, ?, ?)", (parsed.name, parsed.version, body)
+            )
+
+    # Workflows.
+
+    def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
+        """Start a workflow, the newest version unless one is asked for, and return its id."""
+        with self._store.writing() as connection:
+            body = _workflow_body(connection, name, version)
+            definition = parse_workflow(body)
+            taskdefs = dump_json(_taskdefs(connection, definition), "the TaskDefs")
+            env = self._env()
+            # Conductor puts the template below an input that has something in it, not below an empty one.
+            filled = {**definition.input_template, **input} if input else {}
+            run = Run(env.new_id(), definition, parse_rules(taskdefs), filled, env.now)
+            insert_run(connection, run, body, taskdefs)
+            decide(run, env)
+            save_run(connection, run)
+        return run.id
+
+    def workflow(self, workflow_id: str) -> WorkflowState:
+        """The workflow as it stands."""
+        self.tick()
+        with self._store.reading() as connection:
+            run = load_run(connection, workflow_id)
+        tasks = [_state(task, run.step(task)) for task in run.tasks]
+        return WorkflowState(run.id, run.status, run.reason, run.output, tasks)
+
+    def runs(self) -> Sequence[RunSummary]:
+        """Every started workflow, newest first."""
+        with self._store.reading() as connection:
+            rows = connection.execute(
+                "SELECT id, name, status, created FROM run ORDER BY number DESC"
+            ).fetchall()
+        return [RunSummary(*row) for row in rows]
+
+    def terminate(self, workflow_id: str, reason: str) -> None:
+        """End a workflow as TERMINATED; one that is COMPLETED is refused."""
+        with self._store.writing() as connection:
+            run = load_run(connection, workflow_id)
+            if run.status == "COMPLETED":
+                raise OrchestratorRefused(f"workflow {workflow_id} is COMPLETED and cannot be terminated")
+            if run.status != "TERMINATED":
+                end_run(run, "TERMINATED", reason, self._env())
+                save_run(connection, run)
+
+    # Time.
+
+    def tick(self) -> None:
+        """See to everything that is out of time by now."""
+        now = self._clock()
+        with self._store.reading() as connection:
+            due = due_runs(connection, now)
+        if due:
+            with self._store.writing() as connection:
+                self._decide(connection, due)
+
+    def time_out_in_progress(self, reason: str) -> Sequence[str]:
+        """Time out every task in progress, because its worker is known to be dead; returns their ids.
+
+        Each counts as a try, and its retry follows as the TaskDef says.
+        """
+        with self._store.writing() as connection:
+            rows = connection.execute("SELECT id FROM task WHERE status = 'IN_PROGRESS'").fetchall()
+            dead = [task for row in rows if not (task := load_task(connection, row[0])[0]).system]
+            now = self._clock()
+            for task in dead:
+                task.end("TIMED_OUT", now, reason)
+                save_task(connection, task, TaskRules(task.name))
+            self._decide(connection, dict.fromkeys(task.run_id for task in dead))
+        return [task.id for task in dead]
+
+    def requeue(self, task_id: str) -> None:
+        """For tests: put a task in progress back into its queue under the same id, so that it gets a twin.
+
+        Conductor does this on a plain IN_PROGRESS update, and now and then by itself.
+        """
+        with self._store.writing() as connection:
+            task, rules = load_task(connection, task_id)
+            if task.status != IN_PROGRESS:
+                raise OrchestratorRefused(f"task {task_id} is {task.status}, not in progress")
+            task.status = "SCHEDULED"
+            task.available = task.updated = self._clock()
+            save_task(connection, task, rules)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._store.close()
+
+    # Inside.
+
+    def _take(self, name: str, worker_id: str, count: int) -> list[Assignment]:
+        self.tick()
+        with self._store.reading() as connection:
+            # A look without the write lock first: most polls find nothing, and must not hold others up.
+            if count <= 0 or not any_waiting(connection, name, self._clock()):
+                return []
+        with self._store.writing() as connection:
+            return take(connection, name, worker_id=worker_id, count=count, now=self._clock())
+
+    def _see_to_lease(self, task_id: str) -> None:
+        """A lease that ran out is over, even if nobody has looked since."""
+        with self._store.reading() as connection:
+            row = connection.execute(
+                "SELECT run_id FROM task WHERE id = ? AND deadline <= ?", (task_id, self._clock())
+            ).fetchone()
+        if row is not None:
+            with self._store.writing() as connection:
+                self._decide(connection, [row[0]])
+
+    def _decide(self, connection: sqlite3.Connection, run_ids: Iterable[str]) -> None:
+        env = self._env()
+        for run_id in run_ids:
+            run = load_run(connection, run_id)
+            decide(run, env)
+            save_run(connection, run)
+
+    def _env(self) -> Env:
+        return Env(self._clock(), self._new_id, self._random)
+
+
+def _workflow_body(connection: sqlite3.Connection, name: str, version: int | None) -> str:
+    row = connection.execute(
+        "SELECT body FROM workflow_def WHERE name = :name AND (:version IS NULL OR version = :version) "
+        "ORDER BY version DESC LIMIT 1",
+        {"name": name, "version": version},
+    ).fetchone()
+    if row is None:
+        wanted = name if version is None else f"{name} version {version}"
+        raise OrchestratorNotFound(f"no workflow definition {wanted}: register it first")
+    return str(row[0])
+
+
+def _taskdefs(connection: sqlite3.Connection, definition: WorkflowDefinition) -> dict[str, Json]:
+    names = sorted({step.name for step in definition.walk()})
+    rows = connection.execute(
+        f"SELECT name, body FROM taskdef WHERE name IN ({', '.join('?' * len(names))})", names
+    )
+    return {row["name"]: json.loads(row["body"]) for row in rows}
+
+
+def _state(task: Task, step: Step) -> TaskState:
+    return TaskState(
+        reference=task.reference,
+        task_name=task.name,
+        task_type=step.type,
+        task_id=task.id,
+        status=task.status,
+        retry_count=task.retry_count,
+        iteration=task.iteration,
+        seq=task.seq,
+        input=task.input,
+        output=task.output,
+        reason=task.reason,
+    )

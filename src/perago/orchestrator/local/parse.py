@@ -1,0 +1,199 @@
+"""Workflow JSON in Conductor's own form, read into a definition or refused as a whole.
+
+Everything the embedded orchestrator cannot run is found here, before anything runs, and named by its
+reference: all of it at once, not one by one.  Fields that only concern people or listeners are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from perago.errors import OrchestratorRefused
+from perago.orchestrator.local.definition import (
+    DO_WHILE,
+    FORK_JOIN,
+    JOIN,
+    LOOP_MARK,
+    SIMPLE,
+    SUPPORTED_TYPES,
+    SWITCH,
+    Step,
+    WorkflowDefinition,
+)
+from perago.orchestrator.local.expressions import expressions_in, source_of
+from perago.orchestrator.local.script import UnsupportedScript, parse_script
+
+Json = Mapping[str, Any]
+SCRIPT_EVALUATORS = ("javascript", "graaljs")
+_WORKFLOW_POLICIES = ("TIME_OUT_WF", "ALERT_ONLY")
+
+
+@lru_cache(maxsize=256)
+def parse_workflow(text: str) -> WorkflowDefinition:
+    """The definition in a JSON text; OrchestratorRefused lists everything that is not supported."""
+    return read_workflow(json.loads(text))
+
+
+def read_workflow(source: Json) -> WorkflowDefinition:
+    """The definition in a JSON object; OrchestratorRefused lists everything that is not supported."""
+    name = source.get("name")
+    if not isinstance(name, str) or not name:
+        raise OrchestratorRefused("a workflow definition needs a name")
+    unsupported = list(_unsupported_steps(source.get("tasks") or ()))
+    unsupported.extend(_unsupported_fields(source))
+    if unsupported:
+        listed = "; ".join(unsupported)
+        raise OrchestratorRefused(
+            f"workflow {name} cannot run on the embedded orchestrator: {listed} "
+            f"(it runs {', '.join(SUPPORTED_TYPES)}; a Conductor server runs the rest)"
+        )
+    definition = _build(name, source)
+    wrong = list(_mistakes(definition))
+    if wrong:
+        raise OrchestratorRefused(f"workflow {name} is not valid: {'; '.join(wrong)}")
+    return definition
+
+
+def _build(name: str, source: Json) -> WorkflowDefinition:
+    try:
+        return WorkflowDefinition(
+            name=name,
+            version=int(source.get("version") or 1),
+            steps=_steps(source["tasks"]),
+            output_parameters=source.get("outputParameters") or {},
+            input_template=source.get("inputTemplate") or {},
+            variables=source.get("variables") or {},
+            timeout_seconds=int(source.get("timeoutSeconds") or 0),
+            timeout_policy=source.get("timeoutPolicy") or "ALERT_ONLY",
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise OrchestratorRefused(f"workflow {name} is not valid: {type(error).__name__}: {error}") from error
+
+
+def _steps(sources: Sequence[Json]) -> tuple[Step, ...]:
+    return tuple(_step(source) for source in sources)
+
+
+def _step(source: Json) -> Step:
+    retries = source.get("retryCount")
+    return Step(
+        reference=source["taskReferenceName"],
+        name=source["name"],
+        type=source.get("type") or SIMPLE,
+        input_parameters=source.get("inputParameters") or {},
+        optional=bool(source.get("optional")),
+        retry_count=None if retries is None else int(retries),
+        start_delay=int(source.get("startDelay") or 0),
+        evaluator=source.get("evaluatorType") or "",
+        expression=source.get("expression") or "",
+        cases={key: _steps(block) for key, block in (source.get("decisionCases") or {}).items()},
+        default_case=_steps(source.get("defaultCase") or ()),
+        branches=tuple(_steps(block) for block in source.get("forkTasks") or ()),
+        join_on=tuple(source.get("joinOn") or ()),
+        loop_condition=source.get("loopCondition") or "",
+        loop_over=_steps(source.get("loopOver") or ()),
+    )
+
+
+def _unsupported_steps(sources: Sequence[Json], loop: str | None = None) -> Iterator[str]:
+    for source in sources:
+        label = f"{source.get('taskReferenceName')!r}"
+        kind = source.get("type") or SIMPLE
+        if kind not in SUPPORTED_TYPES:
+            yield f"task {label} has the type {kind}"
+        if kind == DO_WHILE and loop:
+            yield f"task {label} is a DO_WHILE inside the DO_WHILE {loop}"
+        yield from (f"task {label} {what}" for what in _unsupported_of(source, kind))
+        inside = label if kind == DO_WHILE else loop
+        for block in _blocks(source):
+            yield from _unsupported_steps(block, inside)
+
+
+def _unsupported_of(source: Json, kind: str) -> Iterator[str]:
+    if source.get("permissive"):
+        yield "is permissive"
+    if source.get("taskDefinition"):
+        yield "brings its own taskDefinition (register it instead)"
+    if source.get("items") or {"_items", "keepLastN"} & set(source.get("inputParameters") or {}):
+        yield "uses items or keepLastN"
+    scripts = []
+    if kind == SWITCH and source.get("evaluatorType") != "value-param":
+        if source.get("evaluatorType") in SCRIPT_EVALUATORS:
+            scripts.append(("expression", source.get("expression")))
+        else:
+            yield f"has the evaluatorType {source.get('evaluatorType')!r}"
+    if kind == DO_WHILE:
+        scripts.append(("loopCondition", source.get("loopCondition")))
+    for field, script in scripts:
+        try:
+            parse_script(script or "")
+        except UnsupportedScript as error:
+            yield f"has a {field} that is not supported ({error})"
+
+
+def _unsupported_fields(source: Json) -> Iterator[str]:
+    if source.get("failureWorkflow"):
+        yield f"failureWorkflow {source['failureWorkflow']!r}"
+    if source.get("schemaVersion", 2) != 2:
+        yield f"schemaVersion {source['schemaVersion']!r}"
+    if source.get("timeoutPolicy") not in (None, *_WORKFLOW_POLICIES):
+        yield f"timeoutPolicy {source['timeoutPolicy']!r}"
+
+
+def _blocks(source: Json) -> Iterator[Sequence[Json]]:
+    yield from (source.get("decisionCases") or {}).values()
+    yield source.get("defaultCase") or ()
+    yield from source.get("forkTasks") or ()
+    yield source.get("loopOver") or ()
+
+
+def _mistakes(definition: WorkflowDefinition) -> Iterator[str]:
+    """What Conductor refuses too, or would only find while the workflow runs."""
+    if not definition.steps:
+        yield "it has no tasks"
+    known = Counter(step.reference for step in definition.walk())
+    for reference, times in known.items():
+        if times > 1:
+            yield f"the reference {reference!r} is used {times} times"
+    for step in definition.walk():
+        label = f"task {step.reference!r}"
+        yield from (f"{label} {what}" for what in _mistakes_of(definition, step))
+        for unknown in sorted(set(step.join_on) - set(known)):
+            yield f"{label} joins on {unknown!r}, which is not a task of this workflow"
+        # Like Conductor, which looks for unknown tasks only here; elsewhere they read as nothing.
+        names = known if step in definition.steps else None
+        yield from (f"{label}: {what}" for what in _wrong_paths(step.input_parameters, names))
+    yield from (f"outputParameters: {what}" for what in _wrong_paths(definition.output_parameters))
+
+
+def _mistakes_of(definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+    if step.type == SWITCH and not step.cases:
+        yield "has no decisionCases"
+    if step.type == SWITCH and not step.expression:
+        yield "has no expression"
+    if step.type == FORK_JOIN:
+        following = definition.next_after(step.reference)
+        if following is None or following.type != JOIN:
+            yield "is not followed by a JOIN"
+        if not step.branches or not all(step.branches):
+            yield "needs at least one task in each of its forkTasks"
+    if step.type == DO_WHILE:
+        if not step.loop_over:
+            yield "has nothing in loopOver"
+        if any(LOOP_MARK in inner.reference for inner in step.walk()):
+            yield f"holds a reference with {LOOP_MARK!r}, which marks iterations"
+
+
+def _wrong_paths(value: Any, known: Mapping[str, int] | None = None) -> Iterator[str]:
+    for expression in expressions_in(value):
+        try:
+            source = source_of(expression)
+        except ValueError as error:
+            yield str(error)
+            continue
+        if source is not None and known is not None and source not in known:
+            yield f"${{{expression}}} reads from {source!r}, which is not a task of this workflow"

@@ -1,0 +1,59 @@
+"""The look at the target branch before the body (protocol/look decides; docs/decisions/0010).
+
+One call on the usual way: the head.  Only where it shows commits that may keep the attempt from ever publishing are
+the log and the orchestrator asked.  The look permits nothing, so where it cannot be taken the attempt goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from perago.errors import LakeError, LakeNotFound, OrchestratorError, TaskInputError
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+from perago.protocol.attempt import Attempt
+from perago.protocol.look import foreign_maker, hopeless
+from perago.protocol.publication import KEY, TargetBranch, Workspace
+from perago.protocol.signing import TASK_ID
+from perago.runtime.attempt.publisher import Publisher
+from perago.runtime.attempt.target import read_history
+
+log = logging.getLogger("perago.look")
+
+
+def look_at(lake: Lake, workspace: Workspace) -> TargetBranch | None:
+    """The branch as it is now, or None where it cannot be read; a branch that is not there ends the attempt."""
+    try:
+        return read_history(lake, workspace)
+    except LakeNotFound as error:
+        raise TaskInputError(
+            f"branch {workspace.branch!r} of repository {workspace.repository!r} is not there ({error}): correct "
+            "workspace.branch in the workflow's input, or create the branch"
+        ) from error
+    except LakeError as error:
+        log.info("the head cannot be read before the body: %s", error)
+        return None
+
+
+def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: Orchestrator) -> str | None:
+    """Why no later head could let this attempt publish, or None."""
+    attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
+    if target is None or target.head.id == workspace.ref:
+        return None
+    accepted = _accepted(orchestrator, attempt, target)
+    return hopeless(attempt, workspace, target, publisher.policy, accepted=accepted)
+
+
+def _accepted(orchestrator: Orchestrator, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
+    """The task of the newest commit that another step made, where it is COMPLETED: that step runs no more."""
+    commit = foreign_maker(attempt, target)
+    if commit is None:
+        return frozenset()
+    workflow, _, reference = commit.metadata.get(KEY, "").partition("/")
+    maker = Attempt(workflow, commit.metadata[TASK_ID], reference, "", retry_count=0, seq=0, iteration=0)
+    try:
+        status = orchestrator.current(maker).status
+    except OrchestratorError as error:
+        log.info("the maker of %s cannot be asked for: %s", commit.id, error)
+        return frozenset()
+    return frozenset({maker.task_id}) if status == "COMPLETED" else frozenset()

@@ -1,0 +1,279 @@
+"""The workdir: an attempt-local folder that holds the prefix of one commit.
+
+- Below the workspace root, mode 0700; its name holds task id and execution id, so no execution ever sees the
+  folder of another, not even of the same attempt.
+- `.perago-attempt.json` says whose it is.  It is there as soon as the folder is, and goes last.  It is never
+  published and never downloaded; a sweep goes by it.
+- The index (path, stat, checksum) is taken when the download is done and lives as long as the execution: a
+  workdir is never the input of another one, so there is nobody to keep it for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perago.errors import PostGuardrailViolation
+from perago.lake.base import Download, Entry, Lake, Progress
+from perago.protocol.attempt import Attempt
+from perago.protocol.changes import (
+    ACTIONS,
+    MARKER,
+    FileStat,
+    FileState,
+    check_projection,
+    must_hash,
+    projected,
+)
+from perago.protocol.names import WorkdirName, workdir_name
+from perago.protocol.publication import Workspace
+from perago.protocol.states import EditedStates, FileStates
+from perago.runtime.process.identity import process_identity
+from perago.runtime.root.removal import remove_tree
+
+_FEW = 16
+"""With this few files, hashing them all is cheaper than waiting for the file system's clock to tick."""
+
+_TICKS = 100
+"""So many milliseconds are enough for any clock that goes on."""
+
+
+_AT_ONCE = 5000
+"""So many files are downloaded at a time: what a download holds of each in memory is gone before the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The prefix of one commit: its objects by path below the prefix."""
+
+    files: FileStates
+    odd: FileStates = field(default_factory=FileStates)
+    """How objects are listed whose checksum there is not that of their bytes, which is in `files`."""
+
+    def states(self, known: Listing | None = None) -> FileStates:
+        """The listing as file states; an object listed as it was in `known` has the state that it has there."""
+        if known is not None:
+            for path, listed in known.odd.items():
+                if self.files.get(path) == listed:
+                    self.files.put(path, known.files[path])
+        return self.files
+
+
+def list_prefix(lake: Lake, repository: str, ref: str, prefix: str) -> Listing:
+    """List what a task may see of a ref."""
+    files = FileStates()
+    for entry in lake.list(repository, ref, prefix):
+        path = projected(entry.path, entry.size, prefix)
+        if path is not None:
+            files.put(path, FileState(entry.size, entry.checksum))
+    return Listing(files)
+
+
+class Workdir:
+    """One execution's folder, from its creation to its removal."""
+
+    def __init__(self, root: Path, name: WorkdirName, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._root = root
+        self._name = name
+        self.path = root / name.working
+        self._sleep = sleep
+        self._files = FileStates()
+        self._index_ns = 0
+        self._marker = _stat(os.stat(self.path / MARKER))
+
+    @classmethod
+    def create(
+        cls,
+        root: Path,
+        attempt: Attempt,
+        execution_id: str,
+        *,
+        now: float,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Workdir:
+        """Make the folder of one execution and mark it."""
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        marker = {
+            "attempt": {
+                "workflow_instance_id": attempt.workflow_instance_id,
+                "task_id": attempt.task_id,
+                "reference_task_name": attempt.reference_task_name,
+                "task_name": attempt.task_name,
+                "retry_count": attempt.retry_count,
+            },
+            "execution_id": execution_id,
+            **process_identity(),
+            "started": now,
+        }
+        name = workdir_name(attempt.task_id, execution_id)
+        _make(root, name, json.dumps(marker, indent=2) + "\n")
+        return cls(root, name, sleep=sleep)
+
+    def fill(self, lake: Lake, workspace: Workspace, progress: Progress | None = None) -> Listing:
+        """Download the prefix of the input commit and take the index; every path is checked first."""
+        files = list_prefix(lake, workspace.repository, workspace.ref, workspace.prefix).files
+        check_projection(files, folds_case=self._folds_case())
+        for folder in {path.rpartition("/")[0] for path in files} - {""}:
+            (self.path / folder).mkdir(parents=True, exist_ok=True)
+        # Large ones first, so that the end is not one thread with a large one.
+        paths = sorted(files, key=lambda path: files[path].size, reverse=True)
+        odd = FileStates()
+        newest = 0
+        for at in range(0, len(paths), _AT_ONCE):
+            batch = {path: files[path] for path in paths[at : at + _AT_ONCE]}
+            for path, state in self._download(lake, workspace, batch, progress).items():
+                found = _stat(os.lstat(self.path / path))
+                newest = max(newest, found.mtime_ns, found.ctime_ns)
+                files.put(path, state, found if state.checksum is not None else None)
+                if state != batch[path]:
+                    odd.put(path, batch[path])
+        self._take_index(files, newest)
+        return Listing(files, odd)
+
+    def _download(
+        self, lake: Lake, workspace: Workspace, batch: Mapping[str, FileState], progress: Progress | None
+    ) -> dict[str, FileState]:
+        """Write objects to their files; returns their states with the checksums of their bytes."""
+        prefix = workspace.prefix
+        files = [
+            Download(Entry(prefix + path, state.size, state.checksum), self.path / path)
+            for path, state in batch.items()
+        ]
+        checksums = lake.download(workspace.repository, workspace.ref, files, progress)
+        return {
+            path: FileState(state.size, checksums.get(prefix + path, state.checksum))
+            for path, state in batch.items()
+        }
+
+    def result(
+        self, lake: Lake, workspace: Workspace, not_ours: Callable[[str], bool] = lambda _path: False
+    ) -> EditedStates:
+        """What the folder holds now, `not_ours` aside; only files that may have changed are read."""
+        read, gone = FileStates(), set(self._files)
+        for path, found in scan_folder(self.path):
+            if path == MARKER:
+                self._check_marker(found)
+                continue
+            if not_ours(path):
+                continue
+            _check_publishable(path, workspace)
+            gone.discard(path)
+            if must_hash(found, self._files.stat(path), self._index_ns):
+                read.put(path, hash_file(self.path / path, lake.checksum_algorithm))
+        return EditedStates(self._files, read, gone)
+
+    def drop(self) -> None:
+        """Remove the folder, whatever the body did in it."""
+        remove_workdir(self._root, self._name)
+
+    def _take_index(self, files: FileStates, newest: int) -> None:
+        self._files = files
+        self._index_ns = self._file_clock()
+        # Files written in the tick of the index would all be hashed later: with many, wait for the next tick.  Where
+        # it does not come (a clock that was set back, a file system with ticks of seconds), hashing is right too.
+        for _ in range(_TICKS if len(files) > _FEW else 0):
+            if self._index_ns > newest:
+                break
+            self._sleep(0.001)
+            self._index_ns = self._file_clock()
+
+    def _file_clock(self) -> int:
+        """The file system's own clock: its ticks, not Python's, are what a file's times are made of."""
+        os.utime(self.path / MARKER)
+        self._marker = _stat(os.stat(self.path / MARKER))
+        return self._marker.mtime_ns
+
+    def _folds_case(self) -> bool:
+        return (self.path / MARKER.upper()).exists()
+
+    def _check_marker(self, found: FileStat) -> None:
+        if found != self._marker:
+            raise PostGuardrailViolation(f"the task wrote {MARKER}, which is Perago's own: use another name")
+
+
+def scan_folder(root: Path, *, leave_out: Path | None = None) -> Iterator[tuple[str, FileStat]]:
+    """Every file below a folder, `leave_out` aside; what cannot be published is refused by name."""
+    not_this = leave_out.stat() if leave_out is not None and leave_out.exists() else None
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        with os.scandir(root / folder) as found:
+            for item in found:
+                path = f"{folder}{item.name}"
+                if item.is_symlink():
+                    raise PostGuardrailViolation(f"workspace publication does not support symlinks: {path}")
+                if item.is_dir():
+                    if not_this is None or not os.path.samestat(item.stat(), not_this):
+                        pending.append(f"{path}/")
+                elif item.is_file():
+                    yield path, _stat(item.stat())
+                else:
+                    kind = stat.filemode(item.stat().st_mode)[0]
+                    raise PostGuardrailViolation(
+                        f"workspace publication does not support sockets, pipes and devices ({kind}): {path}"
+                    )
+
+
+def hash_file(path: Path, algorithm: str) -> FileState:
+    """Read a file for its size and checksum."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, algorithm)
+        return FileState(file.tell(), digest.hexdigest())
+
+
+def _make(root: Path, name: WorkdirName, marker: str) -> None:
+    """Make the folder with its marker in it, or not at all."""
+    making, path = root / name.making, root / name.working
+    making.mkdir(mode=0o700)
+    try:
+        (making / MARKER).write_text(marker, encoding="utf-8")
+        # A rename would take the place of an empty folder.
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        making.rename(path)
+    except OSError:
+        remove_tree(making)
+        raise
+
+
+def remove_workdir(root: Path, name: WorkdirName) -> None:
+    """Remove the folder of an execution, whichever part of its life it is in."""
+    remove_tree(root / name.making)
+    put_away(root / name.working, root / name.removing)
+
+
+def put_away(path: Path, removing: Path) -> None:
+    """Remove a workdir, under another name.
+
+    Once it is renamed nobody takes it for a workdir any more, half empty as it may be; and if a kill cuts the
+    removal, the name says that the rest may go.
+    """
+    if path != removing:
+        # What a removal before this one has left is in the way.
+        remove_tree(removing, last=MARKER)
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(removing)
+    remove_tree(removing, last=MARKER)
+
+
+def _check_publishable(path: str, workspace: Workspace) -> None:
+    if path.rpartition("/")[2] == MARKER:
+        raise PostGuardrailViolation(f"the task wrote {path}: {MARKER} is Perago's own name, use another")
+    if (workspace.prefix + path).startswith(ACTIONS):
+        raise PostGuardrailViolation(f"the task wrote {path}: {ACTIONS} holds lakeFS's actions and the fence")
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PostGuardrailViolation(f"the task wrote a file whose name is no UTF-8: {path!r}") from None
+
+
+def _stat(found: os.stat_result) -> FileStat:
+    return FileStat(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)

@@ -1,0 +1,165 @@
+"""Structured logs: one line per event, for people or as JSON, with the attempt on every line and no secret on any.
+
+The rules: lines go to stderr and, where a log root is set, as JSON to a file there that is rotated.  A line that is
+written while an attempt runs carries its workflow, task, retry and execution, whichever library wrote it.  Secrets
+are masked last, in the finished text, so that they cannot come in by an exception or an argument either.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from perago.protocol.attempt import Attempt
+from perago.runtime.observe.masking import Masker, secrets_of
+from perago.settings import Settings
+
+FILE_BYTES = 20 * 1024 * 1024
+FILE_COUNT = 5
+# They log every request, with its URL, as INFO.
+CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
+
+Fields = Mapping[str, str | int]
+_here: ContextVar[Fields | None] = ContextVar("perago_attempt_fields", default=None)
+_everywhere: Fields = {}
+
+
+def attempt_fields(attempt: Attempt, execution_id: str) -> dict[str, str | int]:
+    """What every line of an attempt carries."""
+    return {
+        "workflow": attempt.workflow_instance_id,
+        "task": attempt.task_id,
+        "reference": attempt.reference_task_name,
+        "retry": attempt.retry_count,
+        "execution": execution_id,
+    }
+
+
+@contextmanager
+def attempt_logs(attempt: Attempt, execution_id: str, *, everywhere: bool = False) -> Iterator[None]:
+    """Lines of this thread carry the attempt; `everywhere` for a process that runs one attempt at a time.
+
+    A thread that the body starts knows nothing of its starter's context, so an executor says `everywhere`.
+    """
+    global _everywhere
+    fields = attempt_fields(attempt, execution_id)
+    token = _here.set(fields)
+    before = _everywhere
+    if everywhere:
+        _everywhere = fields
+    try:
+        yield
+    finally:
+        _here.reset(token)
+        if everywhere:
+            _everywhere = before
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people: time, level, who, what, and the attempt at the end."""
+
+    def __init__(self, mask: Masker) -> None:
+        super().__init__()
+        self._mask = mask
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text; an exception follows on lines of its own."""
+        when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
+        who = record.name.removeprefix("perago.")
+        text = f"{when} {record.levelname:<7} {who:<12} {record.getMessage()}"
+        fields = _fields(record)
+        if fields:
+            text += "  [" + " ".join(f"{name}={value}" for name, value in fields.items()) + "]"
+        if trace := _trace(self, record):
+            text += "\n" + trace
+        return self._mask(text)
+
+
+class JsonFormatter(logging.Formatter):
+    """A line for machines: one JSON object."""
+
+    def __init__(self, mask: Masker) -> None:
+        super().__init__()
+        self._mask = mask
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as one line of JSON."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": self._mask(record.getMessage()),
+            **{name: self._mask(v) if isinstance(v, str) else v for name, v in _fields(record).items()},
+            "pid": record.process,
+        }
+        if trace := _trace(self, record):
+            line["error"] = self._mask(trace)
+        return json.dumps(line, ensure_ascii=False)
+
+
+@contextmanager
+def logging_to(
+    settings: Settings, *, name: str, stream: TextIO | None = None, level: int = logging.INFO
+) -> Iterator[Masker]:
+    """Log as the settings say for as long as the block runs; `name` is this process's file under the log root.
+
+    Two processes need two names: a file that two rotate loses lines.
+    """
+    mask = Masker(secrets_of(settings))
+    shown = logging.StreamHandler(stream or sys.stderr)
+    shown.setFormatter(JsonFormatter(mask) if settings.log_format == "json" else TextFormatter(mask))
+    handlers: list[logging.Handler] = [shown]
+    if settings.log_root is not None:
+        handlers.append(_file(settings.log_root, name, mask))
+    with _installed(handlers, level):
+        yield mask
+
+
+def _file(root: Path, name: str, mask: Masker) -> logging.Handler:
+    root.mkdir(parents=True, exist_ok=True)
+    copy = logging.handlers.RotatingFileHandler(
+        root / f"{name}.jsonl", maxBytes=FILE_BYTES, backupCount=FILE_COUNT, encoding="utf-8", delay=True
+    )
+    copy.setFormatter(JsonFormatter(mask))
+    return copy
+
+
+@contextmanager
+def _installed(handlers: Iterable[logging.Handler], level: int) -> Iterator[None]:
+    """The handlers at the root, so that task bodies' and libraries' own loggers reach them too."""
+    root = logging.getLogger()
+    before = root.level, {name: logging.getLogger(name).level for name in CHATTY}
+    root.setLevel(level)
+    for chatty in CHATTY:
+        logging.getLogger(chatty).setLevel(max(level, logging.WARNING))
+    for handler in handlers:
+        root.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            root.removeHandler(handler)
+            handler.close()
+        root.setLevel(before[0])
+        for chatty, old in before[1].items():
+            logging.getLogger(chatty).setLevel(old)
+
+
+def _fields(record: logging.LogRecord) -> Fields:
+    """The attempt the line belongs to: what the record itself says, else its thread's, else the process's."""
+    said = getattr(record, "attempt", None)
+    if isinstance(said, Mapping):
+        return said
+    return _here.get() or _everywhere
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""

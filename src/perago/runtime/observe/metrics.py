@@ -1,0 +1,258 @@
+"""Every instrument of the worker, in one place, on OpenTelemetry.
+
+    name                          kind        unit   labels
+    perago.attempts               counter            task, outcome (ENDINGS)
+    perago.publications           counter            task, fence (hard, soft)
+    perago.step.duration          histogram   s      task, step
+    perago.bytes.moved            counter     By     task, direction (download, upload)
+    perago.bytes.saved            counter     By     task
+    perago.lease.failures         counter            task
+    perago.send.failures          counter            task
+    perago.outbox.failures        counter            task
+    perago.executor.restarts      counter
+    perago.sweep.removed          counter            what
+    perago.poll.age               gauge       s      task
+    perago.in_flight              gauge
+    perago.unhealthy              gauge              what (PARTS of health)
+
+The rule: who counts calls plain methods and knows nothing of OpenTelemetry.  Where no exporter is configured
+`open_metrics` returns `NoMetrics`, which does nothing and imports nothing.  All counting is done by the supervisor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from perago.errors import RuntimeConfigError
+from perago.protocol.outcome import Outcome
+from perago.runtime.observe.health import PARTS, Pulse
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+    from opentelemetry.sdk.metrics.export import MetricReader
+
+Ending = Literal[
+    "completed", "failed", "terminal", "refused", "stale", "lost_to_twin", "not_accepted", "died"
+]
+ENDINGS: tuple[Ending, ...] = (
+    "completed",
+    "failed",
+    "terminal",
+    "refused",
+    "stale",
+    "lost_to_twin",
+    "not_accepted",
+    "died",
+)
+OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+OTLP_PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+LAST_SEND_MILLISECONDS = 2000
+# From a warm read-only step to a long Spark body.
+STEP_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
+
+
+def ending_of(outcome: Outcome, *, accepted: bool, refused: bool = False) -> Ending:
+    """How an attempt is counted; `refused` where the publish fence ended it."""
+    match outcome:
+        case Outcome(status="LOST_TO_TWIN"):
+            return "lost_to_twin"
+        case Outcome(send=False):
+            return "stale"
+        case _ if not accepted:
+            return "not_accepted"
+        case Outcome(status="COMPLETED"):
+            return "completed"
+        case Outcome(status="FAILED_WITH_TERMINAL_ERROR"):
+            return "terminal"
+        case _:
+            return "refused" if refused else "failed"
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def attempt_ended(self, task: str, ending: Ending) -> None:
+        """One attempt has ended."""
+
+    def published(self, task: str, fence: str) -> None:
+        """One publication was settled under this fence."""
+
+    def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
+        """The steps of one attempt took so long."""
+
+    def bytes_moved(self, task: str, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:
+        """One attempt moved so many bytes, and did not need to move so many more."""
+
+    def lease_failed(self, task: str) -> None:
+        """A lease could not be extended."""
+
+    def send_failed(self, task: str) -> None:
+        """A result was sent and not answered."""
+
+    def outbox_failed(self, task: str) -> None:
+        """A result could not be written to the outbox."""
+
+    def executor_restarted(self) -> None:
+        """An executor died or was recycled, and a new one takes its slot."""
+
+    def swept(self, what: str, count: int) -> None:
+        """So many leftovers of a kind were removed."""
+
+    def exposition(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return b""
+
+
+class OtelMetrics(NoMetrics):
+    """Counts on OpenTelemetry instruments."""
+
+    def __init__(self, meter: Meter, pulse: Pulse, registry: Any | None = None) -> None:
+        self._registry = registry
+        self._attempts = meter.create_counter("perago.attempts", description="attempts by outcome")
+        self._publications = meter.create_counter("perago.publications", description="publications by fence")
+        self._steps = meter.create_histogram(
+            "perago.step.duration",
+            unit="s",
+            description="time an attempt spent in a step",
+            explicit_bucket_boundaries_advisory=STEP_BUCKETS,
+        )
+        self._moved = meter.create_counter("perago.bytes.moved", unit="By", description="bytes moved")
+        self._saved = meter.create_counter(
+            "perago.bytes.saved", unit="By", description="bytes that did not need to be moved"
+        )
+        self._leases = meter.create_counter("perago.lease.failures", description="leases not extended")
+        self._sends = meter.create_counter(
+            "perago.send.failures", description="results sent and not answered"
+        )
+        self._outbox = meter.create_counter(
+            "perago.outbox.failures", description="results that could not be written to the outbox"
+        )
+        self._restarts = meter.create_counter(
+            "perago.executor.restarts", description="executors started again"
+        )
+        self._swept = meter.create_counter("perago.sweep.removed", description="leftovers removed")
+        _watch(meter, pulse)
+
+    def attempt_ended(self, task: str, ending: Ending) -> None:
+        """One attempt has ended."""
+        self._attempts.add(1, {"task": task, "outcome": ending})
+
+    def published(self, task: str, fence: str) -> None:
+        """One publication was settled under this fence."""
+        self._publications.add(1, {"task": task, "fence": fence})
+
+    def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
+        """The steps of one attempt took so long."""
+        for step, took in seconds.items():
+            self._steps.record(took, {"task": task, "step": step})
+
+    def bytes_moved(self, task: str, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:
+        """One attempt moved so many bytes, and did not need to move so many more."""
+        self._moved.add(downloaded, {"task": task, "direction": "download"})
+        self._moved.add(uploaded, {"task": task, "direction": "upload"})
+        self._saved.add(saved, {"task": task})
+
+    def lease_failed(self, task: str) -> None:
+        """A lease could not be extended."""
+        self._leases.add(1, {"task": task})
+
+    def send_failed(self, task: str) -> None:
+        """A result was sent and not answered."""
+        self._sends.add(1, {"task": task})
+
+    def outbox_failed(self, task: str) -> None:
+        """A result could not be written to the outbox."""
+        self._outbox.add(1, {"task": task})
+
+    def executor_restarted(self) -> None:
+        """An executor died or was recycled, and a new one takes its slot."""
+        self._restarts.add(1)
+
+    def swept(self, what: str, count: int) -> None:
+        """So many leftovers of a kind were removed."""
+        self._swept.add(count, {"what": what})
+
+    def exposition(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        if self._registry is None:
+            return b""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self._registry)
+
+
+@contextmanager
+def open_metrics(
+    environ: Mapping[str, str], pulse: Pulse, *, worker_id: str, prometheus: bool
+) -> Iterator[NoMetrics]:
+    """Count for as long as the block runs: over OTLP where the environment names an endpoint, for `/metrics` if told."""
+    otlp = any(environ.get(name, "").strip() for name in OTLP_ENDPOINTS)
+    off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if off or not (otlp or prometheus):
+        yield NoMetrics()
+        return
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
+
+    readers: list[MetricReader] = []
+    registry = None
+    if prometheus:
+        registry, reader = _prometheus()
+        readers.append(reader)
+    if otlp:
+        readers.append(_otlp(environ))
+    name = {} if environ.get("OTEL_SERVICE_NAME") else {"service.name": "perago"}
+    resource = Resource.create({**name, "service.instance.id": worker_id})
+    provider = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
+    try:
+        yield OtelMetrics(provider.get_meter("perago"), pulse, registry)
+    finally:
+        # Sends what is left; a collector that is away must not hold up the exit.
+        provider.shutdown(timeout_millis=LAST_SEND_MILLISECONDS)
+
+
+def _watch(meter: Meter, pulse: Pulse) -> None:
+    from opentelemetry.metrics import Observation
+
+    def poll_age(_: CallbackOptions) -> Sequence[Observation]:
+        return [Observation(age, {"task": task}) for task, age in pulse.poll_ages().items()]
+
+    def in_flight(_: CallbackOptions) -> Sequence[Observation]:
+        return [Observation(pulse.in_flight_count())]
+
+    def unhealthy(_: CallbackOptions) -> Sequence[Observation]:
+        wrong = Counter(part for part, _ in pulse.what_is_wrong())
+        return [Observation(wrong[part], {"what": part}) for part in PARTS]
+
+    meter.create_observable_gauge(
+        "perago.unhealthy", [unhealthy], description="what is wrong with the worker, by kind"
+    )
+    meter.create_observable_gauge(
+        "perago.poll.age", [poll_age], unit="s", description="time since polling last showed life"
+    )
+    meter.create_observable_gauge(
+        "perago.in_flight", [in_flight], description="attempts between poll and accepted result"
+    )
+
+
+def _prometheus() -> tuple[Any, MetricReader]:
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from prometheus_client import CollectorRegistry
+
+    registry = CollectorRegistry()
+    return registry, PrometheusMetricReader(registry=registry, scope_info_enabled=False)
+
+
+def _otlp(environ: Mapping[str, str]) -> MetricReader:
+    protocol = next((environ[name] for name in OTLP_PROTOCOLS if environ.get(name)), "http/protobuf")
+    if protocol != "http/protobuf":
+        raise RuntimeConfigError(
+            f"OTLP over {protocol!r} is not supported: set {OTLP_PROTOCOLS[1]}=http/protobuf"
+        )
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+    return PeriodicExportingMetricReader(OTLPMetricExporter())

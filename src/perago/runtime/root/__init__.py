@@ -1,0 +1,1 @@
+"""The workspace root on disk: its lock, and removing what is in it."""

@@ -1,0 +1,1 @@
+"""Removing what dead attempts left behind."""

@@ -1,0 +1,288 @@
+"""Sweeping a lake: staging and claim branches of attempts that are over, and tags of replaced heads.
+
+    the owner is    a branch
+    over            goes
+    a proof         goes once it is older than asked for
+    in use          stays, whatever its age
+    unknown         goes once it is older than asked for; stays where nothing tells its age
+
+A claim goes only behind a barrier, and only if no staging of its task stays: a publish request of a dead attempt may be
+in flight for as long as its claim is there.
+
+Three steps, in this order.  `find_leftovers` lists; only then are orchestrators opened, so that each has heard of the
+attempts whose branches were listed.  `judge` asks about all of them before anything goes: an orchestrator that cannot
+be asked leaves everything as it is.  `remove` comes last, and may come late: a name holds the execution's id or the
+time its task was scheduled, so an attempt that is over never makes that branch again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from perago.errors import (
+    LakeError,
+    LakeNotFound,
+    OrchestratorError,
+    OrchestratorNotFound,
+    OrchestratorUnavailable,
+)
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
+from perago.protocol.names import (
+    OLD_CLAIM,
+    PROOF,
+    REPLACED,
+    STAGING,
+    InternalBranch,
+    parse_internal_branch,
+    proof_branch_made,
+)
+from perago.runtime.attempt.revoking import target_of_claim
+
+log = logging.getLogger("perago.sweep")
+
+Kind = Literal["staging", "claim", "proof", "tag"]
+_ITS_BRANCH = "perago.staging_branch"
+_BARRIER_SECONDS = 60.0
+_WHOSE = {"tag": "the head it keeps", "proof": "the fence was proven on it, and it"}
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A branch or tag of Perago's own that may be in nobody's use any more."""
+
+    repository: str
+    kind: Kind
+    name: str
+    commit: str
+
+    @property
+    def owner(self) -> InternalBranch | None:
+        """Whose it is, as its name tells; None for a tag, and for a name that Perago does not make."""
+        return parse_internal_branch(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a leftover goes, and why."""
+
+    leftover: Leftover
+    goes: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """The orchestrators to ask; `complete` where no other one can own a branch of this lake."""
+
+    orchestrators: Sequence[Orchestrator]
+    complete: bool
+
+    def status(self, owner: InternalBranch) -> str | None:
+        """What an orchestrator says about the task; None where none knows it."""
+        # An id that no branch name can hold was made into a slug, and nobody knows a task by that.
+        if owner.task_id.startswith("_"):
+            return None
+        attempt = Attempt(owner.workflow, owner.task_id, "", "", retry_count=0, seq=0, iteration=0)
+        for orchestrator in self.orchestrators:
+            try:
+                return orchestrator.current(attempt).status
+            except OrchestratorNotFound:
+                continue
+            except OrchestratorError as error:
+                raise OrchestratorUnavailable(
+                    f"nothing was removed, because task {owner.task_id} cannot be asked for: {error}"
+                ) from error
+        return "not found" if self.complete else None
+
+
+def find_leftovers(lake: Lake, repositories: Sequence[str], *, tags: bool) -> list[Leftover]:
+    """List what may be left over in these repositories; in all of them if none is named."""
+    found: list[Leftover] = []
+    for repository in repositories or lake.repositories():
+        try:
+            found += _leftovers_of(lake, repository, tags=tags)
+        except LakeNotFound:
+            # Of all repositories one may go while this looks; one that was asked for must be there.
+            if repositories:
+                raise
+    return found
+
+
+def judge(
+    lake: Lake, leftovers: Iterable[Leftover], owners: Owners, *, now: float, older_than: float
+) -> list[Verdict]:
+    """Decide about every leftover; ages are in seconds."""
+    statuses: dict[str, str | None] = {}
+
+    def status(owner: InternalBranch) -> str | None:
+        if owner.task_id not in statuses:
+            statuses[owner.task_id] = owners.status(owner)
+        return statuses[owner.task_id]
+
+    return _claims_after_stagings(
+        [
+            _judged_by_age(lake, one, now, older_than)
+            if one.kind in ("tag", "proof")
+            else _judged_by_owner(lake, one, status, now, older_than)
+            for one in leftovers
+        ]
+    )
+
+
+def remove(lake: Lake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, LakeError | None]]:
+    """Remove what goes, claims last and behind a barrier, and tell of each how that ended."""
+    going = [verdict for verdict in verdicts if verdict.goes]
+    failed: dict[tuple[str, str], LakeError] = {}
+    for verdict in going:
+        if verdict.leftover.kind != "claim":
+            error = _removal(lake, verdict.leftover)
+            if error is not None:
+                failed[_task_of(verdict.leftover)] = error
+            yield verdict, error
+    barriers = _Barriers(lake)
+    for verdict in going:
+        one = verdict.leftover
+        if one.kind == "claim":
+            yield verdict, failed.get(_task_of(one)) or barriers.error_for(one) or _removal(lake, one)
+
+
+class _Barriers:
+    """One barrier for each branch that claims name, and how it ended."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._sent: dict[tuple[str, str], LakeError | None] = {}
+
+    def error_for(self, claim: Leftover) -> LakeError | None:
+        """Why the claim has to stay, or None."""
+        try:
+            # A claim of an old version names no branch.  It is judged like the rest, and old by now.
+            target = target_of_claim(self._lake, claim.repository, claim.name, unnamed=None)
+        except LakeError as error:
+            return error
+        if target is None:
+            return None
+        key = (claim.repository, target)
+        if key not in self._sent:
+            self._sent[key] = self._send(*key)
+        return self._sent[key]
+
+    def _send(self, repository: str, branch: str) -> LakeError | None:
+        try:
+            self._lake.barrier(repository, branch, _BARRIER_SECONDS)
+        except LakeError as error:
+            log.warning("claims on branch %s of %s stay: %s", branch, repository, error)
+            return error
+        return None
+
+
+def _removal(lake: Lake, one: Leftover) -> LakeError | None:
+    drop = lake.drop_tag if one.kind == "tag" else lake.drop_branch
+    try:
+        drop(one.repository, one.name)
+    except LakeError as error:
+        log.warning("failed to remove %s of %s: %s", one.name, one.repository, error)
+        return error
+    log.info("swept %s of %s", one.name, one.repository)
+    return None
+
+
+def _task_of(one: Leftover) -> tuple[str, str]:
+    return one.repository, one.owner.task_id if one.owner is not None else one.name
+
+
+def _leftovers_of(lake: Lake, repository: str, *, tags: bool) -> list[Leftover]:
+    found = [
+        Leftover(repository, _kind(ref.name), ref.name, ref.commit)
+        for prefix in (STAGING, OLD_CLAIM)
+        for ref in lake.branches(repository, prefix)
+    ]
+    found += [
+        Leftover(repository, "proof", ref.name, ref.commit)
+        for ref in lake.branches(repository, PROOF)
+        if proof_branch_made(ref.name) is not None
+    ]
+    if tags:
+        found += [
+            Leftover(repository, "tag", ref.name, ref.commit) for ref in lake.tags(repository, REPLACED)
+        ]
+    return found
+
+
+def _kind(name: str) -> Kind:
+    owner = parse_internal_branch(name)
+    return owner.kind if owner is not None else "staging"
+
+
+def _claims_after_stagings(verdicts: list[Verdict]) -> list[Verdict]:
+    """The same verdicts, but no claim goes while a staging of its task stays."""
+    stay = {_task_of(one.leftover) for one in verdicts if one.leftover.kind == "staging" and not one.goes}
+    return [
+        Verdict(one.leftover, goes=False, why="a staging branch of its task stays")
+        if one.goes and one.leftover.kind == "claim" and _task_of(one.leftover) in stay
+        else one
+        for one in verdicts
+    ]
+
+
+def _judged_by_owner(
+    lake: Lake,
+    one: Leftover,
+    status: Callable[[InternalBranch], str | None],
+    now: float,
+    older_than: float,
+) -> Verdict:
+    owner = one.owner
+    if owner is None:
+        return Verdict(one, goes=False, why="its name is none that Perago makes")
+    said = status(owner)
+    if said is None:
+        return _judged_by_age(lake, one, now, older_than)
+    over = said in TERMINAL_STATUSES or said == "not found"
+    return Verdict(one, goes=over, why=f"task {owner.task_id} is {said}")
+
+
+def _judged_by_age(lake: Lake, one: Leftover, now: float, older_than: float) -> Verdict:
+    made = _made_at(lake, one)
+    whose = _WHOSE.get(one.kind, "no orchestrator knows its task, and it")
+    if made is None:
+        return Verdict(one, goes=False, why="no orchestrator knows its task, and nothing tells its age")
+    age = max(0.0, now - made)
+    if age > older_than:
+        return Verdict(one, goes=True, why=f"{whose} is {_told(age)} old")
+    left = older_than - age
+    return Verdict(
+        one,
+        goes=False,
+        why=f"{whose} is {_told(age)} old: it goes when it is older than {_told(older_than)}, in {_told(left)}",
+    )
+
+
+def _made_at(lake: Lake, one: Leftover) -> float | None:
+    """When a leftover was made, as far as it says so itself.
+
+    A branch without a commit of its own is at its input, which may be years older than the branch.
+    """
+    if one.kind == "proof":
+        return proof_branch_made(one.name)
+    if one.kind == "claim":
+        scheduled = one.owner.scheduled_time if one.owner is not None else 0
+        return scheduled / 1000 if scheduled else None
+    try:
+        commit = lake.commit_at(one.repository, one.commit)
+    except LakeNotFound:
+        return None
+    own = one.kind == "tag" or commit.metadata.get(_ITS_BRANCH) == one.name
+    return commit.created if own else None
+
+
+def _told(seconds: float) -> str:
+    for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= 2 * unit:
+            return f"{int(seconds // unit)} {name}"
+    return f"{int(seconds)} seconds"

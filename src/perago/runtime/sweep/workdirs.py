@@ -1,0 +1,110 @@
+"""Sweeping: workdirs that a dead process left behind.
+
+Only folders that Perago made are ever touched; whoever keeps other things in the root keeps them.  A folder is known
+by its name; one of a name that earlier versions gave needs a marker that gives this very task and execution.
+
+    its marker names            it goes, unless this worker runs its execution
+    a living process            never: its attempt may still be running, or is being put away
+    a dead process              at once
+    a process of another host   when it is older than the time to live: nobody here can tell
+
+Without a marker (the body removed it, or a kill cut the making or the removal) it goes at once.  That holds because
+the caller has the root's lock: nobody else makes workdirs there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from perago.protocol.changes import MARKER
+from perago.protocol.names import WorkdirName, parse_workdir_name, removing_name, workdir_name
+from perago.runtime.attempt.workdir import put_away
+from perago.runtime.process.identity import is_alive
+
+log = logging.getLogger("perago.sweep")
+
+Marker = Mapping[str, Any]
+_LARGEST_MARKER = 64 * 1024
+
+
+def sweep_workdirs(
+    root: Path,
+    *,
+    now: float,
+    ttl: float,
+    runs_here: Callable[[str], bool] = lambda _execution_id: False,
+    alive: Callable[[Marker], bool] = is_alive,
+) -> list[Path]:
+    """Remove orphaned workdirs below a root whose lock the caller holds, and return them."""
+    removed = []
+    for path in _folders(root):
+        owner = parse_workdir_name(path.name)
+        if owner is None or runs_here(owner.execution_id):
+            continue
+        if (marker := _marker_of(path)) is not None:
+            orphaned = _is_orphan(marker, alive, older=_age(path, now) > ttl)
+        else:
+            # Looked at again: its process may have put it away meanwhile.
+            orphaned = owner.certain and os.path.isdir(path)
+        if orphaned and _removed(path):
+            removed.append(path)
+    return removed
+
+
+def _folders(root: Path) -> list[Path]:
+    """The folders in a root, by what the root itself says: a broken mount among them is no error."""
+    try:
+        with os.scandir(root) as found:
+            return sorted(root / entry.name for entry in found if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        log.warning("workspace root %s cannot be swept: %s", root, error)
+        return []
+
+
+def _is_orphan(marker: Marker, alive: Callable[[Marker], bool], *, older: bool) -> bool:
+    return older if marker.get("host") != socket.gethostname() else not alive(marker)
+
+
+def _marker_of(path: Path) -> Marker | None:
+    """The marker in a folder, if it is the folder's own."""
+    try:
+        with open(path / MARKER, encoding="utf-8", opener=_open_warily) as file:
+            marker = json.loads(file.read(_LARGEST_MARKER))
+        name = workdir_name(marker["attempt"]["task_id"], marker["execution_id"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return marker if path.name in _names(name) else None
+
+
+def _open_warily(path: str, flags: int) -> int:
+    # A body may have put anything there; a pipe would be waited on for ever.
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
+
+
+def _names(name: WorkdirName) -> tuple[str, ...]:
+    return name.working, name.making, name.removing, name.old
+
+
+def _removed(path: Path) -> bool:
+    try:
+        put_away(path, path.with_name(removing_name(path.name)))
+    except OSError as error:
+        log.warning("failed to clean workdir %s: %s", path, error)
+        return False
+    log.info("swept workdir %s", path.name)
+    return True
+
+
+def _age(path: Path, now: float) -> float:
+    try:
+        return now - path.stat().st_mtime
+    except OSError:
+        return 0.0

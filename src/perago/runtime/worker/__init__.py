@@ -1,0 +1,1 @@
+"""The worker around attempts: supervisor, slots, leases, outbox."""

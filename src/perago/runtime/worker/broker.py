@@ -1,0 +1,135 @@
+"""Polling: one thread that asks for as many attempts as there are free slots, and for no more.
+
+With one task name it asks in long polls.  With several it goes round them without waiting while there is work, and
+when there is none with waits so short that a whole round stays below the latency we promise.  A server that does not
+answer is asked again, after a growing and jittered pause: nothing that it does ends the worker.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Sequence
+
+from perago.errors import OrchestratorError
+from perago.orchestrator.base import Assignment, Orchestrator
+from perago.runtime.observe.health import Pulse
+
+log = logging.getLogger("perago.broker")
+
+LONG_POLL_SECONDS = 1.0
+ROUND_SECONDS = 0.08
+REST_SECONDS = 5.0
+LONGEST_PAUSE = 5.0
+
+
+class Broker:
+    """Polls while it runs; `polled` gets what came, on the broker's thread, and `ended` is its last word."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        names: Sequence[str],
+        worker_id: str,
+        *,
+        polled: Callable[[Sequence[Assignment]], None],
+        ended: Callable[[], None],
+        pulse: Pulse,
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._names = list(names)
+        self._worker_id = worker_id
+        self._polled = polled
+        self._ended = ended
+        self._pulse = pulse
+        self._changed = threading.Condition()
+        self._room = 0
+        self._on_the_way = 0
+        self._stopped = False
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name="perago-broker", daemon=True)
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Poll no more; a poll under way may still bring attempts before `ended` is called."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def offer(self, room: int, *, taken: int) -> None:
+        """So many slots are free; `taken` are the attempts received since the last offer, counted in already."""
+        with self._changed:
+            # Most of a worker's news leave this as it is, and waking the thread costs more than the news.
+            if taken or room != self._room:
+                self._on_the_way -= taken
+                self._room = room
+                self._changed.notify()
+
+    def _run(self) -> None:
+        busy = True
+        try:
+            while not self._stopped:
+                busy = self._round(busy)
+        finally:
+            # Whatever ends it: who waits for the last poll must not wait for ever.
+            self._ended()
+
+    def _round(self, busy: bool) -> bool:
+        """Ask for every name once; tells whether something came."""
+        found = 0
+        for name in list(self._names):
+            room = self._wait_for_room()
+            if room > 0:
+                found += self._poll(name, room, self._patience(busy))
+        # The next round begins with another name, so that none of them starves.
+        self._names.append(self._names.pop(0))
+        return found > 0
+
+    def _patience(self, busy: bool) -> float:
+        if len(self._names) == 1:
+            return LONG_POLL_SECONDS
+        return 0.0 if busy else ROUND_SECONDS / len(self._names)
+
+    def _wait_for_room(self) -> int:
+        """How many attempts may be asked for; 0 when there is nothing more to ask."""
+        with self._changed:
+            while not self._stopped:
+                if self._room > self._on_the_way:
+                    return self._room - self._on_the_way
+                self._rest()
+                self._changed.wait(REST_SECONDS)
+            return 0
+
+    def _rest(self) -> None:
+        for name in self._names:
+            self._pulse.polled(name)
+
+    def _poll(self, name: str, room: int, wait: float) -> int:
+        try:
+            found = self._orchestrator.poll(name, worker_id=self._worker_id, count=room, wait_seconds=wait)
+        except Exception as error:
+            # An error that is not the orchestrator's is a mistake of ours, and no reason to poll never again.
+            self._pause(name, error)
+            return 0
+        if self._failures:
+            log.info("polling for %s works again", name)
+            self._failures = 0
+        self._pulse.polled(name)
+        if found:
+            with self._changed:
+                self._on_the_way += len(found)
+            self._polled(found)
+        return len(found)
+
+    def _pause(self, name: str, error: Exception) -> None:
+        if not self._failures:
+            trace = None if isinstance(error, OrchestratorError) else error
+            log.warning("polling for %s failed, and goes on: %s", name, error, exc_info=trace)
+        pause = min(LONGEST_PAUSE, 0.2 * 2.0**self._failures) * random.uniform(0.5, 1.0)
+        self._failures = min(self._failures + 1, 10)
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped, pause)

@@ -1,0 +1,257 @@
+"""Sends results until the orchestrator has answered, and drops what was kept for that.
+
+    outbox → [what comes first] → complete, again and again → drop the claim → drop the outbox entry → report
+
+The claim goes only when the orchestrator has answered: until then a twin must find it taken.  A result that an
+earlier worker left in the outbox is sent only while its attempt is current and, where it published, its commit is
+still the branch's head.
+
+An orchestrator that gives no answer to a result is asked again for as long as it takes; the result stays in the
+outbox and the lease is kept.  A result that waits for a minute is an error in the log and makes the worker unhealthy.
+From then on the task is read after each try: if it is over, so is the result.  If the orchestrator tells for an hour
+that the task is still open, and does not take its result, the lease is let go: the attempt times out, its workflow goes
+on by its retries, and the result is sent on until then.
+
+A result that cannot be written to the outbox is sent from memory, and written as soon as that works.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from perago.errors import (
+    LakeNotFound,
+    OrchestratorNotFound,
+    OrchestratorRefused,
+    PeragoError,
+    StaleAttemptError,
+)
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+from perago.protocol.attempt import assert_current_attempt_snapshot
+from perago.protocol.outcome import Outcome, sendable
+from perago.runtime.attempt.publisher import drop_quietly
+from perago.runtime.observe.health import PATIENCE_SECONDS
+from perago.runtime.observe.logs import attempt_fields
+from perago.runtime.worker.leases import why_over
+from perago.runtime.worker.outbox import Outbox, Parcel
+from perago.runtime.worker.timetable import Timetable
+
+log = logging.getLogger("perago.courier")
+
+LONGEST_PAUSE = 10.0
+LEASE_SECONDS = 3600.0
+"""How long an open task whose result is not taken keeps its lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """How sending a result ended; `reason` says why it was not accepted."""
+
+    parcel: Parcel
+    accepted: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A result that is not sent yet: for how long, why, and whether its lease is to be let go."""
+
+    parcel: Parcel
+    seconds: float
+    reason: str
+    let_go: bool = False
+
+    @property
+    def too_long(self) -> bool:
+        """Whether somebody should look."""
+        return self.seconds >= PATIENCE_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Courier:
+    """Carries parcels to the orchestrator; `delivered` and `delayed` are called from one of the timetable's threads.
+
+    `kept` hears whether a result could be written to the outbox: None, or why not; on any thread.
+    """
+
+    orchestrator: Orchestrator
+    lake: Lake
+    outbox: Outbox
+    timetable: Timetable
+    worker_id: str
+    reason_limit: int
+    delivered: Callable[[Delivery], None]
+    mask: Callable[[str], str]
+    delayed: Callable[[Delay], None] = lambda _delay: None
+    kept: Callable[[Parcel, Exception | None], None] = lambda _parcel, _error: None
+    clock: Callable[[], float] = time.monotonic
+
+    def send(self, parcel: Parcel, first: Callable[[], None] | None = None) -> None:
+        """Send a result of this worker; `first` is done before, on the sending thread."""
+        parcel = self._sendable(parcel)
+        self._take(_Errand(self, parcel, first, in_outbox=self.keep(parcel)))
+
+    def resume(self, parcel: Parcel) -> None:
+        """Send a result that an earlier worker left behind, if it still may be."""
+        self._take(_Errand(self, self._sendable(parcel), resumed=True, in_outbox=True))
+
+    def keep(self, parcel: Parcel) -> bool:
+        """Write a result to the outbox, if that is possible; on any thread."""
+        try:
+            self.outbox.put(parcel)
+        except Exception as error:
+            # Not only a full disk: a result that cannot be written as JSON must not end the worker either.
+            self.kept(parcel, error)
+            return False
+        self.kept(parcel, None)
+        return True
+
+    def _take(self, errand: _Errand) -> None:
+        self.timetable.add(("send", errand.parcel.execution_id), errand)
+
+    def _sendable(self, parcel: Parcel) -> Parcel:
+        return replace(parcel, outcome=sendable(parcel.outcome, self.mask, self.reason_limit))
+
+    def refused(self, parcel: Parcel, error: OrchestratorRefused) -> Parcel:
+        """What is said in place of a result that the server will never take."""
+        reason = f"the result was refused: {error}"
+        return self._sendable(replace(parcel, outcome=Outcome("FAILED", reason=reason), publication=None))
+
+
+@dataclass(slots=True)
+class _Errand:
+    """One result under way; a job of the timetable."""
+
+    courier: Courier
+    parcel: Parcel
+    first: Callable[[], None] | None = None
+    resumed: bool = False
+    in_outbox: bool = False
+    failures: int = field(default=0, init=False)
+    waits_since: float | None = field(default=None, init=False)
+    waits_long: bool = field(default=False, init=False)
+    lease_let_go: bool = field(default=False, init=False)
+
+    def __call__(self) -> float | None:
+        try:
+            if self.first is not None:
+                first, self.first = self.first, None
+                first()
+            if self.resumed and (why := self._why_not_any_more()) is not None:
+                return self._done(accepted=False, reason=why)
+            self.resumed = False
+            return self._complete()
+        except Exception as error:
+            # Whatever it is, a result is not lost to it, and nobody waits for it without a word.
+            return self._later(error)
+
+    def _complete(self) -> float | None:
+        courier, parcel = self.courier, self.parcel
+        try:
+            accepted = courier.orchestrator.complete(
+                parcel.attempt, parcel.outcome, worker_id=courier.worker_id
+            )
+        except OrchestratorNotFound as gone:
+            return self._done(accepted=False, reason=str(gone))
+        except OrchestratorRefused as refused:
+            if parcel.outcome.status != "COMPLETED":
+                return self._done(accepted=False, reason=str(refused))
+            log.error("a result is sent as FAILED: %s", refused, extra=self._fields())
+            self.parcel = courier.refused(parcel, refused)
+            self.in_outbox = courier.keep(self.parcel)
+            return 0.0
+        return self._done(accepted=accepted, reason="" if accepted else "the task was over already")
+
+    def _look(self) -> tuple[bool, str]:
+        """Whether the task is still open, and else why its attempt can never take a result; (False, "") if unknown."""
+        attempt = self.parcel.attempt
+        try:
+            over = why_over(attempt, self.courier.orchestrator.current(attempt))
+        except OrchestratorNotFound as gone:
+            return False, str(gone)
+        except Exception as error:
+            log.debug("task %s could not be read either: %s", attempt.task_id, error)
+            return False, ""
+        return over is None, over or ""
+
+    def _why_not_any_more(self) -> str | None:
+        """Why a result that was left behind must not be sent, or None."""
+        courier, parcel = self.courier, self.parcel
+        try:
+            assert_current_attempt_snapshot(parcel.attempt, courier.orchestrator.current(parcel.attempt))
+        except (StaleAttemptError, OrchestratorNotFound) as over:
+            return str(over)
+        published = parcel.publication
+        if published is None:
+            return None
+        try:
+            head = courier.lake.head(published.repository, published.branch).id
+        except LakeNotFound as gone:
+            head = str(gone)
+        if head != published.ref:
+            # The attempt is still current, so a twin of it may be at work: the claim stays, the retry revokes it.
+            self.parcel = replace(parcel, claim=None)
+            return f"it published {published.ref}, but {published.branch!r} is at {head} now"
+        return None
+
+    def _done(self, *, accepted: bool, reason: str) -> float | None:
+        courier, parcel = self.courier, self.parcel
+        if not accepted:
+            log.warning(
+                "the result %s was not accepted: %s", parcel.outcome.status, reason, extra=self._fields()
+            )
+        if parcel.claim is not None:
+            drop_quietly(courier.lake, parcel.claim.repository, parcel.claim.branch)
+        try:
+            courier.outbox.drop(parcel.execution_id)
+        except OSError as error:
+            # The next start finds that the task is over.
+            log.warning("a result that was sent stays in the outbox: %s", error, extra=self._fields())
+        courier.delivered(Delivery(parcel, accepted, reason))
+        return None
+
+    def _later(self, error: Exception) -> float | None:
+        courier, now = self.courier, self.courier.clock()
+        self.waits_since = now if self.waits_since is None else self.waits_since
+        seconds = now - self.waits_since
+        is_open, over = self._look() if seconds >= PATIENCE_SECONDS else (False, "")
+        if over:
+            return self._done(accepted=False, reason=over)
+        lets_go = is_open and not self.lease_let_go and seconds >= LEASE_SECONDS
+        delay = Delay(self.parcel, seconds, str(error), let_go=lets_go)
+        self._say(delay, error)
+        self.waits_long = self.waits_long or delay.too_long
+        self.lease_let_go = self.lease_let_go or delay.let_go
+        self.in_outbox = self.in_outbox or courier.keep(self.parcel)
+        courier.delayed(delay)
+        pause = min(LONGEST_PAUSE, 0.1 * 2.0**self.failures) * random.uniform(0.5, 1.0)
+        self.failures = min(self.failures + 1, 10)
+        return pause
+
+    def _say(self, delay: Delay, error: Exception) -> None:
+        trace = None if isinstance(error, PeragoError) else error
+        if delay.let_go:
+            log.error(
+                "the result was not taken for %.0f s while its task is open: its lease is let go: %s",
+                *(delay.seconds, error),
+                extra=self._fields(),
+            )
+        elif delay.too_long and not self.waits_long:
+            log.error(
+                "the result was not taken for %.0f s, and is sent on: %s",
+                *(delay.seconds, error),
+                extra=self._fields(),
+                exc_info=trace,
+            )
+        elif not self.failures:
+            log.warning(
+                "a result is not sent yet, and tried again: %s", error, extra=self._fields(), exc_info=trace
+            )
+
+    def _fields(self) -> dict[str, object]:
+        return {"attempt": attempt_fields(self.parcel.attempt, self.parcel.execution_id)}

@@ -1,0 +1,86 @@
+"""Attempts in flight: each is an execution with a lease and a task log, from its poll to its end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from perago.declare.task import TaskDefinition
+from perago.orchestrator.base import Assignment
+from perago.protocol.attempt import Attempt
+from perago.runtime.attempt.inline import new_execution_id
+from perago.runtime.observe.logs import attempt_fields
+from perago.runtime.worker.leases import LeaseKeeper, lease_interval
+from perago.runtime.worker.slot import Execution
+from perago.runtime.worker.tasklog import TaskLogs
+
+output_log = logging.getLogger("perago.output")
+
+READ_SECONDS = 2.0
+LOG_SECONDS = 5.0
+
+
+class Flights:
+    """The executions between poll and accepted result."""
+
+    def __init__(self, tasks: Mapping[str, TaskDefinition], leases: LeaseKeeper, task_logs: TaskLogs) -> None:
+        self._tasks = tasks
+        self._leases = leases
+        self._task_logs = task_logs
+        self._executions: dict[str, Execution] = {}
+
+    def __len__(self) -> int:
+        return len(self._executions)
+
+    def admit(self, assignment: Assignment) -> Execution:
+        """Take up an attempt that was polled: it gets an execution id, and its lease is kept from now on."""
+        execution = Execution(new_execution_id(), assignment)
+        self._executions[execution.id] = execution
+        self._task_logs.begin(execution.id, assignment.attempt)
+        self.keep_lease(execution.id, assignment.attempt)
+        return execution
+
+    def get(self, execution_id: str) -> Execution | None:
+        """The execution, while it is in flight; from any thread."""
+        return self._executions.get(execution_id)
+
+    def has(self, execution_id: str) -> bool:
+        """Whether the execution is in flight; from any thread."""
+        return execution_id in self._executions
+
+    def end(self, execution_id: str) -> Execution | None:
+        """It is over: its lease is let go."""
+        self._leases.let_go(execution_id)
+        self._task_logs.finish(execution_id)
+        return self._executions.pop(execution_id, None)
+
+    def let_go(self, execution_id: str) -> None:
+        """Stop extending its lease, though it is not over."""
+        self._leases.let_go(execution_id)
+
+    def keep_lease(self, execution_id: str, attempt: Attempt) -> None:
+        """Extend the lease of an attempt until `end`."""
+        interval = lease_interval(self._tasks.get(attempt.task_name), attempt.response_timeout_seconds)
+        self._leases.keep(execution_id, attempt, interval)
+
+    def printed(self, execution_id: str, line: str) -> None:
+        """A body has printed a line; from any thread."""
+        execution = self.get(execution_id)
+        self._task_logs.add(execution_id, line)
+        output_log.info("%s", line, extra=fields_of(execution) if execution is not None else None)
+
+    def output_ended(self, execution_id: str) -> None:
+        """All that an execution printed has been seen; from any thread."""
+        execution = self.get(execution_id)
+        if execution is not None:
+            execution.output_read.set()
+
+    def finish_log(self, execution: Execution) -> None:
+        """Wait, but not for long, until all that the execution printed is in its task's log; from any thread."""
+        execution.output_read.wait(READ_SECONDS)
+        self._task_logs.finish(execution.id, timeout=LOG_SECONDS)
+
+
+def fields_of(execution: Execution) -> dict[str, object]:
+    """What a log line about an execution carries."""
+    return {"attempt": attempt_fields(execution.attempt, execution.id)}

@@ -1,0 +1,258 @@
+"""An executor process: runs one attempt after the other, and says what happens over its pipe.
+
+- It lives in a process group of its own and dies with its supervisor: when the pipe ends, the whole group goes.
+- It takes no notice of SIGINT and SIGTERM: a terminal and a service manager send them to every process, but whether
+  attempts finish is the supervisor's decision.
+- A settled execution is handed over first and cleaned up afterwards, on a thread, while the next one may begin.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+from perago.declare.discovery import load_tasks
+from perago.declare.task import TaskDefinition
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+from perago.protocol.attempt import Attempt
+from perago.protocol.outcome import describe
+from perago.runtime.attempt.orchestrator_wait import ask_patiently
+from perago.runtime.attempt.place import OpenPlace, in_workdir
+from perago.runtime.attempt.transaction import Observer, Settled, Surroundings, Transaction
+from perago.runtime.observe.logs import attempt_logs, logging_to
+from perago.runtime.process.leftovers import Leftovers, busy_threads
+from perago.runtime.process.streams import flush_output
+from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Noted, Ready, Run, Stop
+from perago.runtime.worker.output import Printer
+from perago.settings import Settings
+
+log = logging.getLogger("perago.executor")
+
+LEFT_TO_CLEAN = 4
+"""So many settled executions may wait to be cleaned up before the next attempt has to wait for them."""
+
+BESIDE = 4
+"""Threads for what an attempt does beside its main course: revoking, claiming, looking for the fence."""
+
+LEAVING_SECONDS = 10.0
+"""How long Python may take to end in good order."""
+
+Say = Callable[[Answer], None]
+
+
+def see_nothing(_step: str) -> None:
+    """The observer of a worker that nobody watches."""
+
+
+def plain_places(_tasks: Sequence[TaskDefinition]) -> OpenPlace:
+    """Where the tasks of a worker without Spark work."""
+    return in_workdir
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorSpec:
+    """How an executor process is made; it travels to the new process, so all of it can be pickled."""
+
+    settings: Settings
+    targets: tuple[str, ...]
+    open_ports: Callable[[], tuple[Lake, Orchestrator]]
+    max_result_bytes: int | None = None
+    observe: Observer = see_nothing
+    log_level: int = logging.INFO
+    open_places: Callable[[Sequence[TaskDefinition]], OpenPlace] = plain_places
+
+
+def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> None:
+    """The whole life of an executor process."""
+    os.setpgid(0, 0)
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        # A handler that does nothing, not SIG_IGN: that would be passed on to what the body starts.
+        signal.signal(ignored, lambda _number, _frame: None)
+    printer = Printer(os.dup(output.fileno()))
+    output.close()
+    line = _Line(pipe)
+    with logging_to(spec.settings, name=f"executor-{number}", stream=printer.log, level=spec.log_level):
+        code = _work(spec, line, printer)
+        busy = busy_threads(threading.enumerate())
+        if busy:
+            log.info("leaving with threads that still run: %s", ", ".join(one.name for one in busy))
+    _leave(code, at_once=bool(busy))
+
+
+def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
+    """Open everything and run what comes until told to stop; returns the exit code."""
+    with ExitStack() as opened:
+        try:
+            tasks = {task.name: task for task in load_tasks(spec.targets)}
+            lake, orchestrator = spec.open_ports()
+            opened.callback(orchestrator.close)
+            opened.callback(lake.close)
+            open_place = spec.open_places(list(tasks.values()))
+        except Exception as error:
+            line.say(Broken(describe(error)))
+            return 1
+        line.say(Ready(os.getpid()))
+        around = Surroundings(
+            lake=lake,
+            orchestrator=orchestrator,
+            workspace_root=spec.settings.workspace_root,
+            fence=spec.settings.fence,
+            beside=opened.enter_context(ThreadPoolExecutor(BESIDE, "perago-beside")).submit,
+            max_result_bytes=spec.max_result_bytes,
+            open_place=open_place,
+            persist=ask_patiently,
+        )
+        _Desk(tasks, around, spec.observe, line.say, printer).work(line)
+    return 0
+
+
+def _leave(code: int, *, at_once: bool) -> NoReturn:
+    """End the process: in good order, but never later because of what authors' code has left running.
+
+    Python waits at its end for threads and for the processes of multiprocessing, and runs what was registered for its exit.
+    """
+    flush_output()
+    if at_once:
+        os._exit(code)
+    # The one clock that still goes while Python is being torn down; its default action ends the process.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, LEAVING_SECONDS)
+    sys.exit(code)
+
+
+class _Line:
+    """The executor's end of the pipe; when the supervisor's end is gone, so are we."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._sending = threading.Lock()
+        self._requests: queue.SimpleQueue[Run | Stop] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="perago-line", daemon=True).start()
+
+    def next(self) -> Run | Stop:
+        """The supervisor's next wish."""
+        return self._requests.get()
+
+    def say(self, answer: Answer) -> None:
+        """Tell the supervisor, from any thread."""
+        try:
+            with self._sending:
+                self._pipe.send(answer)
+        except OSError:
+            _die()
+
+    def _listen(self) -> None:
+        # A thread of its own, so that a body in a long computation still notices its supervisor's death.
+        while True:
+            try:
+                self._requests.put(self._pipe.recv())
+            except (EOFError, OSError):
+                _die()
+
+
+class _Desk:
+    """Where attempts are run, one at a time."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, TaskDefinition],
+        around: Surroundings,
+        observe: Observer,
+        say: Say,
+        printer: Printer,
+    ) -> None:
+        self._printer = printer
+        self._tasks = tasks
+        self._around = around
+        self._observe = observe
+        self._say = say
+
+    def work(self, line: _Line) -> None:
+        """Run what comes until told to stop, then finish cleaning up."""
+        with _Cleaner() as cleaner:
+            while isinstance(request := line.next(), Run):
+                self._run(request, cleaner)
+
+    def _run(self, request: Run, cleaner: _Cleaner) -> None:
+        attempt, execution_id = request.assignment.attempt, request.execution_id
+        leftovers = Leftovers()
+
+        def hand_over(settled: Settled) -> None:
+            # First of all: what is published is told, whatever the body has done to this process.
+            self._say(Ended(execution_id, settled, leftovers.spoiled()))
+            self._printer.end(execution_id)
+
+        def begin(step: str) -> None:
+            self._say(Began(execution_id, step))
+            self._observe(step)
+
+        def note(text: str) -> None:
+            self._say(Noted(execution_id, text))
+
+        def clean_up(cleanup: ExitStack) -> None:
+            cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._say))
+
+        around = replace(
+            self._around, observe=begin, clean_up=clean_up, note=note, as_before=leftovers.watched
+        )
+        self._printer.begin(execution_id)
+        with attempt_logs(attempt, execution_id, everywhere=True):
+            Transaction(self._tasks[attempt.task_name], request.assignment, execution_id, around).run(
+                hand_over
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleanup:
+    attempt: Attempt
+    execution_id: str
+    stack: ExitStack
+    say: Say
+
+    def __call__(self) -> None:
+        with attempt_logs(self.attempt, self.execution_id):
+            try:
+                self.stack.close()
+            except Exception:
+                log.exception("failed to clean up after the execution")
+        self.say(Cleaned(self.execution_id))
+
+
+class _Cleaner:
+    """Cleans up on a thread; whoever brings more than it can take waits."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[_Cleanup | None] = queue.Queue(LEFT_TO_CLEAN)
+        self._thread = threading.Thread(target=self._run, name="perago-cleanup", daemon=True)
+
+    def __enter__(self) -> _Cleaner:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+
+    def put(self, cleanup: _Cleanup) -> None:
+        """Clean this up as soon as what came before is clean."""
+        self._waiting.put(cleanup)
+
+    def _run(self) -> None:
+        while (cleanup := self._waiting.get()) is not None:
+            cleanup()
+
+
+def _die() -> None:
+    """Leave at once, with everything that the body has started."""
+    os.killpg(0, signal.SIGKILL)

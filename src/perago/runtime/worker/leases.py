@@ -1,0 +1,153 @@
+"""Leases: every attempt in flight is extended by the supervisor, from poll to accepted result.
+
+The interval is the smaller of the publish budget's heartbeat and a third of the response time-out, so that two
+beats may be lost before the lease is.  Each beat also asks whether the attempt is still current: one that is over is
+told to stop.  One that is queued again under the same task id (Conductor does that now and then) goes on: it gets a
+twin, and the claim decides between them.
+
+An orchestrator that gives no answer about a task is no reason to stop anything: the beat is tried again at its next
+time, whatever came in between, and counts as a failure.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from perago.declare.task import TaskDefinition
+from perago.errors import OrchestratorError, OrchestratorNotFound
+from perago.orchestrator.base import Orchestrator
+from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
+from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse
+from perago.runtime.worker.timetable import Timetable
+
+log = logging.getLogger("perago.heartbeat")
+
+DEFAULT_RESPONSE_SECONDS = 60.0
+QUEUED_AGAIN = "SCHEDULED"
+
+Stale = Callable[[str, str], None]
+"""Takes the execution id of an attempt that is over, and what the orchestrator says of it."""
+
+
+def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float) -> float:
+    """Seconds between two extensions of an attempt's lease."""
+    if task is None:
+        return (response_timeout_seconds or DEFAULT_RESPONSE_SECONDS) / 3
+    third = (response_timeout_seconds or task.controls.timeout.response_seconds) / 3
+    budget = task.controls.publish_budget
+    return min(third, budget.heartbeat_interval_seconds) if budget else third
+
+
+class LeaseKeeper:
+    """Extends the leases of the executions it is given until they are let go."""
+
+    def __init__(
+        self,
+        orchestrator: Orchestrator,
+        worker_id: str,
+        *,
+        stale: Stale = lambda _execution_id, _why: None,
+        failed: Callable[[Attempt], None] = lambda _attempt: None,
+        pulse: Pulse | None = None,
+        threads: int = 2,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._orchestrator = orchestrator
+        self._worker_id = worker_id
+        self._stale = stale
+        self._failed = failed
+        self._pulse = pulse or Pulse([])
+        self._clock = clock
+        self._extended: dict[str, float] = {}
+        self._changing = threading.Lock()
+        self._beats = Timetable("leases", threads=threads, clock=clock)
+
+    def __enter__(self) -> LeaseKeeper:
+        self._beats.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._beats.__exit__()
+
+    @contextmanager
+    def keeping(self, execution_id: str, attempt: Attempt, interval: float) -> Iterator[None]:
+        """Extend the attempt's lease for as long as the block runs."""
+        self.keep(execution_id, attempt, interval)
+        try:
+            yield
+        finally:
+            self.let_go(execution_id)
+
+    def keep(self, execution_id: str, attempt: Attempt, interval: float) -> None:
+        """Extend the attempt's lease from now on.
+
+        By execution, not by task: two executions of one attempt have a lease each, and the one that loses must not
+        take the winner's with it.
+        """
+        with self._changing:
+            self._extended[execution_id] = self._clock()
+        self._beats.add(execution_id, lambda: self._beat(execution_id, attempt, interval), after=interval)
+
+    def let_go(self, execution_id: str) -> None:
+        """Stop extending: the result was accepted, or the attempt is not ours any more."""
+        self._beats.cancel(execution_id)
+        with self._changing:
+            self._extended.pop(execution_id, None)
+            self._pulse.right("lease", execution_id)
+
+    def _beat(self, execution_id: str, attempt: Attempt, interval: float) -> float | None:
+        began = self._clock()
+        try:
+            over = why_over(attempt, self._orchestrator.current(attempt))
+        except OrchestratorNotFound as gone:
+            over = str(gone)
+        except Exception as error:
+            log.warning("task %s could not be read: %s", attempt.task_id, error, exc_info=_ours(error))
+            over = None
+        if over is not None:
+            self._stale(execution_id, over)
+            return None
+        try:
+            self._orchestrator.extend_lease(attempt, worker_id=self._worker_id)
+            self._was_extended(execution_id)
+        except Exception as error:
+            log.warning(
+                "the lease of task %s was not extended: %s", attempt.task_id, error, exc_info=_ours(error)
+            )
+            self._was_not_extended(execution_id, attempt, f"{error}", max(PATIENCE_SECONDS, 2 * interval))
+        # A slow answer must not stretch the interval.
+        return max(0.0, interval - (self._clock() - began))
+
+    def _was_extended(self, execution_id: str) -> None:
+        with self._changing:
+            if execution_id in self._extended:
+                self._extended[execution_id] = self._clock()
+                self._pulse.right("lease", execution_id)
+
+    def _was_not_extended(self, execution_id: str, attempt: Attempt, why: str, patience: float) -> None:
+        self._failed(attempt)
+        with self._changing:
+            # Without one it was let go meanwhile, and is nobody's concern any more.
+            since = self._clock() - self._extended.get(execution_id, math.inf)
+            if since >= patience:
+                text = f"the lease of task {attempt.task_id} ({attempt.task_name}) was not extended for {since:.0f} s: {why}"
+                self._pulse.wrong("lease", text, execution_id)
+
+
+def _ours(error: Exception) -> Exception | None:
+    """What needs a traceback: an error that is not the orchestrator's is a mistake of ours."""
+    return None if isinstance(error, OrchestratorError) else error
+
+
+def why_over(attempt: Attempt, fresh: AttemptSnapshot) -> str | None:
+    """Why the attempt can never be current again, or None while it can."""
+    if fresh.retry_count != attempt.retry_count:
+        return f"its retry count is {fresh.retry_count} now, not {attempt.retry_count}"
+    if fresh.status in {IN_PROGRESS, QUEUED_AGAIN}:
+        return None
+    return f"it is {fresh.status}"

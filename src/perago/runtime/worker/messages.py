@@ -1,0 +1,74 @@
+"""What a supervisor and its executors say to each other: small frozen values over a pipe, and nothing else.
+
+The supervisor chooses execution ids, so it knows the name of every workdir and branch an executor may leave behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perago.orchestrator.base import Assignment
+from perago.runtime.attempt.transaction import Settled
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """To an executor: run this attempt under this execution id."""
+
+    execution_id: str
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """To an executor: finish cleaning up and leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """From an executor: the tasks are loaded, the ports are open."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """From an executor that leaves at once: it could not start, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """From an executor: a step of an execution begins."""
+
+    execution_id: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """From an executor: what the body of an execution is doing, in a few words."""
+
+    execution_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """From an executor: an execution is settled; it takes the next one, or says why it had better not."""
+
+    execution_id: str
+    settled: Settled
+    spoiled: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """From an executor: staging and workdir of an execution are gone."""
+
+    execution_id: str
+
+
+Request = Run | Stop
+Answer = Ready | Broken | Began | Noted | Ended | Cleaned

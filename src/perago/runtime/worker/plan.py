@@ -1,0 +1,58 @@
+"""What a worker is made of: its tasks, its slots and the times that its publish budgets ask for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perago.declare.task import TaskDefinition
+from perago.runtime.worker.executor import ExecutorSpec
+from perago.settings import Settings
+
+LEAST_SENDING_SECONDS = 30.0
+
+
+def new_worker_id() -> str:
+    """Who polls, as the orchestrator shows it."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """One worker: `slots` executors for `tasks`, by name, made as `spec` says."""
+
+    tasks: Mapping[str, TaskDefinition]
+    slots: int
+    spec: ExecutorSpec
+    worker_id: str = field(default_factory=new_worker_id)
+
+    def __str__(self) -> str:
+        """The worker in a line."""
+        return f"{self.worker_id}: {', '.join(self.tasks)} on {self.slots} slots"
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that the executors get too."""
+        return self.spec.settings
+
+    @property
+    def grace_seconds(self) -> float:
+        """The longest shutdown grace that a task's publish budget asks for."""
+        budgets = (task.controls.publish_budget for task in self.tasks.values())
+        return max((budget.worker_shutdown_grace_seconds for budget in budgets if budget), default=0.0)
+
+    @property
+    def kill_after_seconds(self) -> float | None:
+        """How long a drain may take before executors are killed: what the setting says, else the longest grace.
+
+        None, where there is neither, means as long as the attempts need.
+        """
+        said = self.settings.shutdown_force_kill_after
+        return said if said is not None else self.grace_seconds or None
+
+    @property
+    def sending_seconds(self) -> float:
+        """How long a drain waits for results to be taken, once all attempts have ended."""
+        return max(LEAST_SENDING_SECONDS, self.grace_seconds)

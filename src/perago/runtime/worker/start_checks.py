@@ -1,0 +1,76 @@
+"""What must hold before a worker starts; each failure is one line with its remedy.
+
+Everything here would otherwise show at the first attempt, on a server's page, hours later.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from collections.abc import Iterable, Sequence
+
+from perago.cli import register
+from perago.declare.task import TaskDefinition
+from perago.errors import LakeError, RuntimeConfigError
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+from perago.runtime.worker.fitness import ask_lake
+from perago.settings import Settings
+
+
+def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
+    """The tasks can be run here: the extras they need are installed, the fence they ask for is possible."""
+    for task in tasks:
+        if task.kind == "spark" and importlib.util.find_spec("pyspark") is None:
+            raise RuntimeConfigError(
+                f"task {task.name!r} is a Spark task and PySpark is not installed: pip install 'perago[spark]'"
+            )
+        spec = task.workspace
+        if (
+            settings.fence == "hard"
+            and spec is not None
+            and not spec.read_only
+            and spec.on_abandoned == "replace"
+        ):
+            raise RuntimeConfigError(
+                f"PERAGO_FENCE=hard, but task {task.name!r} replaces abandoned publications, which no server can "
+                'fence: declare WorkspaceSpec(on_abandoned="supersede") or "reuse", or set PERAGO_FENCE=auto'
+            )
+
+
+def check_lake(lake: Lake) -> None:
+    """The lake answers, and knows the keys."""
+    try:
+        ask_lake(lake)
+    except LakeError as error:
+        raise RuntimeConfigError(
+            f"the lake cannot be used: {error}; check LAKECTL_SERVER_ENDPOINT_URL and the LAKECTL_CREDENTIALS_*"
+        ) from error
+
+
+def check_taskdefs(
+    orchestrator: Orchestrator,
+    tasks: Sequence[TaskDefinition],
+    targets: Sequence[str],
+    *,
+    local: bool,
+    mend: bool,
+) -> list[str]:
+    """The orchestrator's TaskDefs are those of the modules, or are made so; returns the names that were."""
+    changes = register.plan(orchestrator, tasks)
+    wrong = [change for change in changes if change.action != "keep"]
+    if mend:
+        register.apply(orchestrator, wrong)
+        return [change.name for change in wrong]
+    if wrong:
+        command = shlex.join(["perago", "register", *(["--local"] if local else []), *targets])
+        raise RuntimeConfigError(f"{'; '.join(map(_told, wrong))}. Run `{command}`, or start with --register")
+    return []
+
+
+def _told(change: register.Change) -> str:
+    if change.action == "create":
+        return f"TaskDef {change.name!r} is not registered"
+    fields = ", ".join(f"{path} is {old!r}, declared {new!r}" for path, new, old in change.fields[:3])
+    more = f" and {len(change.fields) - 3} more" if len(change.fields) > 3 else ""
+    return f"TaskDef {change.name!r} differs: {fields}{more}"

@@ -1,0 +1,143 @@
+"""The direct place: a Spark task reads and writes its staging branch over s3a, and nothing passes through this process.
+
+The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0008):
+it is this execution's own, hidden, and merged by nobody else.  It is committed only after the jobs of the attempt have
+ended and the attempt fence has held, and dropped if nothing changed.  The workdir holds the marker alone.
+
+What Spark leaves behind (unfinished tasks, marks of success, folder markers that were not in the input) is deleted
+from the branch before the commit; folder markers of the input that Spark took away are put back.
+
+The keys reach the whole repository, so a body can write anywhere on the branch: whatever it changed outside its prefix,
+or in `_lakefs_actions/`, fails the attempt by name (`outside`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from perago.declare.checks import Check, ListingTree, Tree
+from perago.errors import NothingToCommit, PostGuardrailViolation
+from perago.protocol.changes import ACTIONS, MARKER, FileState, changes_between, projected
+from perago.protocol.publication import StagedWorkspace
+from perago.protocol.states import FileStates
+from perago.runtime.attempt.place import Site
+from perago.runtime.attempt.publisher import Publisher, Result
+from perago.settings import LakeFSSettings
+from perago.spark.audit import AuditedTree, Auditor
+from perago.spark.job_group import at_work
+from perago.spark.outside import check_outside, reset
+from perago.spark.paths import is_leftover
+from perago.spark.s3a import open_bucket
+from perago.spark.session import Sessions
+from perago.spark.workspace import SparkWorkspace
+
+
+class DirectPlace:
+    """The prefix on the execution's own staging branch."""
+
+    def __init__(self, site: Site, sessions: Sessions, lakefs: LakeFSSettings) -> None:
+        self._site = site
+        self._sessions = sessions
+        self._lakefs = lakefs
+        self._branch = ""
+        self._workspace: SparkWorkspace | None = None
+        self._base = FileStates()
+        self._parents: list[str] = []
+
+    def fill(self) -> None:
+        """Make the branch; the input is on it."""
+        repository, prefix = self._site.workspace.repository, self._site.workspace.prefix
+        self._branch = self._site.new_branch()
+        self._base = self._listing(self._site.workspace.ref)
+        base = f"s3a://{repository}/{self._branch}/{prefix}"
+        self._workspace = SparkWorkspace(base, self._sessions.get, prefix=prefix)
+
+    @property
+    def argument(self) -> SparkWorkspace:
+        """The workspace over the branch."""
+        assert self._workspace is not None  # noqa: S101 - `fill` comes first
+        return self._workspace
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """A job group of the attempt's own, with the keys to the repository."""
+        open_bucket(self._sessions.get(), self._site.workspace.repository, self._lakefs)
+        return at_work(self._sessions, self._site, self.argument)
+
+    def tree(self, checks: Sequence[Check]) -> Tree:
+        """The branch's listing, whose tables can be looked into."""
+        auditor = Auditor(self.argument, self._sessions.for_checks, checks)
+        return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
+
+    def result(self, recorded: str | None) -> Result:
+        """What the branch holds below the prefix, Spark's leftovers aside; a change elsewhere is refused by name."""
+        self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
+        states = self._states(self._listing(self._branch))
+        changes = changes_between(self._states(self._base), states)
+        return Result(states, changes, recorded, self._put)
+
+    def stage(self, publisher: Publisher, result: Result) -> StagedWorkspace | None:
+        """Tidy the branch up and commit it; a branch that is as the input was is dropped."""
+        repository, base = self._site.workspace.repository, self._site.workspace.ref
+        if result.changes:
+            self._tidy_up()
+            try:
+                return publisher.commit_staged(self._branch, base)
+            except NothingToCommit:
+                pass  # checksums could not tell, the lake can
+        self._site.lake.drop_branch(repository, self._branch)
+        return None
+
+    def _tidy_up(self) -> None:
+        lake, repository = self._site.lake, self._site.workspace.repository
+        reset(lake, self._site.workspace, self._branch, self._parents)
+        now = self._listing(self._branch)
+        left = [path for path, state in now.items() if self._is_left(path, state, now)]
+        if left:
+            lake.delete(repository, self._branch, left)
+        taken = [path for path, state in self._base.items() if _is_folder(path, state) and path not in now]
+        if taken:
+            lake.copy(repository, self._branch, self._site.workspace.ref, taken)
+
+    def _put(self, branch: str, paths: Sequence[str], held_by: str) -> None:
+        workspace = self._site.workspace
+        objects = [workspace.prefix + path for path in paths]
+        self._site.lake.copy(workspace.repository, branch, held_by, objects)
+
+    def _listing(self, ref: str) -> FileStates:
+        """Every object below the prefix, by its whole path."""
+        workspace = self._site.workspace
+        found = FileStates()
+        for entry in self._site.lake.list(workspace.repository, ref, workspace.prefix):
+            found.put(entry.path, FileState(entry.size, entry.checksum))
+        return found
+
+    def _states(self, listing: FileStates) -> FileStates:
+        """What a task may see of a listing, by path below the prefix."""
+        states = FileStates()
+        for path, state in listing.items():
+            self._check_name(path)
+            shown = projected(path, state.size, self._site.workspace.prefix)
+            if shown is not None and not self._is_left(path, state, listing):
+                states.put(shown, state)
+        return states
+
+    def _is_left(self, path: str, state: FileState, listing: FileStates) -> bool:
+        # What was published under such a name before is data, whatever it is called.
+        if path in self._base:
+            return False
+        prefix = self._site.workspace.prefix
+
+        def size_of(other: str) -> int | None:
+            found = listing.get(prefix + other)
+            return None if found is None else found.size
+
+        return _is_folder(path, state) or is_leftover(path.removeprefix(prefix), state.size, size_of)
+
+    def _check_name(self, path: str) -> None:
+        if path not in self._base and (path.startswith(ACTIONS) or path.rpartition("/")[2] == MARKER):
+            raise PostGuardrailViolation(f"the task wrote {path}: that name is Perago's or lakeFS's own")
+
+
+def _is_folder(path: str, state: FileState) -> bool:
+    return state.size == 0 and path.endswith("/")

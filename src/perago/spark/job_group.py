@@ -1,0 +1,108 @@
+"""Around the work of one attempt: a job group of its own, words on its progress, and short reasons for failures.
+
+Spark keeps job groups by thread, so attempts that run at once in one process stay apart.  Whatever of the group is
+still running when the attempt leaves is cancelled: nothing writes to a place whose result is being published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perago.errors import TaskFailed
+from perago.runtime.attempt.place import Note, Site
+from perago.spark.failures import SPARK_ERRORS, short_reason
+from perago.spark.session import Sessions
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+    from perago.spark.workspace import SparkWorkspace
+
+log = logging.getLogger("perago.spark")
+
+_LOOK_SECONDS = 0.5
+_SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
+"""The last one where the body has stopped Spark, which leaves a context without its Java half."""
+
+
+@contextlib.contextmanager
+def at_work(sessions: Sessions, site: Site, workspace: SparkWorkspace) -> Iterator[None]:
+    """Run checks and body as one job group; Spark's failures come out as `TaskFailed` with a short reason."""
+    try:
+        with (
+            sessions.in_use() as session,
+            _job_group(session.sparkContext, site, sessions),
+            _telling(session.sparkContext, site.execution_id, site.note),
+        ):
+            yield
+    except SPARK_ERRORS as error:
+        log.info("Spark failed", exc_info=error)
+        reason = short_reason(error, base=workspace.base, tables=workspace.tables)
+        raise TaskFailed(f"Spark failed in task {site.task.name!r}: {reason}") from error
+
+
+@contextlib.contextmanager
+def _job_group(context: SparkContext, site: Site, sessions: Sessions) -> Iterator[None]:
+    jvm_context: Any = context._jsc
+    before = jvm_context.sc().getLocalProperties().clone()
+    context.setJobGroup(site.execution_id, f"perago {site.task.name}", interruptOnCancel=True)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(*_SPARK_IS_GONE):
+            _cancel_jobs(context, site.execution_id, alone=sessions.users == 1)
+            # Job group, tags, pool and description: the body may have set others than ours.
+            jvm_context.sc().setLocalProperties(before)
+
+
+def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
+    """End what threads of the body left running; in groups of its own too, where nobody else has jobs."""
+    tracker = context.statusTracker()
+    active = set(tracker.getActiveJobsIds())
+    if alone and active:
+        context.cancelAllJobs()
+    elif active & set(tracker.getJobIdsForGroup(group)):
+        context.cancelJobGroup(group)
+
+
+@contextlib.contextmanager
+def _telling(context: SparkContext, group: str, note: Note) -> Iterator[None]:
+    """Say how far the group's stages are, for as long as the block runs."""
+    over = threading.Event()
+
+    def look() -> None:
+        said = ""
+        while not over.wait(_LOOK_SECONDS):
+            try:
+                text = _progress(context, group)
+            except _SPARK_IS_GONE:
+                return
+            if text and text != said:
+                said = text
+                note(text)
+
+    thread = threading.Thread(target=look, name="perago-spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _progress(context: SparkContext, group: str) -> str:
+    tracker = context.statusTracker()
+    stages = []
+    for job_id in sorted(tracker.getJobIdsForGroup(group)):
+        job = tracker.getJobInfo(job_id)
+        if job is None or job.status != "RUNNING":
+            continue
+        for stage_id in job.stageIds:
+            stage = tracker.getStageInfo(stage_id)
+            if stage is not None and stage.numActiveTasks > 0:
+                stages.append(f"stage {stage_id} {stage.numCompletedTasks}/{stage.numTasks}")
+    return f"Spark {', '.join(stages)}" if stages else ""

@@ -1,0 +1,84 @@
+"""Where Spark tasks work: the factory of places, and the local one (`direct` has the other)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from perago.declare.checks import Check, Tree
+from perago.declare.task import TaskDefinition
+from perago.runtime.attempt.place import Place, Site, WorkdirPlace, in_workdir
+from perago.settings import LakeFSSettings, Settings
+from perago.spark.audit import AuditedTree, Auditor
+from perago.spark.job_group import at_work
+from perago.spark.paths import is_leftover
+from perago.spark.placement import placement_of
+from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
+from perago.spark.session import Sessions
+from perago.spark.workspace import SparkWorkspace
+
+
+def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedded: bool) -> SparkPlaces:
+    """The places of these tasks; the session can reach a lake by s3a only where one of them works there."""
+    spark_tasks = [task for task in tasks if task.kind == "spark"]
+    direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
+    sessions = Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if direct else Sessions(settings)
+    sessions.warm_up()
+    return SparkPlaces(settings, sessions, embedded)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPlaces:
+    """Opens the place of any task: a plain one's workdir, or where a Spark task's placement says."""
+
+    settings: Settings
+    sessions: Sessions
+    embedded: bool
+
+    def __call__(self, site: Site) -> Place:
+        """The place for one execution."""
+        if site.task.kind != "spark":
+            return in_workdir(site)
+        if placement_of(site.task, self.settings, embedded=self.embedded) == "local":
+            return LocalPlace(site, self.sessions)
+        from perago.spark.branch_place import DirectPlace
+
+        return DirectPlace(site, self.sessions, self._lakefs)
+
+    @property
+    def _lakefs(self) -> LakeFSSettings:
+        assert self.settings.lakefs is not None  # noqa: S101 - `check_placement` has seen to it
+        return self.settings.lakefs
+
+
+class LocalPlace(WorkdirPlace):
+    """Tables in the workdir; Perago moves the files, and what Spark leaves beside them stays behind."""
+
+    def __init__(self, site: Site, sessions: Sessions) -> None:
+        super().__init__(site, self._is_left)
+        self._sessions = sessions
+        self._workspace = SparkWorkspace(site.workdir.path, sessions.get, prefix=site.workspace.prefix)
+
+    def _is_left(self, path: str) -> bool:
+        return is_leftover(path, self._size_of(path) or 0, self._size_of)
+
+    def _size_of(self, path: str) -> int | None:
+        try:
+            return (self._site.workdir.path / path).stat().st_size
+        except OSError:
+            return None
+
+    @property
+    def argument(self) -> object:
+        """The workspace over the folder."""
+        return self._workspace
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """A job group of the attempt's own."""
+        return at_work(self._sessions, self._site, self._workspace)
+
+    def tree(self, checks: Sequence[Check]) -> Tree:
+        """The folder, whose tables can be looked into."""
+        auditor = Auditor(self._workspace, self._sessions.for_checks, checks)
+        return AuditedTree(super().tree(checks), auditor)

@@ -1,0 +1,475 @@
+"""Bytes in and out of the real server: cached, verified, whatever form their checksum has and whatever their name."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from obstore.store import S3Store
+
+from perago.errors import LakeError
+from perago.lake.base import Download, Entry, Upload
+from perago.lake.lakefs.lake import LakeFSLake
+from perago.protocol.attempt import Attempt
+from perago.protocol.publication import Workspace
+from perago.runtime.attempt.workdir import Workdir, list_prefix
+from tests.conftest import LakefsServer
+from tests.contract.lakes import Work
+from tests.lake.conftest import OpenLakeFS
+from tests.support.full_disk import no_file_above
+from tests.support.proxy import Fault, FaultProxy, fault_proxy
+
+ATTEMPT = Attempt("wf", "task", "step", "make", retry_count=0, seq=1, iteration=0)
+MIB = 1024 * 1024
+OBJECT = r"GET /test-[^/?]+/[^/?]+/"
+
+
+def md5(data: bytes) -> str:
+    return hashlib.md5(data).hexdigest()
+
+
+def fetch(lake: LakeFSLake, work: Work, commit: str, folder: Path) -> dict[str, bytes]:
+    """Download everything at a commit into a new folder; checks what `download` says of it."""
+    folder.mkdir()
+    entries = list(lake.list(work.repository, commit, ""))
+    files = [Download(entry, folder / f"{number}") for number, entry in enumerate(entries)]
+    checksums = lake.download(work.repository, commit, files)
+    found = {file.entry.path: file.target.read_bytes() for file in files}
+    assert checksums == {path: md5(data) for path, data in found.items()}
+    assert len(list(folder.iterdir())) == len(files)
+    return found
+
+
+def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, part: int) -> None:
+    """What another tool does: a multipart upload that says nothing of the MD5."""
+    store = S3Store(
+        repository,
+        endpoint=server.url,
+        access_key_id=server.access_key_id,
+        secret_access_key=server.secret_access_key,
+        region="us-east-1",
+        client_options={"allow_http": True},
+    )
+    store.put(f"main/{path}", data, use_multipart=True, chunk_size=part)
+
+
+def link_with_checksums(
+    server: LakefsServer, work: Work, objects: dict[str, bytes], checksums: dict[str, str]
+) -> str:
+    """What an import or a presigned upload does: lakeFS keeps the checksum that it is told."""
+    work.put("main", objects)
+    at = f"/repositories/{work.repository}/branches/main/objects"
+    for path, data in objects.items():
+        found = server.call(
+            "GET", f"/repositories/{work.repository}/refs/main/objects/stat?path={path.replace('/', '%2F')}"
+        )
+        wanted = {"physical_address": found["physical_address"], "size_bytes": len(data)}
+        server.call("PUT", f"{at}?path={path.replace('/', '%2F')}", {**wanted, "checksum": checksums[path]})
+    return work.lake.commit(work.repository, "main", "link", {})
+
+
+class TestCache:
+    def test_the_second_download_moves_no_bytes(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {"a": b"1" * 50, "b/c": b"2" * 100_000, "empty": b"", "large": bytes(range(256)) * 40_000}
+        commit = lakefs_work.commit("main", objects)
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one") == objects
+            assert proxy.count(OBJECT) == 4
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
+            assert proxy.count(OBJECT) == 4
+
+    def test_progress_counts_files_done_and_bytes_moved(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"a": b"1" * 50, "large": b"2" * 9 * MIB})
+        for name, moved in (("first", 50 + 9 * MIB), ("again", 0)):
+            lake, told = open_lakefs(), []
+            files = [
+                Download(entry, tmp_path / f"{name}-{entry.path}")
+                for entry in lake.list(lakefs_work.repository, commit, "")
+            ]
+            lake.download(lakefs_work.repository, commit, files, lambda *more, told=told: told.append(more))
+            assert sum(done for done, _ in told) == 2
+            assert sum(size for _, size in told) == moved
+
+    def test_an_object_that_stayed_the_same_in_a_later_commit_does_not_come_again(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        first = lakefs_work.commit("main", {"same": b"s" * 1000, "other": b"1"})
+        second = lakefs_work.commit("main", {"other": b"2"})
+        with fault_proxy(lakefs_server.url) as proxy:
+            fetch(open_lakefs(proxy.url), lakefs_work, first, tmp_path / "one")
+            fetch(open_lakefs(proxy.url), lakefs_work, second, tmp_path / "two")
+            assert proxy.count(f"{OBJECT}same") == 1
+
+    @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+    def test_a_damaged_object_is_fetched_again_and_only_that_one(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        damage: str,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 5000 for n in range(6)}
+        commit = lakefs_work.commit("main", objects)
+        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
+        [kept] = tmp_path.glob(f"cache/objects/*/{md5(objects['f3'])}-5000")
+        data = kept.read_bytes()
+        kept.unlink()
+        if damage != "gone":
+            kept.write_bytes(data[:-1] + (b"x" if damage == "flip" else b""))
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
+            assert proxy.count(OBJECT) == proxy.count(f"{OBJECT}f3") == 1
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
+            assert proxy.count(OBJECT) == 1
+
+    def test_a_full_disk_costs_the_cache_nothing_and_names_the_file(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 2 * MIB for n in range(4)}
+        commit = lakefs_work.commit("main", objects)
+        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
+        with fault_proxy(lakefs_server.url) as proxy:
+            with (
+                no_file_above(MIB),
+                pytest.raises(LakeError, match=r"cannot write 'f\d' to .*File too large"),
+            ):
+                fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two")
+            assert list((tmp_path / "two").iterdir()) == []
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
+            assert proxy.count(OBJECT) == 0
+
+    def test_what_was_downloaded_and_what_is_kept_of_it_is_for_its_owner_alone(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"small": b"1", "large": b"2" * 9 * MIB})
+        for name in ("from the server", "from the cache"):
+            fetch(open_lakefs(), lakefs_work, commit, tmp_path / name)
+        found = [path for path in tmp_path.glob("*/**/*") if path.is_file() and "files" not in path.parts]
+        assert len(found) >= 6
+        assert [path for path in found if path.stat().st_mode & 0o077] == []
+
+    def test_a_body_that_writes_into_its_file_costs_one_object_and_spoils_none(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {"a": b"1" * 500, "b": b"2" * 500}
+        commit = lakefs_work.commit("main", objects)
+        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
+        with open(tmp_path / "one/0", "r+b") as body:
+            body.write(b"the body was here")
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
+            assert proxy.count(OBJECT) <= 1
+
+    def test_a_cache_smaller_than_the_input_is_no_obstacle(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 1000 for n in range(20)}
+        commit = lakefs_work.commit("main", objects)
+        lake = open_lakefs(cache_bytes=5000)
+        assert fetch(lake, lakefs_work, commit, tmp_path / "one") == objects
+        assert fetch(lake, lakefs_work, commit, tmp_path / "two") == objects
+        assert sum(file.stat().st_size for file in tmp_path.glob("cache/objects/*/*")) <= 5000
+
+    def test_without_a_cache_everything_comes_from_the_server(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"a": b"1"})
+        with fault_proxy(lakefs_server.url) as proxy:
+            for name in ("one", "two"):
+                fetch(open_lakefs(proxy.url, cache_bytes=0), lakefs_work, commit, tmp_path / name)
+            assert proxy.count(OBJECT) == 2
+
+
+class TestChecksums:
+    @pytest.mark.parametrize(
+        ("size", "part", "fetched"),
+        [(1000, 5 * MIB, 1), (11 * MIB, 5 * MIB, 1), (17 * MIB, 8 * MIB, 1), (15 * MIB, 7 * MIB, 2)],
+        ids=["one part", "parts of 5", "parts of 8", "unusual parts"],
+    )
+    def test_other_tools_multipart_objects_are_verified_and_cached(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        size: int,
+        part: int,
+        fetched: int,
+    ) -> None:
+        data = bytes(range(251)) * (size // 251 + 1)
+        data = data[:size]
+        put_in_parts(lakefs_server, lakefs_work.repository, "theirs", data, part)
+        commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one") == {"theirs": data}
+            assert proxy.count(OBJECT) == fetched
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == {"theirs": data}
+            assert proxy.count(OBJECT) == fetched
+
+    def test_a_checksum_of_no_known_form_is_said_in_the_log(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs: LakeFSLake,
+        lakefs_work: Work,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        put_in_parts(lakefs_server, lakefs_work.repository, "theirs", b"x" * 15 * MIB, 7 * MIB)
+        commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
+        with caplog.at_level(logging.WARNING):
+            fetch(lakefs, lakefs_work, commit, tmp_path / "one")
+        assert "is no MD5" in caplog.text
+        assert "'theirs'" in caplog.text
+
+    def test_our_own_large_objects_list_the_md5_of_their_bytes(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        data = bytes(range(256)) * 4096 * 20
+        commit = lakefs_work.commit("main", {"large": data, "medium": data[: 6 * MIB], "small": data[:10]})
+        listed = {entry.path: entry.checksum for entry in lakefs.list(lakefs_work.repository, commit, "")}
+        assert listed == {"large": md5(data), "medium": md5(data[: 6 * MIB]), "small": md5(data[:10])}
+        assert fetch(lakefs, lakefs_work, commit, tmp_path / "one")["large"] == data
+
+    @pytest.mark.parametrize("size", [10, 3 * MIB, 9 * MIB])
+    def test_objects_whose_checksum_is_no_hash_pass_if_two_transfers_agree_and_are_cached(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        size: int,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * size for n in range(3)}
+        # Equal ones on purpose: nothing says that such checksums differ where the bytes do.
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, dict.fromkeys(objects, "0" * 32))
+        with fault_proxy(lakefs_server.url) as proxy:
+            assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one") == objects
+            assert proxy.count(OBJECT) == 6
+            later = lakefs_work.commit("main", {"g": b"g"})
+            assert fetch(open_lakefs(proxy.url), lakefs_work, later, tmp_path / "two") == {
+                **objects,
+                "g": b"g",
+            }
+            assert proxy.count(OBJECT) == 7
+
+    @pytest.mark.parametrize("cache_bytes", [0, 10**9])
+    def test_in_a_workdir_such_an_object_is_unchanged_until_its_bytes_change(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        tmp_path: Path,
+        cache_bytes: int,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 100 for n in range(3)}
+        checksums = {path: md5(path.encode()) for path in objects}
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, checksums)
+        lake = open_lakefs(cache_bytes=cache_bytes)
+        workspace = Workspace(lakefs_work.repository, "main", commit, "")
+        for turn in ("first", "from the cache"):
+            workdir = Workdir.create(tmp_path / turn, ATTEMPT, "0" * 16, now=0)
+            base = workdir.fill(lake, workspace)
+            assert not workdir.result(lake, workspace).changes()
+            (workdir.path / "f1").write_bytes(b"new")
+            assert workdir.result(lake, workspace).changes().put == ("f1",)
+            # A later head that still lists it so holds the same bytes.
+            head = list_prefix(lake, lakefs_work.repository, "main", "")
+            assert head.states(base) == base.states()
+
+    def test_one_warning_tells_of_all_such_objects_of_a_repository(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs: LakeFSLake,
+        lakefs_work: Work,
+        tmp_path: Path,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        objects = {f"f{n}": bytes([n]) * 100 for n in range(5)}
+        checksums = {path: md5(path.encode()) for path in objects}
+        commit = link_with_checksums(lakefs_server, lakefs_work, objects, checksums)
+        with caplog.at_level(logging.WARNING):
+            fetch(lakefs, lakefs_work, commit, tmp_path / "one")
+        [said] = [record.getMessage() for record in caplog.records]
+        assert lakefs_work.repository in said
+        assert "is no MD5 of its 100 bytes" in said
+
+    def test_two_transfers_that_differ_are_refused_by_name(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = link_with_checksums(
+            lakefs_server, lakefs_work, {"some/path": b"x" * 99}, {"some/path": "0" * 32}
+        )
+        entry = next(iter(lakefs_work.lake.list(lakefs_work.repository, commit, "")))
+        with fault_proxy(lakefs_server.url, Fault("other bytes", f"{OBJECT}some/path")) as proxy:
+            lake = open_lakefs(proxy.url)
+            with pytest.raises(LakeError, match=r"some/path.*two transfers gave other bytes"):
+                lake.download(lakefs_work.repository, commit, [Download(entry, tmp_path / "out")])
+        assert not (tmp_path / "out").exists()
+        assert not list(tmp_path.glob(".perago-*"))
+
+    def test_bytes_damaged_on_their_way_come_again(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"some/path": b"x" * 99})
+        with fault_proxy(lakefs_server.url, Fault("other bytes", f"{OBJECT}some/path")) as proxy:
+            found = fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one")
+            assert proxy.count(OBJECT) == 2
+        assert found == {"some/path": b"x" * 99}
+
+    def test_an_object_of_another_size_than_listed_is_refused_by_name(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"some/path": b"x" * 100})
+        wrong = Download(Entry("some/path", 99, None), tmp_path / "out")
+        with pytest.raises(LakeError, match=r"some/path.*100 bytes arrived, not 99"):
+            open_lakefs(tries=2).download(lakefs_work.repository, commit, [wrong])
+        assert list(tmp_path.glob("out")) == []
+
+
+class TestUpload:
+    @pytest.mark.parametrize("change", ["grown", "cut", "other"])
+    def test_a_large_file_that_changed_after_it_was_hashed_does_not_appear(
+        self, lakefs: LakeFSLake, lakefs_work: Work, change: str
+    ) -> None:
+        data = b"x" * 20 * MIB
+        upload = lakefs_work.an_upload("some/path", data)
+        changed = {"grown": data + b"x", "cut": data[:-1], "other": data[:-1] + b"y"}[change]
+        upload.source.write_bytes(changed)
+        with pytest.raises(LakeError, match=r"some/path.*changed"):
+            lakefs.upload(lakefs_work.repository, "main", [upload])
+        assert lakefs_work.paths("main") == []
+
+    def test_a_file_too_large_for_the_usual_parts_goes_in_as_many_as_there_may_be(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        data = bytes(range(251)) * (40 * MIB // 251)
+        (tmp_path / "large").write_bytes(data)
+        with fault_proxy(lakefs_server.url) as proxy:
+            lake = open_lakefs(proxy.url, most_parts=3, part_bytes=5 * MIB)
+            upload = Upload(tmp_path / "large", "large", len(data), md5(data))
+            lake.upload(lakefs_work.repository, "main", [upload])
+            assert proxy.count(r"PUT .*partNumber=") == 3
+        commit = lakefs_work.lake.commit(lakefs_work.repository, "main", "m", {})
+        assert fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one") == {"large": data}
+
+    def test_a_large_file_that_is_gone_is_refused_by_name(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        gone = Upload(tmp_path / "gone", "some/path", 20 * MIB, "0" * 32)
+        with pytest.raises(LakeError, match=r"some/path.*No such file"):
+            lakefs.upload(lakefs_work.repository, "main", [gone])
+
+    def test_one_changed_object_is_one_request(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
+    ) -> None:
+        with fault_proxy(lakefs_server.url) as proxy:
+            upload = lakefs_work.an_upload("a", b"1")
+            open_lakefs(proxy.url).upload(lakefs_work.repository, "main", [upload])
+            assert [line.split()[0] for line in proxy.seen] == ["PUT"]
+
+    def test_deletes_go_in_batches(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
+    ) -> None:
+        objects = {f"f{n}": b"" for n in range(30)}
+        lakefs_work.commit("main", objects)
+        absent = [f"absent-{n}" for n in range(1500)]
+        with fault_proxy(lakefs_server.url) as proxy:
+            open_lakefs(proxy.url).delete(lakefs_work.repository, "main", [*absent, *objects])
+            assert len(proxy.seen) == 2
+        assert lakefs_work.paths("main") == []
+
+
+class TestEnvironment:
+    def test_variables_meant_for_other_servers_change_nothing(
+        self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        foreign = {
+            "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
+            "AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9",
+            "AWS_ACCESS_KEY_ID": "another",
+            "AWS_SECRET_ACCESS_KEY": "another",
+            "AWS_SESSION_TOKEN": "another",
+            "AWS_REGION": "eu-central-1",
+            "AWS_PROFILE": "another",
+            "AWS_SKIP_SIGNATURE": "true",
+            "AWS_S3_EXPRESS": "true",
+            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+            "AWS_CHECKSUM_ALGORITHM": "SHA256",
+            "AWS_SERVER_SIDE_ENCRYPTION": "AES256",
+            "AWS_WEB_IDENTITY_TOKEN_FILE": "/no/such/file",
+            "AWS_ALLOW_HTTP": "false",
+            "HTTP_PROXY": "http://127.0.0.1:9",
+            "http_proxy": "http://127.0.0.1:9",
+        }
+        for name, value in foreign.items():
+            monkeypatch.setenv(name, value)
+        objects = {"small": b"1", "large": bytes(range(256)) * 80_000}
+        work = replace(lakefs_work, lake=open_lakefs())
+        commit = work.commit("main", objects)
+        assert fetch(open_lakefs(), work, commit, tmp_path / "one") == objects
+
+
+class TestNames:
+    def test_names_that_the_s3_library_cannot_say_go_through_the_api(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        names = ["new\nline", "tab\there", "a//b", "a/./b", "folder/", "end/.."]
+        objects = {name: name.encode() for name in names}
+        commit = lakefs_work.commit("main", objects)
+        assert lakefs_work.paths(commit) == sorted(names, key=str.encode)
+        assert fetch(lakefs, lakefs_work, commit, tmp_path / "one") == objects
+
+    def test_a_file_under_such_a_name_is_verified_too(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
+        upload = lakefs_work.an_upload("new\nline", b"seen")
+        upload.source.write_bytes(b"Seen")
+        with pytest.raises(LakeError, match="changed"):
+            lakefs.upload(lakefs_work.repository, "main", [upload])
+        assert lakefs_work.paths("main") == []
+
+
+class TestProgress:
+    def test_a_large_download_reports_on_its_way(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        data = b"x" * 20 * MIB
+        commit = lakefs_work.commit("main", {"large": data})
+        [entry] = lakefs.list(lakefs_work.repository, commit, "")
+        steps: list[tuple[int, int]] = []
+        file = Download(entry, tmp_path / "out")
+        lakefs.download(lakefs_work.repository, commit, [file], lambda *step: steps.append(step))
+        assert len(steps) > 5
+        assert tuple(map(sum, zip(*steps, strict=True))) == (1, len(data))
+
+
+class TestErrors:
+    def test_the_first_object_that_fails_for_good_ends_the_download(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {f"f{n}": b"1" for n in range(3)})
+        missing = [Download(Entry(f"missing-{n}", 1, None), tmp_path / f"out-{n}") for n in range(2000)]
+        with fault_proxy(lakefs_server.url) as proxy:
+            with pytest.raises(LakeError, match="missing-"):
+                open_lakefs(proxy.url).download(lakefs_work.repository, commit, missing)
+            assert asked(proxy) < 200
+
+    def test_a_folder_that_is_not_there_is_named(
+        self, lakefs: LakeFSLake, lakefs_work: Work, tmp_path: Path
+    ) -> None:
+        commit = lakefs_work.commit("main", {"a": b"1"})
+        [entry] = lakefs.list(lakefs_work.repository, commit, "")
+        with pytest.raises(LakeError, match="no-such-folder"):
+            lakefs.download(
+                lakefs_work.repository, commit, [Download(entry, tmp_path / "no-such-folder/out")]
+            )
+
+
+def asked(proxy: FaultProxy) -> int:
+    return proxy.count(OBJECT)

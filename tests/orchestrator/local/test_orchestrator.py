@@ -1,0 +1,474 @@
+"""The embedded orchestrator beyond the contract: its clock, its file, its limits, and what tests may ask of it."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perago.errors import (
+    OrchestratorNotFound,
+    OrchestratorRefused,
+    OrchestratorUnavailable,
+    RuntimeConfigError,
+)
+from perago.orchestrator.base import Assignment
+from perago.orchestrator.local.orchestrator import LocalOrchestrator
+from perago.protocol.outcome import Outcome, completed
+from tests.orchestrator.local.test_parse import fork, join, simple, workflow
+
+TASKDEF = {"name": "work", "retryCount": 1, "retryDelaySeconds": 10, "responseTimeoutSeconds": 30}
+
+
+@dataclass
+class Clock:
+    """Time that passes only when someone sleeps or the test says so."""
+
+    now: float = 1_000_000.0
+    slept: list[float] = field(default_factory=list)
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "orchestrator.db"
+
+
+def opened(path: Path, clock: Clock) -> LocalOrchestrator:
+    ids = count(1)
+    return LocalOrchestrator(
+        path, clock=clock, sleep=clock.sleep, new_id=lambda: f"id-{next(ids)}", random=lambda: 0.0
+    )
+
+
+@pytest.fixture
+def orchestrator(path: Path, clock: Clock) -> Iterator[LocalOrchestrator]:
+    with closing(opened(path, clock)) as found:
+        found.register_taskdefs([TASKDEF])
+        yield found
+
+
+def start(orchestrator: LocalOrchestrator, *tasks: dict[str, Any], **fields: Any) -> str:
+    orchestrator.register_workflow(workflow(*(tasks or (simple("a"),)), **fields))
+    return orchestrator.start_workflow("flow", input={"x": 1})
+
+
+def poll(orchestrator: LocalOrchestrator, number: int = 1, wait_seconds: float = 0) -> list[Assignment]:
+    return list(orchestrator.poll("work", worker_id="me", count=number, wait_seconds=wait_seconds))
+
+
+def brief(orchestrator: LocalOrchestrator, workflow_id: str) -> list[tuple[str, str, int]]:
+    state = orchestrator.workflow(workflow_id)
+    return [(task.reference, task.status, task.retry_count) for task in state.tasks]
+
+
+class TestTime:
+    def test_a_poll_waits_for_a_retry_that_becomes_due(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        start(orchestrator)
+        (first,) = poll(orchestrator)
+        orchestrator.complete(first.attempt, Outcome("FAILED", reason="x"), worker_id="me")
+        assert poll(orchestrator, wait_seconds=9) == []
+        (second,) = poll(orchestrator, wait_seconds=5)
+        assert second.attempt.retry_count == 1
+
+    @pytest.mark.parametrize("back", [1, 3600, 10**9])
+    def test_what_waits_is_handed_out_after_the_clock_was_set_back(
+        self, orchestrator: LocalOrchestrator, clock: Clock, back: int
+    ) -> None:
+        start(orchestrator)
+        clock.now -= back
+        (first,) = poll(orchestrator)
+        orchestrator.complete(first.attempt, Outcome("FAILED", reason="x"), worker_id="me")
+        assert poll(orchestrator, wait_seconds=9) == []
+        clock.now -= back + 9
+        (second,) = poll(orchestrator)
+        assert second.attempt.retry_count == 1
+
+    def test_a_rate_limit_does_not_count_what_began_before_the_clock_was_set_back(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        limits = {"rateLimitPerFrequency": 1, "rateLimitFrequencyInSeconds": 60}
+        orchestrator.register_taskdefs([{**TASKDEF, **limits}])
+        for _ in range(2):
+            start(orchestrator)
+        assert len(poll(orchestrator)) == 1
+        assert poll(orchestrator) == []
+        clock.now -= 3600
+        assert len(poll(orchestrator)) == 1
+
+    def test_a_poll_with_work_does_not_sleep(self, orchestrator: LocalOrchestrator, clock: Clock) -> None:
+        start(orchestrator)
+        assert len(poll(orchestrator, wait_seconds=60)) == 1
+        assert clock.slept == []
+
+    def test_a_poll_for_nothing_takes_nothing(self, orchestrator: LocalOrchestrator) -> None:
+        start(orchestrator)
+        assert poll(orchestrator, 0) == []
+        assert len(poll(orchestrator)) == 1
+
+    def test_a_lease_counts_from_the_last_sign_of_life(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        workflow_id = start(orchestrator)
+        (one,) = poll(orchestrator)
+        for _ in range(5):
+            clock.now += 20
+            orchestrator.extend_lease(one.attempt, worker_id="me")
+            assert brief(orchestrator, workflow_id) == [("a", "IN_PROGRESS", 0)]
+        clock.now += 30
+        assert brief(orchestrator, workflow_id) == [("a", "TIMED_OUT", 0), ("a", "SCHEDULED", 1)]
+
+    def test_a_lease_that_ran_out_unseen_is_over_for_the_fence_and_for_the_result(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        start(orchestrator)
+        (one,) = poll(orchestrator)
+        clock.now += 30
+        assert orchestrator.current(one.attempt).status == "TIMED_OUT"
+        start(orchestrator)
+        (other,) = poll(orchestrator)
+        clock.now += 30
+        assert not orchestrator.complete(other.attempt, completed({}), worker_id="me")
+
+    def test_a_tick_sees_to_everything_that_is_due(
+        self, orchestrator: LocalOrchestrator, path: Path, clock: Clock
+    ) -> None:
+        start(orchestrator)
+        start(orchestrator)
+        assert len(poll(orchestrator, 2)) == 2
+        clock.now += 30
+        orchestrator.tick()
+        with closing(sqlite3.connect(path)) as file:
+            rows = file.execute("SELECT status, count(*) FROM task GROUP BY status ORDER BY status")
+            assert rows.fetchall() == [("SCHEDULED", 2), ("TIMED_OUT", 2)]
+
+    def test_the_workflows_own_time_runs_out(self, orchestrator: LocalOrchestrator, clock: Clock) -> None:
+        workflow_id = start(orchestrator, simple("a"), timeoutSeconds=60, timeoutPolicy="TIME_OUT_WF")
+        clock.now += 60
+        assert orchestrator.workflow(workflow_id).status == "TIMED_OUT"
+        assert poll(orchestrator) == []
+
+
+class TestResuming:
+    def test_a_run_goes_on_where_it_was_after_the_file_is_opened_again(
+        self, path: Path, clock: Clock
+    ) -> None:
+        with closing(opened(path, clock)) as before:
+            before.register_taskdefs([TASKDEF])
+            workflow_id = start(before, simple("a"), simple("b", inputParameters={"n": "${a.output.n}"}))
+            (one,) = poll(before)
+            before.complete(one.attempt, completed({"n": 7}), worker_id="me")
+        with closing(LocalOrchestrator(path, clock=clock, sleep=clock.sleep)) as after:
+            (two,) = poll(after)
+            assert two.input == {"n": 7}
+            assert after.complete(two.attempt, completed({"end": True}), worker_id="me")
+            state = after.workflow(workflow_id)
+            assert (state.status, state.output) == ("COMPLETED", {"end": True})
+
+    def test_a_process_that_is_killed_loses_nothing_it_was_told(self, path: Path) -> None:
+        script = (
+            "import os, sys\n"
+            "from pathlib import Path\n"
+            "from perago.orchestrator.local.orchestrator import LocalOrchestrator\n"
+            "orchestrator = LocalOrchestrator(Path(sys.argv[1]))\n"
+            "task = {'name': 'work', 'taskReferenceName': 'a', 'type': 'SIMPLE'}\n"
+            "orchestrator.register_workflow({'name': 'flow', 'tasks': [task]})\n"
+            "started = orchestrator.start_workflow('flow', input={})\n"
+            "(one,) = orchestrator.poll('work', worker_id='w', count=1, wait_seconds=0)\n"
+            "print(started, one.attempt.task_id, flush=True)\n"
+            "os.kill(os.getpid(), 9)\n"
+        )
+        child = subprocess.run(
+            [sys.executable, "-c", script, str(path)], check=False, capture_output=True, text=True
+        )
+        assert child.returncode == -9, child.stderr
+        started, task_id = child.stdout.split()
+        with closing(LocalOrchestrator(path)) as orchestrator:
+            state = orchestrator.workflow(started)
+            assert [(task.task_id, task.status) for task in state.tasks] == [(task_id, "IN_PROGRESS")]
+
+    def test_the_tasks_of_a_dead_worker_are_timed_out_at_once_and_count_as_a_try(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        workflow_id = start(orchestrator, fork("f", [simple("a")], [simple("b")]), join("j", "a", "b"))
+        (one,) = poll(orchestrator)
+        assert orchestrator.time_out_in_progress("the worker is gone") == [one.attempt.task_id]
+        assert brief(orchestrator, workflow_id) == [
+            ("f", "COMPLETED", 0),
+            ("a", "TIMED_OUT", 0),
+            ("b", "SCHEDULED", 0),
+            ("j", "IN_PROGRESS", 0),
+            ("a", "SCHEDULED", 1),
+        ]
+        assert orchestrator.workflow(workflow_id).tasks[1].reason == "the worker is gone"
+        clock.now += 10
+        assert [one.attempt.reference_task_name for one in poll(orchestrator, 5)] == ["b", "a"]
+        assert len(orchestrator.time_out_in_progress("gone again")) == 2
+        assert orchestrator.workflow(workflow_id).status == "TIMED_OUT"
+
+    def test_runs_are_listed_newest_first(self, orchestrator: LocalOrchestrator, clock: Clock) -> None:
+        first = start(orchestrator)
+        clock.now += 1
+        second = start(orchestrator)
+        orchestrator.terminate(first, "enough")
+        found = [(run.id, run.name, run.status, run.started) for run in orchestrator.runs()]
+        assert found == [
+            (second, "flow", "RUNNING", 1_000_001.0),
+            (first, "flow", "TERMINATED", 1_000_000.0),
+        ]
+
+
+class TestSeveralAtOnce:
+    @pytest.mark.slow
+    def test_processes_that_poll_one_queue_get_every_task_once(self, path: Path) -> None:
+        script = (
+            "import sys\n"
+            "from pathlib import Path\n"
+            "from perago.orchestrator.local.orchestrator import LocalOrchestrator\n"
+            "from perago.protocol.outcome import completed\n"
+            "orchestrator = LocalOrchestrator(Path(sys.argv[1]))\n"
+            "while found := orchestrator.poll('work', worker_id=sys.argv[2], count=2, wait_seconds=0.5):\n"
+            "    for one in found:\n"
+            "        print(one.attempt.task_id)\n"
+            "        assert orchestrator.complete(one.attempt, completed({}), worker_id=sys.argv[2])\n"
+        )
+        with closing(LocalOrchestrator(path)) as orchestrator:
+            orchestrator.register_workflow(workflow(simple("a"), simple("b")))
+            started = [orchestrator.start_workflow("flow", input={}) for _ in range(40)]
+            children = [
+                subprocess.Popen(
+                    [sys.executable, "-c", script, str(path), f"worker-{number}"],
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                for number in range(4)
+            ]
+            outputs = [child.communicate() for child in children]
+            assert [child.returncode for child in children] == [0] * 4, outputs
+            taken = [task_id for output, _ in outputs for task_id in output.split()]
+            assert len(taken) == len(set(taken)) == 80
+            assert {orchestrator.workflow(one).status for one in started} == {"COMPLETED"}
+
+    def test_several_may_open_a_new_file_at_the_same_moment(self, path: Path) -> None:
+        found: list[LocalOrchestrator] = []
+        ready = threading.Barrier(8)
+
+        def open_it() -> None:
+            ready.wait()
+            found.append(LocalOrchestrator(path))
+
+        threads = [threading.Thread(target=open_it) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 8
+        for one in found:
+            one.close()
+
+    def test_threads_of_one_process_share_it(self, path: Path) -> None:
+        with closing(LocalOrchestrator(path)) as orchestrator:
+            orchestrator.register_workflow(workflow(simple("a")))
+            for _ in range(20):
+                orchestrator.start_workflow("flow", input={})
+            taken: list[str] = []
+
+            def drain() -> None:
+                while found := poll(orchestrator):
+                    orchestrator.extend_lease(found[0].attempt, worker_id="me")
+                    taken.append(found[0].attempt.task_id)
+
+            threads = [threading.Thread(target=drain) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(taken) == len(set(taken)) == 20
+
+
+class TestLimits:
+    def test_no_more_tasks_are_in_progress_than_the_taskdef_allows(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        orchestrator.register_taskdefs([{**TASKDEF, "concurrentExecLimit": 2}])
+        for _ in range(4):
+            start(orchestrator)
+        first = poll(orchestrator, 10)
+        assert len(first) == 2
+        assert poll(orchestrator, 10) == []
+        orchestrator.complete(first[0].attempt, completed({}), worker_id="me")
+        assert len(poll(orchestrator, 10)) == 1
+
+    def test_no_more_tasks_start_in_a_span_than_the_taskdef_allows(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        orchestrator.register_taskdefs(
+            [{**TASKDEF, "rateLimitPerFrequency": 2, "rateLimitFrequencyInSeconds": 60}]
+        )
+        for _ in range(5):
+            start(orchestrator)
+        assert len(poll(orchestrator, 10)) == 2
+        clock.now += 25
+        assert poll(orchestrator, 10) == []
+        clock.now += 35
+        assert len(poll(orchestrator, 10)) == 2
+
+    def test_tasks_come_in_the_order_they_were_scheduled(self, orchestrator: LocalOrchestrator) -> None:
+        started = [start(orchestrator) for _ in range(3)]
+        assert [one.attempt.workflow_instance_id for one in poll(orchestrator, 3)] == started
+
+
+class TestDefinitions:
+    def test_a_running_workflow_keeps_the_definitions_it_was_started_with(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        workflow_id = start(orchestrator, simple("a"), simple("b"))
+        orchestrator.register_workflow(workflow(simple("a"), simple("other")))
+        orchestrator.register_taskdefs([{**TASKDEF, "retryCount": 0, "responseTimeoutSeconds": 5}])
+        (one,) = poll(orchestrator)
+        assert one.attempt.response_timeout_seconds == 30
+        orchestrator.complete(one.attempt, completed({}), worker_id="me")
+        assert brief(orchestrator, workflow_id)[-1] == ("b", "SCHEDULED", 0)
+
+    def test_the_newest_version_runs_unless_another_is_asked_for(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        orchestrator.register_workflow({**workflow(simple("old")), "version": 2})
+        orchestrator.register_workflow({**workflow(simple("new")), "version": 10})
+        newest = orchestrator.start_workflow("flow", input={})
+        older = orchestrator.start_workflow("flow", version=2, input={})
+        assert brief(orchestrator, newest) == [("new", "SCHEDULED", 0)]
+        assert brief(orchestrator, older) == [("old", "SCHEDULED", 0)]
+        with pytest.raises(OrchestratorNotFound, match="flow version 3"):
+            orchestrator.start_workflow("flow", version=3, input={})
+
+    def test_a_refused_definition_leaves_the_registered_one_alone(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        start(orchestrator, simple("kept"))
+        with pytest.raises(OrchestratorRefused, match="TERMINATE"):
+            orchestrator.register_workflow(
+                workflow({"name": "x", "taskReferenceName": "stop", "type": "TERMINATE"})
+            )
+        assert brief(orchestrator, orchestrator.start_workflow("flow", input={})) == [
+            ("kept", "SCHEDULED", 0)
+        ]
+
+    def test_of_several_taskdefs_one_that_is_wrong_stops_all(self, orchestrator: LocalOrchestrator) -> None:
+        with pytest.raises(OrchestratorRefused, match="retryCount"):
+            orchestrator.register_taskdefs([{"name": "good"}, {"name": "bad", "retryCount": -1}])
+        assert orchestrator.taskdef("good") is None
+
+    def test_the_workflows_template_goes_below_an_input_that_is_not_empty(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        step = simple("a", inputParameters={"all": "${workflow.input}"})
+        start(orchestrator, step, inputTemplate={"x": 9, "y": 8})
+        assert poll(orchestrator)[0].input == {"all": {"x": 1, "y": 8}}
+
+
+class TestResults:
+    def test_a_requeued_task_is_delivered_again_under_the_same_id(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        workflow_id = start(orchestrator)
+        (one,) = poll(orchestrator)
+        orchestrator.requeue(one.attempt.task_id)
+        (twin,) = poll(orchestrator)
+        assert twin.attempt == one.attempt
+        assert orchestrator.complete(twin.attempt, completed({"by": "twin"}), worker_id="other")
+        assert not orchestrator.complete(one.attempt, completed({"by": "one"}), worker_id="me")
+        assert orchestrator.workflow(workflow_id).output == {"by": "twin"}
+        with pytest.raises(OrchestratorRefused, match="COMPLETED, not in progress"):
+            orchestrator.requeue(one.attempt.task_id)
+
+    def test_what_must_not_be_sent_is_refused(self, orchestrator: LocalOrchestrator) -> None:
+        start(orchestrator)
+        (one,) = poll(orchestrator)
+        with pytest.raises(OrchestratorRefused, match="LOST_TO_TWIN"):
+            orchestrator.complete(one.attempt, Outcome("LOST_TO_TWIN", send=False), worker_id="me")
+
+    def test_an_output_that_is_not_json_is_refused_and_the_task_stays(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        start(orchestrator)
+        (one,) = poll(orchestrator)
+        for bad in ({"x": object()}, {"x": float("nan")}):
+            with pytest.raises(OrchestratorRefused, match="is not JSON"):
+                orchestrator.complete(one.attempt, completed(bad), worker_id="me")
+        assert orchestrator.current(one.attempt).status == "IN_PROGRESS"
+
+    def test_a_terminated_workflow_takes_no_result(self, orchestrator: LocalOrchestrator) -> None:
+        workflow_id = start(orchestrator)
+        (one,) = poll(orchestrator)
+        orchestrator.terminate(workflow_id, "changed my mind")
+        orchestrator.terminate(workflow_id, "said so already")
+        assert not orchestrator.complete(one.attempt, completed({}), worker_id="me")
+        state = orchestrator.workflow(workflow_id)
+        assert (state.status, state.reason) == ("TERMINATED", "changed my mind")
+
+    def test_a_completed_workflow_is_not_terminated(self, orchestrator: LocalOrchestrator) -> None:
+        workflow_id = start(orchestrator)
+        (one,) = poll(orchestrator)
+        orchestrator.complete(one.attempt, completed({}), worker_id="me")
+        with pytest.raises(OrchestratorRefused, match="is COMPLETED"):
+            orchestrator.terminate(workflow_id, "too late")
+
+    def test_logs_read_back_and_keep_the_newest_lines(self, orchestrator: LocalOrchestrator) -> None:
+        start(orchestrator)
+        (one,) = poll(orchestrator)
+        orchestrator.log(one.attempt, ["first", "é" * 5000])
+        assert [len(line) for line in orchestrator.task_logs(one.attempt.task_id)] == [5, 4000]
+        orchestrator.log(one.attempt, [f"line {number}" for number in range(3000)])
+        kept = orchestrator.task_logs(one.attempt.task_id)
+        assert (len(kept), kept[0], kept[-1]) == (2000, "line 1000", "line 2999")
+        assert orchestrator.task_logs("unknown") == []
+
+
+class TestTheFile:
+    def test_a_file_of_another_format_is_refused(self, path: Path) -> None:
+        path.parent.mkdir()
+        with closing(sqlite3.connect(path)) as file:
+            file.execute("PRAGMA user_version=99")
+        with pytest.raises(RuntimeConfigError, match="format 99"):
+            LocalOrchestrator(path)
+
+    def test_a_file_that_is_no_database_is_unavailable(self, path: Path) -> None:
+        path.parent.mkdir()
+        path.write_bytes(b"not a database, but long enough to be looked at" * 100)
+        with pytest.raises(OrchestratorUnavailable, match="not a database"):
+            LocalOrchestrator(path)
+
+    def test_a_folder_that_cannot_be_made_is_an_operators_matter(self, tmp_path: Path) -> None:
+        (tmp_path / "taken").write_text("a file")
+        with pytest.raises(RuntimeConfigError, match="cannot create the folder"):
+            LocalOrchestrator(tmp_path / "taken" / "orchestrator.db")
+
+    def test_what_is_stored_is_plain_json(self, orchestrator: LocalOrchestrator, path: Path) -> None:
+        start(orchestrator, simple("a", inputParameters={"é": "${workflow.input.x}"}))
+        with closing(sqlite3.connect(path)) as file:
+            assert json.loads(file.execute("SELECT input FROM task").fetchone()[0]) == {"é": 1}

@@ -1,0 +1,151 @@
+"""An attempt's input on the wire: exactly the agreed fields, and A as a commit id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from perago import task
+from perago.declare.task import TaskDefinition
+from perago.errors import LakeNotFound, TaskInputError
+from perago.lake.local.lake import LocalLake
+from perago.protocol.publication import Workspace
+from perago.runtime.attempt.input import read_order, resolve_workspace, workspace_output
+from tests.support.world import make_task
+
+WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "abc"}
+
+
+class Params(BaseModel):
+    stem: str
+    count: int = 1
+
+
+class Result(BaseModel):
+    rows: int = 0
+
+
+@task(name="plain", owner_email="tests@example.com")
+def plain(params: Params) -> Result:
+    return Result()
+
+
+PLAIN: TaskDefinition = plain.__perago_task__
+WITH_WORKSPACE = make_task()
+
+
+def refusal(definition: TaskDefinition, payload: dict[str, Any]) -> str:
+    with pytest.raises(TaskInputError) as caught:
+        read_order(definition, payload)
+    return str(caught.value)
+
+
+class TestTopLevel:
+    def test_a_task_with_a_workspace_takes_exactly_workspace_and_params(self) -> None:
+        order = read_order(WITH_WORKSPACE, {"workspace": WORKSPACE, "params": {"text": "x"}})
+        assert order.params.text == "x"  # type: ignore[attr-defined]
+        assert (order.raw_params, order.workspace) == ({"text": "x"}, WORKSPACE)
+
+    def test_a_task_without_one_takes_exactly_params(self) -> None:
+        order = read_order(PLAIN, {"params": {"stem": "x"}})
+        assert order.params == Params(stem="x", count=1)
+        assert (order.raw_params, order.workspace) == ({"stem": "x"}, None)
+
+    @pytest.mark.parametrize(
+        ("definition", "payload", "texts"),
+        [
+            (WITH_WORKSPACE, {"params": {}}, ["missing: workspace"]),
+            (WITH_WORKSPACE, {}, ["missing: params, workspace"]),
+            (WITH_WORKSPACE, {"workspace": WORKSPACE, "params": {}, "more": 1}, ["not expected: more"]),
+            (PLAIN, {"params": {"stem": "x"}, "workspace": WORKSPACE}, ["not expected: workspace"]),
+            (PLAIN, {"parms": {}}, ["missing: params", "not expected: parms"]),
+        ],
+    )
+    def test_anything_else_is_named(
+        self, definition: TaskDefinition, payload: dict[str, Any], texts: list[str]
+    ) -> None:
+        said = refusal(definition, payload)
+        assert "task input must have exactly" in said
+        assert all(text in said for text in texts)
+
+    @pytest.mark.parametrize(
+        ("params", "text"),
+        [
+            ({"stem": 3}, "params.stem"),
+            ({}, "params.stem"),
+            ({"stem": "x", "count": "7"}, "params.count"),
+            ({"stem": "x", "extra": 1}, "params.extra"),
+            (None, "params"),
+            ([], "params"),
+        ],
+    )
+    def test_params_are_read_strictly_and_the_field_is_named(self, params: object, text: str) -> None:
+        assert text in refusal(PLAIN, {"params": params})
+
+
+class TestWorkspace:
+    @pytest.mark.parametrize("spelled", ["ref_type", "refType"])
+    def test_both_spellings_are_taken_and_answered_in_kind(self, spelled: str) -> None:
+        given = {"repository": "songs", "branch": "main", spelled: "commit", "ref": "abc"}
+        order = read_order(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
+        assert workspace_output(order.workspace or {}, "new") == {**given, "ref": "new"}
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            ({"ref_type": "branch"}, "workspace.ref_type must be 'commit', not 'branch'"),
+            ({"ref_type": "Commit"}, "must be 'commit'"),
+            ({"refType": "commit"}, "not expected: refType"),
+            ({"path": "/x"}, "not expected: path"),
+            ({"ref": ""}, "workspace.ref must be a text that is not blank"),
+            ({"repository": "\t"}, "workspace.repository"),
+            ({"branch": None}, "workspace.branch"),
+            ({"ref": 7}, "workspace.ref"),
+        ],
+    )
+    def test_a_wrong_field_is_named(self, change: dict[str, Any], text: str) -> None:
+        payload = {"workspace": {**WORKSPACE, **change}, "params": {"text": "x"}}
+        assert text in refusal(WITH_WORKSPACE, payload)
+
+    @pytest.mark.parametrize("field", ["repository", "branch", "ref_type", "ref"])
+    def test_a_missing_field_is_named(self, field: str) -> None:
+        given = {name: value for name, value in WORKSPACE.items() if name != field}
+        payload = {"workspace": given, "params": {"text": "x"}}
+        assert f"missing: {field}" in refusal(WITH_WORKSPACE, payload)
+
+    @pytest.mark.parametrize("given", [None, "songs/main", ["songs"], 7])
+    def test_what_is_no_object_is_refused(self, given: object) -> None:
+        said = refusal(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
+        assert "workspace must be an object" in said
+
+
+class TestRef:
+    @pytest.fixture
+    def lake(self, tmp_path: Path) -> Iterator[LocalLake]:
+        with closing(LocalLake(tmp_path / "lake")) as lake:
+            lake.create_repository("songs")
+            yield lake
+
+    def test_a_commit_id_and_a_unique_beginning_become_the_full_id(self, lake: LocalLake) -> None:
+        head = lake.head("songs", "main").id
+        for ref in (head, head[:12]):
+            found = resolve_workspace(lake, {**WORKSPACE, "ref": ref}, "data/")
+            assert found == Workspace("songs", "main", head, "data/")
+
+    def test_a_branch_or_tag_name_is_refused_with_the_commit_it_names(self, lake: LocalLake) -> None:
+        head = lake.head("songs", "main").id
+        lake.create_tag("songs", "v1", head)
+        for ref in ("main", "v1"):
+            with pytest.raises(TaskInputError, match=head):
+                resolve_workspace(lake, {**WORKSPACE, "ref": ref}, "")
+
+    @pytest.mark.parametrize("change", [{"ref": "0" * 64}, {"repository": "no-such-repository"}])
+    def test_what_is_not_there_is_named(self, lake: LocalLake, change: dict[str, str]) -> None:
+        [(_, value)] = change.items()
+        with pytest.raises(LakeNotFound, match=value):
+            resolve_workspace(lake, {**WORKSPACE, **change}, "")

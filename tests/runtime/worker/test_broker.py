@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+from perago.errors import OrchestratorUnavailable
+from perago.orchestrator.base import Assignment
+from perago.runtime.observe.health import Pulse
+from perago.runtime.worker.broker import Broker
+from tests.support.attempts import Scripted, an_assignment
+
+Polled = SimpleQueue[Sequence[Assignment]]
+
+
+@contextmanager
+def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Broker, Polled]]:
+    """A broker at work; it has ended when the block has."""
+    polled: Polled = SimpleQueue()
+    ended = threading.Event()
+    broker = Broker(orchestrator, names, "worker", polled=polled.put, ended=ended.set, pulse=Pulse(names))
+    broker.start()
+    try:
+        yield broker, polled
+    finally:
+        broker.stop()
+        assert ended.wait(10)
+
+
+def test_nothing_is_polled_while_no_slot_is_free() -> None:
+    orchestrator = Scripted(poll=[[]])
+
+    with polling(orchestrator, ["make"]) as (broker, _):
+        broker.offer(0, taken=0)
+
+    assert orchestrator.calls == []
+
+
+def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
+    orchestrator = Scripted(poll=[[an_assignment()], []])
+
+    with polling(orchestrator, ["make"]) as (broker, polled):
+        broker.offer(3, taken=0)
+        assert polled.get(timeout=10) == [an_assignment()]
+        assert orchestrator.used_up["poll"].wait(10)
+
+    counts = [count for _, count, _ in orchestrator.asked("poll")]
+    # The one on its way to a slot is not free any more, though nobody has said so yet.
+    assert counts[:2] == [3, 2]
+
+
+def test_a_slot_whose_attempt_is_on_its_way_is_not_free_a_second_time() -> None:
+    orchestrator = Scripted(poll=[[an_assignment()], [an_assignment("task-2")], []])
+
+    with polling(orchestrator, ["make"]) as (broker, polled):
+        broker.offer(1, taken=0)
+        polled.get(timeout=10)
+        broker.offer(1, taken=0)
+        assert polled.empty()
+        broker.offer(1, taken=1)
+        assert polled.get(timeout=10) == [an_assignment("task-2")]
+
+
+def test_one_name_is_asked_for_in_long_polls() -> None:
+    orchestrator = Scripted(poll=[[], []])
+
+    with polling(orchestrator, ["make"]) as (broker, _):
+        broker.offer(1, taken=0)
+        assert orchestrator.used_up["poll"].wait(10)
+
+    assert {wait for _, _, wait in orchestrator.asked("poll")} == {1.0}
+
+
+def test_several_names_are_gone_round_and_a_round_of_waits_is_short() -> None:
+    orchestrator = Scripted(poll=[[]] * 12)
+
+    with polling(orchestrator, ["a", "b", "c"]) as (broker, _):
+        broker.offer(1, taken=0)
+        assert orchestrator.used_up["poll"].wait(10)
+
+    asked = orchestrator.asked("poll")
+    assert {name for name, _, _ in asked[3:6]} == {"a", "b", "c"}
+    assert sum(wait for _, _, wait in asked[3:6]) <= 0.08
+    assert len({name for name, _, _ in asked[0:9:3]}) == 3, "each round begins with another name"
+
+
+def test_while_there_is_work_several_names_are_asked_without_waiting() -> None:
+    orchestrator = Scripted(poll=[[], [an_assignment()], [], [], []])
+
+    with polling(orchestrator, ["a", "b"]) as (broker, _):
+        broker.offer(9, taken=0)
+        assert orchestrator.used_up["poll"].wait(10)
+
+    assert [wait for _, _, wait in orchestrator.asked("poll")][:4] == [0.0] * 4
+
+
+def test_a_server_that_is_away_is_asked_again() -> None:
+    orchestrator = Scripted(
+        poll=[OrchestratorUnavailable("away"), OrchestratorUnavailable("away"), [an_assignment()], []]
+    )
+
+    with polling(orchestrator, ["make"]) as (broker, polled):
+        broker.offer(1, taken=0)
+
+        assert polled.get(timeout=10) == [an_assignment()]

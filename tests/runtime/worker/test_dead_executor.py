@@ -1,0 +1,50 @@
+"""What is dropped for an executor that died, and what its retry must find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perago.lake.local.lake import LocalLake
+from perago.orchestrator.base import Assignment
+from perago.protocol.attempt import Attempt
+from perago.protocol.names import claim_branch_name, staging_branch_name
+from perago.runtime.attempt.transaction import Claim
+from perago.runtime.worker.dead_executor import Aftermath, claim_of
+from perago.runtime.worker.slot import Execution
+
+ATTEMPT = Attempt("wf", "task", "step", "t", retry_count=0, seq=1, iteration=0, scheduled_time=1000)
+WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "a"}
+
+
+def died_at(step: str) -> Execution:
+    execution = Execution("e1", Assignment(ATTEMPT, {"workspace": WORKSPACE, "params": {}}))
+    execution.step = step
+    return execution
+
+
+@pytest.mark.parametrize("step", ["stage", "claim", "hand over"])
+def test_the_claim_may_go_where_no_publish_request_can_be_in_flight(step: str) -> None:
+    assert claim_of(died_at(step)) == Claim("songs", claim_branch_name(ATTEMPT, "main"))
+
+
+@pytest.mark.parametrize("step", ["", "input", "body", "first fence", "publish"])
+def test_the_claim_stays_where_there_is_none_or_where_a_request_may_be_in_flight(step: str) -> None:
+    assert claim_of(died_at(step)) is None
+
+
+def test_stagings_of_the_dead_execution_go_and_its_claim_stays(tmp_path: Path) -> None:
+    lake = LocalLake(tmp_path / "lake")
+    lake.create_repository("songs")
+    claim = claim_branch_name(ATTEMPT, "main")
+    for name in (
+        staging_branch_name(ATTEMPT, "e1"),
+        staging_branch_name(ATTEMPT, "e1", on="0123456789abcdef"),
+        claim,
+    ):
+        lake.create_branch("songs", name, "main")
+    execution = died_at("publish")
+    Aftermath(tmp_path, lake).clean(execution, claim_of(execution))
+    assert [branch.name for branch in lake.branches("songs", "perago-")] == [claim]
+    lake.close()

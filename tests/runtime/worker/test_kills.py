@@ -1,0 +1,150 @@
+"""Every step of an attempt, and a death or a goodbye at its beginning.
+
+The observer that kills is passed in; the worker knows nothing of it.  On the embedded servers every step is met by
+every ending, on the real ones by one of them: what differs there is what the servers keep, not what the worker does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from perago.orchestrator.base import WorkflowState
+from tests.support.observers import STEPS, SignalAt
+from tests.support.sites import SHORT_LEASE, Site, eventually
+
+pytestmark = pytest.mark.slow
+REAL_STEPS = {
+    "executor": ("input", "workdir", "pre checks", "body", "post checks", "claim", "publish"),
+    "supervisor": ("revoke", "download", "result", "first fence", "stage", "hand over"),
+    "told to stop": ("reuse", "changes", "cleanup"),
+}
+
+
+def at_steps(ending: str) -> pytest.MarkDecorator:
+    """Every step on the embedded servers, and on the real ones those that this ending has there."""
+    real = [pytest.param("real", step, marks=pytest.mark.servers) for step in REAL_STEPS[ending]]
+    return pytest.mark.parametrize(
+        ("site", "step"), [*(("local", step) for step in STEPS), *real], indirect=["site"]
+    )
+
+
+def test_on_the_real_servers_each_step_is_met_once() -> None:
+    met = [step for steps in REAL_STEPS.values() for step in steps]
+
+    assert sorted(met) == sorted(STEPS)
+
+
+def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
+    """One commit on top of the input, and it is the one that the workflow speaks of."""
+    assert done.status == "COMPLETED", [(task.status, task.reason) for task in done.tasks]
+    history = [commit.id for commit in site.history()]
+    assert history[1] == before
+    assert history[0] == done.output["ref"]
+    assert site.files() == {"data/input.txt": "in", "data/made.txt": "made"}
+
+
+@at_steps("executor")
+def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(site: Site, step: str) -> None:
+    before = site.head().id
+    killer = SignalAt(step, signal.SIGKILL, "executor", site.folder / "killed")
+    worker = site.start_worker(observe=killer)
+
+    done = site.finished(site.start_workflow({}))
+
+    assert_published_once(site, before, done)
+    if step != "cleanup":
+        assert done.tasks[0].status == "FAILED"
+        assert done.tasks[0].reason == f"the executor died with signal SIGKILL at step {step!r}"
+    assert worker.drain() == 0
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+
+
+@at_steps("supervisor")
+def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(site: Site, step: str) -> None:
+    before = site.head().id
+    site.response_seconds = SHORT_LEASE
+    killer = SignalAt(step, signal.SIGKILL, "supervisor", site.folder / "killed")
+    first = site.start_worker(observe=killer, slots=1)
+    workflow_id = site.start_workflow({})
+    assert first.wait() == -signal.SIGKILL
+
+    second = site.start_worker(slots=1)
+    done = site.finished(workflow_id)
+
+    assert_published_once(site, before, done)
+    assert second.drain() == 0
+    assert (site.workdirs(), site.outbox()) == ([], [])
+
+
+@at_steps("told to stop")
+def test_a_worker_that_is_told_to_stop_at_a_step_finishes_the_attempt_first(site: Site, step: str) -> None:
+    before = site.head().id
+    told = SignalAt(step, signal.SIGTERM, "supervisor", site.folder / "told")
+    worker = site.start_worker(observe=told, slots=1)
+    workflow_id = site.start_workflow({})
+
+    assert worker.wait() == 0
+
+    done = site.finished(workflow_id)
+    assert_published_once(site, before, done)
+    assert [task.retry_count for task in done.tasks] == [0]
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+
+
+def test_no_executor_outlives_its_supervisor(site: Site) -> None:
+    worker = site.start_worker()
+    site.start_workflow({"seconds": 60})
+    eventually(site.bodies, "the body runs")
+    executors = worker.executors()
+    assert len(executors) == 2
+
+    worker.signal(signal.SIGKILL)
+
+    eventually(lambda: not any(map(is_running, executors)), "the executors are gone")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_signal_to_every_process_of_the_worker_still_drains(site: Site) -> None:
+    worker = site.start_worker()
+    workflow_id = site.start_workflow({"seconds": 2})
+    eventually(site.bodies, "the body runs")
+
+    for executor in worker.executors():
+        os.kill(executor, signal.SIGTERM)
+    assert worker.drain() == 0
+
+    assert [task.retry_count for task in site.finished(workflow_id).tasks] == [0]
+
+
+def test_a_second_signal_kills_what_is_in_flight(site: Site) -> None:
+    worker = site.start_worker()
+    workflow_id = site.start_workflow({"seconds": 60})
+    eventually(site.bodies, "the body runs")
+
+    worker.signal(signal.SIGTERM)
+    eventually(lambda: "draining" in worker.said(), "the worker drains")
+    worker.signal(signal.SIGTERM)
+
+    assert worker.wait() == 1
+    assert site.workdirs() == []
+    assert site.workflow(workflow_id).running
+
+
+def test_a_drain_that_takes_too_long_kills_what_is_in_flight(site: Site) -> None:
+    worker = site.start_worker(PERAGO_SHUTDOWN_FORCE_KILL_AFTER="1s")
+    site.start_workflow({"seconds": 60})
+    eventually(site.bodies, "the body runs")
+
+    assert worker.drain() == 1
+
+    assert site.workdirs() == []

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
+from perago.runtime.worker.leases import LeaseKeeper, lease_interval
+from tests.support.attempts import Scripted, an_attempt, snapshot
+from tests.support.world import make_task
+
+ATTEMPT = an_attempt()
+
+
+def test_the_interval_is_a_third_of_the_response_time_out_that_was_polled() -> None:
+    assert lease_interval(make_task(), 6) == 2
+
+
+def test_without_a_polled_time_out_the_interval_is_a_third_of_the_declared_one() -> None:
+    assert lease_interval(make_task(), 0) == 20
+
+
+def test_an_attempt_of_an_unknown_task_is_extended_by_what_was_polled() -> None:
+    assert lease_interval(None, 9) == 3
+
+
+def keep_until(orchestrator: Any, seen: threading.Event, **options: Any) -> None:
+    with LeaseKeeper(orchestrator, "worker", **options) as leases:
+        leases.keep("execution", ATTEMPT, 0.01)
+        assert seen.wait(10)
+
+
+def test_a_lease_is_extended_again_and_again() -> None:
+    orchestrator = Scripted(current=[snapshot(ATTEMPT)], extend_lease=[None, None, None, None])
+
+    keep_until(orchestrator, orchestrator.used_up["extend_lease"])
+
+
+def test_a_lease_that_was_not_extended_is_tried_again_at_the_next_beat() -> None:
+    away = OrchestratorUnavailable("away")
+    orchestrator = Scripted(current=[away], extend_lease=[away, away, None])
+
+    keep_until(orchestrator, orchestrator.used_up["extend_lease"])
+
+    assert len(orchestrator.asked("extend_lease")) >= 2
+
+
+@pytest.mark.parametrize("status", ["TIMED_OUT", "COMPLETED", "CANCELED", "FAILED"])
+def test_an_attempt_that_is_over_is_told_to_stop_and_not_extended(status: str) -> None:
+    orchestrator = Scripted(current=[snapshot(ATTEMPT, status)], extend_lease=[None])
+    told: list[tuple[str, str]] = []
+    seen = threading.Event()
+
+    def stale(execution_id: str, why: str) -> None:
+        told.append((execution_id, why))
+        seen.set()
+
+    keep_until(orchestrator, seen, stale=stale)
+
+    assert told == [("execution", f"it is {status}")]
+    assert orchestrator.asked("extend_lease") == []
+
+
+def test_an_attempt_whose_workflow_is_gone_is_told_to_stop() -> None:
+    orchestrator = Scripted(current=[OrchestratorNotFound("no such task")], extend_lease=[None])
+    seen = threading.Event()
+
+    keep_until(orchestrator, seen, stale=lambda _execution, _why: seen.set())
+
+
+def test_an_attempt_that_was_queued_again_goes_on() -> None:
+    orchestrator = Scripted(current=[snapshot(ATTEMPT, "SCHEDULED")], extend_lease=[None, None])
+
+    keep_until(
+        orchestrator, orchestrator.used_up["extend_lease"], stale=lambda *_: pytest.fail("told to stop")
+    )
+
+
+def test_a_twin_that_is_let_go_does_not_take_the_others_lease_with_it() -> None:
+    orchestrator = Scripted(current=[snapshot(ATTEMPT)], extend_lease=[None] * 4)
+
+    with LeaseKeeper(orchestrator, "worker") as leases:
+        leases.keep("winner", ATTEMPT, 0.01)
+        leases.keep("loser", ATTEMPT, 0.01)
+        leases.let_go("loser")
+
+        assert orchestrator.used_up["extend_lease"].wait(10)

@@ -1,0 +1,58 @@
+"""A body that gives a secret away: nobody outside the worker gets to see it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.observers import PauseAt
+from tests.support.sites import Site, eventually
+from tests.support.steps import forms_of_the_secret
+
+KNOWN = {
+    "CONDUCTOR_SERVER_URL": "http://conductor.example/api",
+    "CONDUCTOR_AUTH_KEY": "worker-key",
+    "CONDUCTOR_AUTH_SECRET": "hush/hush+1",
+}
+MASKED = "the key is *** or *** or ***"
+
+
+@contextmanager
+def nothing_written(database: Path) -> Iterator[None]:
+    """The embedded orchestrator takes no results for as long as the block runs."""
+    with closing(sqlite3.connect(database, isolation_level=None)) as held:
+        held.execute("BEGIN EXCLUSIVE")
+        yield
+        held.execute("ROLLBACK")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+def test_a_secret_in_an_exception_and_in_what_a_body_prints_is_seen_nowhere(site: Site) -> None:
+    site.response_seconds = 60
+    logs, go_on = site.folder / "logs", site.folder / "go-on"
+    pause = PauseAt("hand over", site.folder / "failed", go_on)
+    worker = site.start_worker(observe=pause, slots=1, PERAGO_LOG_ROOT=str(logs), **KNOWN)
+    workflow_id = site.start_workflow({"do": "give the secret away"})
+    eventually((site.folder / "failed").exists, "the body has failed")
+    with nothing_written(site.root / "orchestrator.db"):
+        go_on.touch()
+        eventually(lambda: [name for name in site.outbox() if name.endswith(".json")], "it is in the outbox")
+        kept = [file.read_text() for file in (site.folder / "root/workspaces/outbox").glob("*.json")]
+    ended = site.finished(workflow_id)
+    worker.drain()
+
+    task = ended.tasks[0]
+    assert task.reason == f"ValueError: {MASKED}"
+    assert MASKED in site.task_log(task.task_id)
+    assert MASKED in worker.said()
+    assert [MASKED in text for text in kept] == [True]
+    database = b"".join(file.read_bytes() for file in site.root.glob("orchestrator.db*"))
+    said = [worker.said(), *kept, *(file.read_text() for file in logs.iterdir())]
+    for form in forms_of_the_secret(KNOWN):
+        assert form.encode() not in database
+        assert not [text for text in said if form in text]

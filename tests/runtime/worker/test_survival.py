@@ -1,0 +1,337 @@
+"""Nothing that one attempt or one slot meets ends another: full disks, no descriptors, and mistakes of our own."""
+
+from __future__ import annotations
+
+import functools
+import os
+import resource
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing import Pipe, resource_tracker
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from perago.connect import max_result_bytes, open_ports
+from perago.declare.discovery import load_tasks
+from perago.declare.taskdef import build_taskdef
+from perago.errors import RuntimeConfigError
+from perago.orchestrator.base import Assignment
+from perago.protocol.outcome import Outcome
+from perago.runtime.observe.events import Event
+from perago.runtime.observe.health import Pulse
+from perago.runtime.observe.masking import Masker
+from perago.runtime.root.lock import LOCK, locked_root
+from perago.runtime.worker.broker import Broker
+from perago.runtime.worker.courier import Courier, Delivery
+from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.leases import LeaseKeeper
+from perago.runtime.worker.mailbox import Mailbox
+from perago.runtime.worker.outbox import Outbox, Parcel
+from perago.runtime.worker.plan import WorkerPlan
+from perago.runtime.worker.slot import Execution, Wiring
+from perago.runtime.worker.slots import Crew
+from perago.runtime.worker.supervisor import Supervisor
+from perago.runtime.worker.timetable import Timetable
+from perago.settings import load_settings
+from tests.runtime.worker.test_slot import no_ports
+from tests.support import steps
+from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
+from tests.support.sites import Site, eventually
+
+ATTEMPT = an_attempt()
+DONE = Outcome("COMPLETED", output={"result": {}})
+LOCAL_ONLY = pytest.mark.parametrize("site", ["local"], indirect=True)
+
+
+def spoil(outbox: Path) -> None:
+    """Leave a file where the folder was, so that nobody, root included, can write into it."""
+    outbox.rmdir()
+    outbox.write_text("")
+
+
+# --- the outbox --------------------------------------------------------------------------------------------------
+
+
+@LOCAL_ONLY
+def test_a_worker_whose_outbox_cannot_be_written_sends_its_results_from_memory(site: Site) -> None:
+    worker = site.start_worker(slots=2)
+    go_on = site.folder / "go-on"
+    workflow_id = site.start_workflow({"wait_for": str(go_on)}, {"text": "two"})
+    eventually(site.bodies, "the body runs")
+
+    spoil(site.folder / "root" / "workspaces" / "outbox")
+    go_on.touch()
+
+    assert site.finished(workflow_id).status == "COMPLETED"
+    assert worker.drain() == 0
+    assert "is sent from memory" in worker.said()
+
+
+def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    spoil(tmp_path / "outbox")
+    kept: SimpleQueue[Exception | None] = SimpleQueue()
+    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    mended = threading.Event()
+
+    class Mending(Scripted):
+        def complete(self, *arguments: Any, **keywords: Any) -> bool:
+            if not mended.is_set():
+                (tmp_path / "outbox").unlink()
+                mended.set()
+                raise OSError("no buffer space")
+            return super().complete(*arguments, **keywords)
+
+    orchestrator: Any = Mending(complete=[True])
+    with Timetable("test", threads=1) as table:
+        courier = Courier(
+            *(orchestrator, None, outbox, table, "worker", 500),  # type: ignore[arg-type]
+            delivered=delivered.put,
+            mask=str,
+            kept=lambda _, error: kept.put(error),
+        )
+        courier.send(Parcel("execution", ATTEMPT, DONE))
+
+        assert delivered.get(timeout=10).accepted
+
+    assert isinstance(kept.get(), OSError)
+    assert kept.get() is None
+
+
+def test_a_result_that_cannot_leave_the_outbox_is_delivered_all_the_same(tmp_path: Path) -> None:
+    delivered: SimpleQueue[Delivery] = SimpleQueue()
+
+    class Unwilling(Outbox):
+        def drop(self, execution_id: str) -> None:
+            raise OSError("read-only file system")
+
+    orchestrator: Any = Scripted(complete=[True])
+    with Timetable("test", threads=1) as table:
+        courier = Courier(
+            *(orchestrator, None, Unwilling(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
+            delivered=delivered.put,
+            mask=str,
+        )
+        courier.send(Parcel("execution", ATTEMPT, DONE))
+
+        assert delivered.get(timeout=10).accepted
+
+    assert len(orchestrator.asked("complete")) == 1
+
+
+def test_a_reason_with_half_a_character_is_kept_and_found_again(tmp_path: Path) -> None:
+    outcome = Outcome("FAILED", reason="no such file: caf\udce9.csv")
+    outbox = Outbox(tmp_path)
+
+    outbox.put(Parcel("execution", ATTEMPT, outcome))
+
+    assert [parcel.outcome for parcel in outbox.parcels()] == [outcome]
+
+
+def test_a_result_that_cannot_be_written_down_at_all_is_sent_from_memory(tmp_path: Path) -> None:
+    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    orchestrator: Any = Scripted(complete=[True])
+    with Timetable("test", threads=1) as table:
+        courier = Courier(
+            *(orchestrator, None, Outbox(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
+            delivered=delivered.put,
+            mask=str,
+        )
+        courier.send(Parcel("execution", ATTEMPT, Outcome("COMPLETED", output={"result": object()})))
+
+        assert delivered.get(timeout=10).accepted
+
+
+def test_an_outbox_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    spoil(tmp_path / "outbox")
+
+    assert list(outbox.parcels()) == []
+    assert list(Outbox(tmp_path).parcels()) == []
+
+
+def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path)
+    outbox.put(Parcel("good", ATTEMPT, DONE))
+    (tmp_path / "outbox" / ".folder.tmp").mkdir()
+    (tmp_path / "outbox" / "list.json").write_text("[]")
+
+    assert [parcel.execution_id for parcel in outbox.parcels()] == ["good"]
+
+
+# --- slots -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """This process can open so many more descriptors."""
+    # The lowest free numbers are given out first, so gaps count as well.
+    used = {int(name) for name in os.listdir("/proc/self/fd")}
+    numbers = (number for number in range(10_000) if number not in used)
+    limit = [next(numbers) for _ in range(count + 1)][-1]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def a_crew(folder: Path, count: int) -> tuple[Crew, SimpleQueue[int]]:
+    gone: SimpleQueue[int] = SimpleQueue()
+
+    def nothing(*_: Any) -> None:
+        pass
+
+    spec = ExecutorSpec(load_settings({}, root=folder), (), no_ports)
+    wiring = Wiring(nothing, lambda slot, _: gone.put(slot.number), nothing, nothing, Masker([]))
+    return Crew(spec, count, wiring), gone
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("left", range(11))
+def test_a_slot_that_finds_no_descriptors_waits_and_leaves_nothing_behind(tmp_path: Path, left: int) -> None:
+    resource_tracker.ensure_running()
+    before = open_descriptors()
+    crew, _ = a_crew(tmp_path, 1)
+
+    with descriptors_left(left):
+        [(slot, error)] = crew.start_due(100.0)
+
+    assert isinstance(error, OSError)
+    assert (slot.state, slot.start_at) == ("waiting", 101.0)
+    eventually(lambda: open_descriptors() == before, "every descriptor is closed again", 10)
+
+
+def test_a_slot_that_cannot_start_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
+    crew, gone = a_crew(tmp_path, 2)
+    with descriptors_left(1):
+        assert all(isinstance(error, OSError) for _, error in crew.start_due(100.0))
+
+    started = dict(crew.start_due(101.0))
+
+    assert list(started.values()) == [1, 1]
+    crew.kill_all()
+    assert {gone.get(timeout=30), gone.get(timeout=30)} == {0, 1}
+
+
+def test_an_attempt_that_cannot_be_handed_over_is_told_and_the_next_one_takes_the_slot(
+    tmp_path: Path,
+) -> None:
+    crew, _ = a_crew(tmp_path, 1)
+    with descriptors_left(1):
+        [(slot, _)] = crew.start_due(0.0)
+    ours, _theirs = Pipe()
+    slot.state, slot._pipe = "idle", ours
+    unfit = Execution("unfit", replace(an_assignment(), input={"params": lambda: None}))
+    good = Execution("good", an_assignment("task-2"))
+
+    refused = list(crew.hand_out(deque([unfit, good])))
+
+    assert [execution for execution, _ in refused] == [unfit]
+    assert slot.execution is good
+
+
+def test_an_executor_whose_words_cannot_be_read_is_killed(tmp_path: Path) -> None:
+    """A body that writes into descriptors that are not its own: nobody would hear that its attempt has ended."""
+    crew, gone = a_crew(tmp_path, 1)
+    [(slot, _)] = crew.start_due(0.0)
+    crew.kill_all()
+    gone.get(timeout=30)
+    ours, theirs = Pipe()
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as executor:
+        theirs.send_bytes(b"what is this?")
+
+        assert slot._pass_on(ours, executor.pid) is False
+
+        assert executor.wait(10) == -signal.SIGKILL
+
+
+# --- mistakes of our own -----------------------------------------------------------------------------------------
+
+
+def test_a_call_that_fails_keeps_none_of_the_others_from_being_made() -> None:
+    mail, made = Mailbox(), list[str]()
+    mail.post(lambda: made.append("one"))
+    mail.post(lambda: 1 / 0)
+    mail.post(lambda: made.append("two"))
+
+    mail.read(0.0)
+
+    assert made == ["one", "two"]
+
+
+def test_a_broker_polls_on_after_an_error_that_nobody_expected() -> None:
+    polled: SimpleQueue[Sequence[Assignment]] = SimpleQueue()
+    ended = threading.Event()
+    orchestrator: Any = Scripted(poll=[MemoryError(), [an_assignment()], []])
+    broker = Broker(
+        orchestrator, ["make"], "worker", polled=polled.put, ended=ended.set, pulse=Pulse(["make"])
+    )
+
+    broker.start()
+    broker.offer(1, taken=0)
+
+    assert polled.get(timeout=10) == [an_assignment()]
+    broker.stop()
+    assert ended.wait(10)
+
+
+def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expected() -> None:
+    """Not after the five seconds of a job that failed: the lease would be gone by then."""
+    failed = threading.Event()
+    trouble = [MemoryError(), MemoryError(), snapshot(ATTEMPT)]
+    orchestrator: Any = Scripted(current=trouble, extend_lease=[OSError(24, "no"), OSError(24, "no"), None])
+
+    with LeaseKeeper(orchestrator, "worker", failed=lambda _: failed.set()) as leases:
+        leases.keep("execution", ATTEMPT, 0.01)
+
+        assert orchestrator.used_up["extend_lease"].wait(4)
+
+    assert failed.is_set()
+
+
+@LOCAL_ONLY
+def test_an_onlooker_that_fails_ends_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor in this process; every event that it tells of is answered with an error."""
+    monkeypatch.setenv("TEST_NOTES", str(site.notes))
+    target = str(Path(steps.__file__))
+    settings = load_settings({}, root=site.root)
+    tasks = {task.name: task for task in load_tasks([target])}
+    ports = functools.partial(open_ports, settings, local=True)
+    site.suffix = "here"
+    site.orchestrator.register_taskdefs([build_taskdef(task) for task in tasks.values()])
+    workflow_id = site.start_workflow({})
+    plan = WorkerPlan(tasks, 1, ExecutorSpec(settings, (target,), ports, max_result_bytes()))
+
+    def look_on(event: Event) -> None:
+        raise BrokenPipeError(event.kind)
+
+    worker = Supervisor(plan, site.orchestrator, site.lake)
+
+    code = worker.run(until=lambda: not site.workflow(workflow_id).running, on_event=look_on)
+
+    assert code == 0
+    assert site.workflow(workflow_id).status == "COMPLETED"
+
+
+# --- the lock ----------------------------------------------------------------------------------------------------
+
+
+def test_a_root_that_has_no_room_for_the_pid_is_locked_all_the_same(tmp_path: Path) -> None:
+    """The lock file is the device that is always full."""
+    (tmp_path / LOCK).symlink_to("/dev/full")
+
+    with locked_root(tmp_path), pytest.raises(RuntimeConfigError, match="in use"), locked_root(tmp_path):
+        pass

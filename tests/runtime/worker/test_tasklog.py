@@ -1,0 +1,123 @@
+"""Printed lines on their way to the orchestrator's task log."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from perago.errors import OrchestratorUnavailable
+from perago.protocol.attempt import Attempt
+from perago.runtime.worker.tasklog import BATCH_LINES, TaskLogs
+
+PATIENCE = 10.0
+
+
+def attempt(task_id: str) -> Attempt:
+    return Attempt("wf", task_id, "ref", "clean", retry_count=0, seq=1, iteration=0)
+
+
+class Server:
+    """Takes lines; `closed` makes it wait, `broken` makes it refuse."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, list[str]] = {}
+        self.calls = 0
+        self.open = threading.Event()
+        self.open.set()
+        self.called = threading.Event()
+        self.broken: list[Exception] = []
+
+    def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
+        self.called.set()
+        self.open.wait(PATIENCE)
+        self.calls += 1
+        if self.broken:
+            raise self.broken.pop()
+        self.lines.setdefault(attempt.task_id, []).extend(lines)
+
+
+def test_what_is_left_is_sent_when_an_execution_is_done() -> None:
+    server = Server()
+
+    with TaskLogs(server.log, interval=3600) as logs:
+        logs.begin("e1", attempt("t1"))
+        logs.begin("e2", attempt("t2"))
+        logs.add("e1", "one")
+        logs.add("e2", "other")
+        logs.add("e1", "two")
+        assert logs.finish("e1", timeout=PATIENCE) is True
+
+    assert server.lines == {"t1": ["one", "two"], "t2": ["other"]}
+
+
+def test_lines_are_sent_while_the_body_still_runs() -> None:
+    server = Server()
+
+    with TaskLogs(server.log, interval=0.01) as logs:
+        logs.begin("e1", attempt("t1"))
+        logs.add("e1", "so far")
+
+        assert server.called.wait(PATIENCE)
+
+
+def test_many_lines_go_in_few_calls() -> None:
+    server = Server()
+
+    with TaskLogs(server.log, interval=3600) as logs:
+        logs.begin("e1", attempt("t1"))
+        for number in range(BATCH_LINES + 1):
+            logs.add("e1", str(number))
+        logs.finish("e1", timeout=PATIENCE)
+
+    assert server.calls == 2
+    assert server.lines["t1"] == [str(number) for number in range(BATCH_LINES + 1)]
+
+
+def test_nobody_waits_for_a_slow_server() -> None:
+    server = Server()
+    server.open.clear()
+
+    with TaskLogs(server.log, interval=0.01) as logs:
+        logs.begin("e1", attempt("t1"))
+        logs.add("e1", "one")
+        assert server.called.wait(PATIENCE)
+        # While the server holds the first call:
+        logs.add("e1", "two")
+        assert logs.finish("e1") is False
+        server.open.set()
+
+    assert server.lines == {"t1": ["one", "two"]}
+
+
+@pytest.mark.parametrize("error", [OrchestratorUnavailable("away"), RuntimeError("a bug")])
+def test_lines_that_cannot_be_sent_are_dropped_and_said(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server()
+    server.broken.append(error)
+
+    with TaskLogs(server.log, interval=3600) as logs:
+        logs.begin("e1", attempt("t1"))
+        logs.add("e1", "lost")
+        assert logs.finish("e1", timeout=PATIENCE) is True
+        logs.begin("e2", attempt("t2"))
+        logs.add("e2", "kept")
+        assert logs.finish("e2", timeout=PATIENCE) is True
+
+    assert server.lines == {"t2": ["kept"]}
+    assert f"1 lines of output of task t1 were not sent: {error}" in caplog.text
+
+
+def test_lines_of_nobody_are_not_sent() -> None:
+    server = Server()
+
+    with TaskLogs(server.log, interval=3600) as logs:
+        logs.add("", "printed at import")
+        logs.begin("e1", attempt("t1"))
+        assert logs.finish("e1", timeout=PATIENCE) is True
+        logs.add("e1", "too late")
+        assert logs.finish("e1") is True
+
+    assert server.calls == 0

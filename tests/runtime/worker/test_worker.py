@@ -1,0 +1,167 @@
+"""A whole worker: real processes, on the embedded servers and on the real ones."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.support.sites import Site, eventually
+
+
+def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step(site: Site) -> None:
+    before = site.head().id
+    worker = site.start_worker()
+
+    done = site.finished(site.start_workflow({"text": "one"}, {"text": "two"}, {"text": "three"}))
+
+    assert done.status == "COMPLETED", done.reason
+    commits = [before, *(task.output["workspace"]["ref"] for task in done.tasks)]
+    assert [task.input["workspace"]["ref"] for task in done.tasks] == commits[:-1]
+    assert [commit.id for commit in site.history()[:4]] == list(reversed(commits))
+    assert site.files().keys() == {"data/input.txt", "data/one.txt", "data/two.txt", "data/three.txt"}
+    assert worker.drain() == 0
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+
+
+@pytest.mark.slow
+def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(site: Site) -> None:
+    site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"do": "print"}))
+
+    lines = eventually(lambda: site.task_log(done.tasks[0].task_id), "the log is there")
+    assert "printed by the body made" in lines
+    assert "printed past Python" in lines
+
+
+@pytest.mark.slow
+def test_what_a_body_does_to_its_output_costs_neither_its_result_nor_the_next_ones_output(site: Site) -> None:
+    site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "leave a tee"},
+            {"text": "b", "do": "close descriptor 1"},
+            {"text": "c", "do": "print"},
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    assert len({line.split()[1] for line in site.bodies()}) == 1, "one executor ran them all"
+    logs = [set(site.task_log(task.task_id)) for task in done.tasks]
+    assert logs == [
+        {"printed before the tee"},
+        {"printed before the closing"},
+        {"printed by the body c", "printed past Python"},
+    ]
+
+
+@pytest.mark.slow
+def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) -> None:
+    site.start_worker(slots=1)
+
+    workflow_id = site.start_workflow({"do": "fail"})
+
+    first = eventually(
+        lambda: [task for task in site.workflow(workflow_id).tasks if task.status == "FAILED"], "a failure"
+    )[0]
+    assert first.reason.startswith("ValueError: as asked")
+    assert len(first.reason) <= 500
+    assert site.finished(workflow_id).status == "FAILED"
+    assert len(site.bodies()) == 6
+
+
+@pytest.mark.slow
+def test_a_body_that_raises_what_would_end_a_process_fails_and_its_executor_lives_on(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"do": "interrupt"}))
+
+    assert {task.reason for task in done.tasks} == {"the task raised KeyboardInterrupt: by the body"}
+    assert len({line.split()[1] for line in site.bodies()}) == 1
+    assert worker.drain() == 0
+
+
+@pytest.mark.slow
+def test_a_result_that_conductor_would_not_take_fails_before_anything_is_published(site: Site) -> None:
+    before = site.head().id
+    site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"size": 4_000_000}))
+
+    assert done.status == "FAILED"
+    assert "put bulk into the workspace" in (done.tasks[0].reason or "")
+    assert site.head().id == before
+
+
+@pytest.mark.slow
+def test_an_executor_is_recycled_after_so_many_tasks(site: Site) -> None:
+    worker = site.start_worker(slots=1, PERAGO_EXECUTOR_MAX_TASKS="2")
+
+    done = site.finished(site.start_workflow(*[{"text": f"t{n}"} for n in range(3)]))
+
+    assert done.status == "COMPLETED"
+    pids = [line.split()[1] for line in site.bodies()]
+    assert pids[0] == pids[1] != pids[2]
+    assert worker.drain() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+def test_sweeps_leave_a_running_attempt_its_workdir_though_the_body_has_removed_the_marker(
+    site: Site,
+) -> None:
+    go_on = site.folder / "go-on"
+    mine = site.folder / "root" / "workspaces" / "mine"
+    mine.mkdir(parents=True)
+    os.utime(mine, (0, 0))
+    worker = site.start_worker(PERAGO_WORKSPACE_GC_INTERVAL="1s", PERAGO_WORKSPACE_GC_TTL="0s")
+    workflow_id = site.start_workflow({"do": "remove the marker", "wait_for": str(go_on)})
+    eventually(go_on.with_name("go-on.waits").exists, "the marker is gone")
+    # One that nobody runs tells when a sweep has been there.
+    dead = mine.with_name(f"perago-workdir-dead-{'0' * 16}")
+    dead.mkdir()
+    eventually(lambda: not dead.exists(), "a sweep has been there")
+    go_on.touch()
+
+    done = site.finished(workflow_id)
+
+    assert [task.status for task in done.tasks] == ["COMPLETED"], [task.reason for task in done.tasks]
+    assert worker.drain() == 0
+    assert site.workdirs() == ["mine"]
+
+
+@pytest.mark.slow
+def test_a_body_cannot_spoil_the_next_one_in_its_executor(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "spoil the process"}, {"text": "b", "seconds": 1}, {"text": "c"}
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    assert len({line.split()[1] for line in site.bodies()}) == 1
+    assert worker.drain() == 0
+    assert site.workdirs() == []
+
+
+@pytest.mark.slow
+def test_a_thread_that_never_ends_means_a_fresh_executor_at_once_and_holds_nothing_up(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(
+        site.start_workflow(
+            {"text": "a", "do": "leave a thread"}, {"text": "b"}, {"text": "c", "do": "leave a thread"}
+        )
+    )
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
+    pids = [line.split()[1] for line in site.bodies()]
+    assert pids[0] != pids[1] == pids[2]
+    assert worker.drain() == 0
+    assert worker.said().count("executor 0 is replaced: the task left a thread running: never-ends") == 2
+    assert "died" not in worker.said()
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])

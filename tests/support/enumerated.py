@@ -1,0 +1,104 @@
+"""What enumerated histories share: worlds on a lake with a server's order, stops at critical calls, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from perago.declare.task import TaskDefinition
+from perago.lake.local.lake import LocalLake
+from perago.orchestrator.base import Assignment
+from perago.runtime.attempt.overlap import Beside, at_once
+from tests.support.gates import SWAP, Gated
+from tests.support.server_order import ServerOrder
+from tests.support.world import Made, World, change_nothing
+
+CRITICAL = frozenset(
+    {
+        "create_branch",
+        "head",
+        "current",
+        "commit",
+        "merge",
+        "relocate",
+        SWAP,
+        "barrier",
+        "create_tag",
+        "complete",
+        "drop_branch",
+    }
+)
+POLICIES = ["replace", "supersede", "reuse"]
+
+History = tuple[str, World, str]
+"""What happened, the world it ended in, and the workflow's id."""
+
+
+def writing(said: str) -> Callable[[Path, Any], Made]:
+    """A body that publishes what it says."""
+
+    def body(workspace: Path, params: Any) -> Made:
+        (workspace / "result.txt").write_text(said)
+        return Made(said=said)
+
+    return body
+
+
+BODIES = {"changing": writing("by the second"), "no-op": change_nothing}
+
+
+def fresh_world(folder: Path, *, hard: bool = True) -> World:
+    """An embedded world in which a publish request can be in flight."""
+    lake = ServerOrder(LocalLake(folder / "lake"), hard=hard)
+    lake.create_repository("songs")
+    world = World(lake, "songs", folder)  # type: ignore[arg-type]
+    world.commit({"data/input.txt": "in"})
+    return world
+
+
+def gated(
+    world: World, definition: TaskDefinition, assignment: Assignment, beside: Beside = at_once
+) -> Gated:
+    """An execution that stops before every call."""
+    return Gated(
+        lambda lake, orchestrator: world.execute(
+            definition, assignment, lake=lake, orchestrator=orchestrator, beside=beside
+        ),
+        world.lake,
+        world.orchestrator,
+    )
+
+
+def advance(execution: Gated, stop: int | None) -> bool:
+    """Let it go on to its critical call of that number, counted from 0, or to its end; whether it came to a stop."""
+    while not execution.ended:
+        if execution.waiting in CRITICAL and stop is not None:
+            if stop == 0:
+                return True
+            stop -= 1
+        execution.grant("do")
+    return False
+
+
+def advance_to(execution: Gated, call: str) -> bool:
+    """Let it go on until it waits at that call; whether it came there."""
+    while not execution.ended and execution.waiting != call:
+        execution.grant("do")
+    return not execution.ended
+
+
+def violations(found: Iterable[History], definition: TaskDefinition) -> Iterator[str]:
+    """What is wrong with each end: an output that is not on the branch, or a workflow that cannot end."""
+    for where, world, workflow in found:
+        state = world.workflow(workflow)
+        while state.running:
+            # All executions are over: whatever is still open times out and is retried.
+            world.execute(definition, world.retry(definition))
+            state = world.workflow(workflow)
+        if state.status != "COMPLETED":
+            yield f"{where}: the workflow is {state.status}: {state.reason}"
+        elif state.output["ref"] != world.head().id:
+            yield f"{where}: the accepted output {state.output['ref']} is not the head"
+        world.orchestrator.close()
+        world.lake.close()
