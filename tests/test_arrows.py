@@ -1,10 +1,11 @@
 """The import arrows of the house, held by reading every import of every module below src/perago.
 
     cli → runtime → {declare, protocol, port bases}      adapters → {protocol, errors}      protocol → stdlib, errors
+    runtime.worker → runtime.attempt only where attempts are run or reported, and never the other way
 
-`ARROWS` has a row per part: what it may import of perago, besides itself.  `OUTSIDE` narrows what some parts may
-import from elsewhere, and `SDKS` gives each SDK its one folder.  Imports inside functions, under TYPE_CHECKING and by
-`import_module("…")` count too.  A new part needs a row here, and a good reason.
+`ARROWS` has a row per part: what it may import of perago, besides itself; a folder there stands for all below it.
+`OUTSIDE` narrows what some parts may import from elsewhere, and `SDKS` gives each SDK its one folder.  Imports inside
+functions, under TYPE_CHECKING and by `import_module("…")` count too.  A new part needs a row here, and a good reason.
 """
 
 from __future__ import annotations
@@ -21,6 +22,29 @@ SRC = Path(__file__).parents[1] / "src"
 
 PORTS = {"lake.__init__", "lake.base", "orchestrator.__init__", "orchestrator.base"}
 BELOW_CLI = {"runtime", "spark", "declare", "protocol", "settings", "errors", "connect", *PORTS}
+ENDING = {"runtime.__init__", "runtime.ending", "runtime.own_branches"}
+# Of the worker these alone run or report attempts; the others know only how they ended.
+KNOW_ATTEMPTS = {
+    "runtime.worker.executor",
+    "runtime.worker.messages",
+    "runtime.worker.courier",
+    "runtime.worker.outbox",
+}
+WORKER = {
+    "declare",
+    "protocol",
+    "settings",
+    "errors",
+    "runtime.observe",
+    "runtime.process",
+    "runtime.registration",
+    "runtime.root",
+    "runtime.sweep",
+    "runtime.worker",
+    *KNOW_ATTEMPTS,
+    *ENDING,
+    *PORTS,
+}
 
 ARROWS: dict[str, set[str]] = {
     "__init__": {"declare", "protocol", "spark", "errors"},
@@ -32,12 +56,45 @@ ARROWS: dict[str, set[str]] = {
     # Who imports a port must not get an adapter, and its SDK, by accident.
     "lake.__init__": {"lake.base", "protocol", "errors"},
     "lake.base": {"protocol", "errors"},
-    "lake": {"lake.__init__", "lake.base", "protocol", "errors"},
+    "lake.local": {"lake.__init__", "lake.base", "protocol", "errors"},
+    "lake.lakefs": {"lake.__init__", "lake.base", "protocol", "errors"},
     "orchestrator.__init__": {"orchestrator.base", "protocol", "errors"},
     "orchestrator.base": {"protocol", "errors"},
-    "orchestrator": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},
-    "runtime": {"declare", "protocol", "settings", "errors", *PORTS},
-    "spark": {"runtime", "declare", "protocol", "settings", "errors", "connect", *PORTS},
+    "orchestrator.local": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},
+    "orchestrator.conductor": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},
+    "runtime.__init__": set(),
+    "runtime.ending": {"protocol", *PORTS},
+    "runtime.own_branches": {"protocol", "errors", *PORTS},
+    "runtime.root": {"protocol", "errors"},
+    "runtime.process": {"protocol", "runtime.root"},
+    "runtime.observe": {"protocol", "settings", "errors", *ENDING},
+    "runtime.registration": {"declare"},
+    "runtime.runs": {"errors"},
+    "runtime.folder_import": {"errors", "runtime.attempt", *PORTS},
+    "runtime.attempt": {
+        "declare",
+        "protocol",
+        "settings",
+        "errors",
+        "runtime.process",
+        "runtime.root",
+        *ENDING,
+        *PORTS,
+    },
+    "runtime.sweep": {"protocol", "errors", "runtime.root", *ENDING, *PORTS},
+    "runtime.worker": WORKER,
+    **dict.fromkeys(KNOW_ATTEMPTS, WORKER | {"runtime.attempt"}),
+    "spark": {
+        "runtime.__init__",
+        "runtime.attempt",
+        "runtime.root",
+        "declare",
+        "protocol",
+        "settings",
+        "errors",
+        "connect",
+        *PORTS,
+    },
     "connect": {
         "lake",
         "orchestrator",
@@ -110,6 +167,11 @@ def module_of(name: str, files: dict[str, Path]) -> str:
     return name
 
 
+def allows(part: str, target: str) -> bool:
+    """Whether a part may import another: by its row, or by the folder that it is in."""
+    return target in ARROWS[part] or target.split(".")[0] in ARROWS[part]
+
+
 def complaint(module: str, name: str, files: dict[str, Path]) -> str | None:
     """Why this module may not import this name, or nothing."""
     part = part_of(module)
@@ -118,7 +180,7 @@ def complaint(module: str, name: str, files: dict[str, Path]) -> str | None:
     top = name.split(".")[0]
     if top == "perago":
         target = part_of(module_of(name, files))
-        if target == part or target in ARROWS[part]:
+        if target == part or allows(part, target or ""):
             return None
         return f"{part} may import of perago: {', '.join(sorted(ARROWS[part])) or 'nothing'}"
     folder = part.split(".")[0]
@@ -166,24 +228,62 @@ PLANTED = [
     ("perago/protocol/names.py", "import pydantic", "from outside: stdlib"),
     ("perago/protocol/names.py", "from perago.lake.base import Lake", "may import of perago: errors"),
     ("perago/declare/task.py", "import requests", "from outside: stdlib, pydantic"),
-    ("perago/declare/task.py", "from ..runtime import transaction", "may import of perago"),
-    ("perago/runtime/broker.py", "from perago.lake.lakefs import LakefsLake", "may import of perago"),
-    ("perago/runtime/broker.py", "def late():\n    from perago.lake import lakefs", "may import of perago"),
-    ("perago/runtime/broker.py", "import perago.connect", "may import of perago"),
-    ("perago/runtime/broker.py", "from perago.cli import main", "may import of perago"),
+    ("perago/declare/task.py", "from ..runtime.attempt import transaction", "may import of perago"),
     (
-        "perago/runtime/broker.py",
+        "perago/runtime/worker/broker.py",
+        "from perago.lake.lakefs.lake import LakefsLake",
+        "may import of perago",
+    ),
+    (
+        "perago/runtime/worker/broker.py",
+        "def late():\n    from perago.lake.lakefs import lake",
+        "may import of perago",
+    ),
+    ("perago/runtime/worker/broker.py", "import perago.connect", "may import of perago"),
+    ("perago/runtime/worker/broker.py", "from perago.cli import main", "may import of perago"),
+    (
+        "perago/runtime/worker/broker.py",
         "import importlib\nimportlib.import_module('perago.connect')",
         "may import of perago",
     ),
-    ("perago/runtime/broker.py", "import lakefs_sdk", "belongs below lake/"),
-    ("perago/orchestrator/local.py", "import obstore", "belongs below lake/"),
-    ("perago/orchestrator/local.py", "from perago.lake.base import Lake", "may import of perago"),
-    ("perago/lake/local.py", "from perago.settings import Settings", "may import of perago"),
-    ("perago/lake/__init__.py", "from perago.lake.lakefs import LakefsLake", "may import of perago"),
-    ("perago/lake/fence.py", "from conductor.client import x", "belongs below orchestrator/"),
+    ("perago/runtime/worker/broker.py", "import lakefs_sdk", "belongs below lake/"),
+    (
+        "perago/runtime/worker/slot.py",
+        "from perago.runtime.attempt.transaction import x",
+        "may import of perago",
+    ),
+    (
+        "perago/runtime/attempt/transaction.py",
+        "from perago.runtime.worker import broker",
+        "may import of perago",
+    ),
+    (
+        "perago/runtime/attempt/transaction.py",
+        "from perago.runtime.worker.executor import x",
+        "may import of perago",
+    ),
+    ("perago/spark/session.py", "from perago.runtime.worker import broker", "may import of perago"),
+    ("perago/spark/session.py", "from perago.runtime.observe import logs", "may import of perago"),
+    ("perago/runtime/observe/logs.py", "from perago.runtime.worker import broker", "may import of perago"),
+    ("perago/orchestrator/local/queue.py", "import obstore", "belongs below lake/"),
+    ("perago/orchestrator/local/queue.py", "from perago.lake.base import Lake", "may import of perago"),
+    (
+        "perago/orchestrator/local/queue.py",
+        "from perago.orchestrator.conductor import wire",
+        "may import of perago",
+    ),
+    (
+        "perago/orchestrator/conductor/wire.py",
+        "from perago.orchestrator.local import queue",
+        "may import of perago",
+    ),
+    ("perago/lake/local/lake.py", "from perago.settings import Settings", "may import of perago"),
+    ("perago/lake/local/lake.py", "from perago.lake.lakefs.lake import LakefsLake", "may import of perago"),
+    ("perago/lake/lakefs/cache/cache.py", "from perago.lake.local import store", "may import of perago"),
+    ("perago/lake/__init__.py", "from perago.lake.lakefs.lake import LakefsLake", "may import of perago"),
+    ("perago/lake/lakefs/fence.py", "from conductor.client import x", "belongs below orchestrator/"),
     ("perago/settings.py", "import perago.declare", "may import of perago: errors"),
-    ("perago/cli/start.py", "from perago.lake.lakefs import LakefsLake", "may import of perago"),
+    ("perago/cli/start.py", "from perago.lake.lakefs.lake import LakefsLake", "may import of perago"),
     ("perago/cli/start.py", "def f():\n    import pyspark.sql", "belongs below spark/"),
     ("perago/attic.py", "import os", "no row in ARROWS"),
 ]
@@ -195,7 +295,20 @@ PLANTED = [
 def test_a_planted_violation_is_found_and_named(file: str, source: str, rule: str, tmp_path: Path) -> None:
     plant(
         tmp_path,
-        {"perago/lake/base.py": "", "perago/lake/lakefs.py": "", "perago/runtime/transaction.py": ""},
+        dict.fromkeys(
+            [
+                "perago/lake/base.py",
+                "perago/lake/lakefs/lake.py",
+                "perago/lake/local/store.py",
+                "perago/orchestrator/local/queue.py",
+                "perago/orchestrator/conductor/wire.py",
+                "perago/runtime/attempt/transaction.py",
+                "perago/runtime/observe/logs.py",
+                "perago/runtime/worker/broker.py",
+                "perago/runtime/worker/executor.py",
+            ],
+            "",
+        ),
     )
     plant(tmp_path, {"perago/connect.py": "", "perago/cli/__init__.py": "", file: source})
 
@@ -215,15 +328,18 @@ def test_what_the_design_allows_is_not_complained_about(tmp_path: Path) -> None:
             "perago/declare/task.py": "import pydantic\nfrom perago.protocol import names",
             "perago/lake/__init__.py": "from .base import Lake",
             "perago/lake/base.py": "from ..errors import LakeError",
-            "perago/lake/lakefs.py": "import lakefs_sdk\nimport obstore\nfrom perago.lake import base, transfer",
-            "perago/lake/transfer.py": "",
+            "perago/lake/lakefs/lake.py": "import lakefs_sdk\nimport obstore\nfrom perago.lake import base\n"
+            "from perago.lake.lakefs.transfer import get",
+            "perago/lake/lakefs/transfer/get.py": "",
             "perago/orchestrator/base.py": "",
-            "perago/runtime/broker.py": "from perago.orchestrator.base import Orchestrator\nfrom perago.lake import Lake",
-            "perago/connect.py": "from perago.lake.lakefs import LakefsLake\nfrom perago.settings import Settings",
+            "perago/runtime/attempt/transaction.py": "from perago.orchestrator.base import Orchestrator",
+            "perago/runtime/worker/broker.py": "from perago.lake import Lake",
+            "perago/runtime/worker/executor.py": "from perago.runtime.attempt.transaction import Transaction",
+            "perago/connect.py": "from perago.lake.lakefs.lake import LakefsLake\nfrom perago.settings import Settings",
             "perago/settings.py": "from perago.errors import RuntimeConfigError",
             "perago/errors.py": "",
-            "perago/cli/start.py": "import typer\nfrom perago.connect import connect\nfrom perago.runtime import broker",
-            "perago/testing/__init__.py": "from perago.connect import connect\nfrom perago.lake.lakefs import LakefsLake",
+            "perago/cli/start.py": "import typer\nfrom perago.connect import x\nfrom perago.runtime.worker import broker",
+            "perago/testing/__init__.py": "from perago.connect import x\nfrom perago.lake.lakefs.lake import LakefsLake",
         },
     )
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from perago import TaskDefinition, build_taskdef, load_tasks
 from perago.cli import app
-from perago.cli.register import apply, plan
+from perago.runtime.registration import apply_changes, plan_changes
 
 Module = Callable[[str, str], str]
 
@@ -49,8 +49,8 @@ def declared(module: Module) -> TaskDefinition:
 def test_a_task_that_the_server_does_not_know_is_created(declared: TaskDefinition) -> None:
     server = Server()
 
-    changes = plan(server, [declared])
-    apply(server, changes)
+    changes = plan_changes(server, [declared])
+    apply_changes(server, changes)
 
     assert [change.action for change in changes] == ["create"]
     assert server.taskdefs["registered"] == {**build_taskdef(declared), "createTime": 5}
@@ -59,8 +59,8 @@ def test_a_task_that_the_server_does_not_know_is_created(declared: TaskDefinitio
 def test_a_task_that_is_there_as_declared_is_left_alone(declared: TaskDefinition) -> None:
     server = Server({**build_taskdef(declared), "createTime": 5})
 
-    changes = plan(server, [declared])
-    apply(server, changes)
+    changes = plan_changes(server, [declared])
+    apply_changes(server, changes)
 
     assert [change.action for change in changes] == ["keep"]
     assert server.calls == 0
@@ -69,8 +69,8 @@ def test_a_task_that_is_there_as_declared_is_left_alone(declared: TaskDefinition
 def test_a_task_that_differs_is_updated_and_what_others_set_stays(declared: TaskDefinition) -> None:
     server = Server({**build_taskdef(declared), "retryCount": 9, "inputTemplate": {"a": 1}})
 
-    changes = plan(server, [declared])
-    apply(server, changes)
+    changes = plan_changes(server, [declared])
+    apply_changes(server, changes)
 
     assert [(change.action, change.fields) for change in changes] == [("update", (("retryCount", 3, 9),))]
     assert server.taskdefs["registered"]["retryCount"] == 3
@@ -80,7 +80,7 @@ def test_a_task_that_differs_is_updated_and_what_others_set_stays(declared: Task
 def test_planning_sends_nothing(declared: TaskDefinition) -> None:
     server = Server()
 
-    plan(server, [declared])
+    plan_changes(server, [declared])
 
     assert server.taskdefs == {}
 

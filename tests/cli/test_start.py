@@ -19,8 +19,8 @@ from typer.testing import CliRunner, Result
 
 from perago import load_tasks
 from perago.cli import app
-from perago.cli.register import apply, plan
 from perago.connect import open_local_orchestrator
+from perago.runtime.registration import apply_changes, plan_changes
 from perago.runtime.root.lock import locked_root
 from perago.settings import LAKEFS_NAMES, load_settings
 
@@ -94,7 +94,7 @@ def test_a_taskdef_that_differs_is_shown_with_the_difference(
     module: Module, target: str, tmp_path: Path
 ) -> None:
     orchestrator = open_local_orchestrator(load_settings({}, root=tmp_path / ".perago"))
-    apply(orchestrator, plan(orchestrator, load_tasks([target])))
+    apply_changes(orchestrator, plan_changes(orchestrator, load_tasks([target])))
     orchestrator.close()
     changed = module("changed.py", TASK.format(spec="", controls="retry=RetryPolicy(count=7)"))
 

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from perago.declare.task import TaskDefinition
-from perago.runtime.attempt.inline import Executor
+from perago.runtime.attempt import inline
+from perago.runtime.attempt.delivery import deliver, drop_claim
 from perago.runtime.attempt.overlap import Beside, at_once
-from perago.runtime.attempt.publisher import Publisher, drop_quietly
+from perago.runtime.attempt.publisher import Publisher
+from perago.runtime.ending import Delivery, Parcel
 from tests.support.enumerated import (
     BODIES,
     POLICIES,
@@ -79,13 +81,9 @@ def _without_revoke(self: Publisher) -> None:
     return None
 
 
-def _claim_dropped_early(self: Executor, attempt: Any, settled: Any) -> None:
-    if settled.claim is not None:
-        drop_quietly(self.around.lake, settled.claim.repository, settled.claim.branch)
-    _send(self, attempt, settled)
-
-
-_send = Executor._send
+def _claim_dropped_early(orchestrator: Any, lake: Any, parcel: Parcel, *, worker_id: str) -> Delivery:
+    drop_claim(lake, parcel)
+    return deliver(orchestrator, lake, parcel, worker_id=worker_id)
 
 
 @pytest.mark.slow
@@ -93,7 +91,7 @@ _send = Executor._send
     ("owner", "method", "broken", "twins", "kind"),
     [
         (Publisher, "claim", _without_claim, True, "changing"),
-        (Executor, "_send", _claim_dropped_early, True, "changing"),
+        (inline, "deliver", _claim_dropped_early, True, "changing"),
         (Publisher, "revoke", _without_revoke, False, "no-op"),
     ],
     ids=["without the claim", "with the claim dropped early", "without the revoke"],
@@ -101,7 +99,7 @@ _send = Executor._send
 def test_taking_one_rule_away_brings_a_violation_back(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    owner: type,
+    owner: Any,
     method: str,
     broken: Any,
     twins: bool,

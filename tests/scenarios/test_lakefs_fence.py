@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.lake.lakefs.fence import FENCE_MARK, FENCE_PATH, FENCE_TEXT
-from perago.runtime.attempt.transaction import Settled
+from perago.runtime.ending import Settled
 from tests.conftest import LakefsServer
 from tests.support.lakefs_world import a_world, abandon, action_runs, fence, merge_by_hand, opened
 from tests.support.ports import before, recording

@@ -75,7 +75,7 @@ def test_the_session_is_one_for_the_process_and_its_checks_beside_it(sessions: S
 
 
 def test_scratch_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
-    from perago.runtime.process.identity import process_identity
+    from perago.runtime.root.identity import process_identity
     from perago.spark.session import _scratch_folder
 
     dead, alive = tmp_path / "session-dead", tmp_path / "session-alive"

@@ -8,10 +8,10 @@ import pickle
 import sys
 from pathlib import Path
 
-from perago.cli.register import apply, plan
 from perago.connect import max_result_bytes, open_ports
 from perago.declare.discovery import load_tasks
 from perago.runtime.observe.logs import logging_to
+from perago.runtime.registration import apply_changes, plan_changes
 from perago.runtime.worker.executor import ExecutorSpec, see_nothing
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.supervisor import Supervisor
@@ -26,7 +26,7 @@ def main(root: str, slots: str, local: str, observer: str) -> int:
     ports = functools.partial(open_ports, settings, local=local == "local")
     observe = pickle.loads(bytes.fromhex(observer)) if observer else see_nothing
     lake, orchestrator = ports()
-    apply(orchestrator, plan(orchestrator, tasks))
+    apply_changes(orchestrator, plan_changes(orchestrator, tasks))
     spec = ExecutorSpec(settings, (TARGET,), ports, max_result_bytes(), observe)
     with logging_to(settings, name="supervisor"):
         return Supervisor(

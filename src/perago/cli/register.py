@@ -1,46 +1,20 @@
-"""`perago register`: make the server's TaskDefs those of the modules, and show what changes.
-
-The rule: only the fields that a declaration sets are changed; what somebody else set on the server stays.
-"""
+"""`perago register`: make the server's TaskDefs those of the modules, and show what changes."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
 from perago.cli import output
 from perago.cli.check import AsJson, Targets
 from perago.declare.discovery import load_tasks
-from perago.declare.task import TaskDefinition
-from perago.declare.taskdef import build_taskdef, difference, merged, taskdef_warnings
+from perago.declare.taskdef import taskdef_warnings
+from perago.runtime.registration import Change, apply_changes, plan_changes
 from perago.settings import load_settings
-
-Action = Literal["create", "update", "keep"]
-
-
-class TaskDefs(Protocol):
-    """The part of the orchestrator that registering needs."""
-
-    def taskdef(self, name: str) -> Any:
-        """The registered TaskDef, or None."""
-
-    def register_taskdefs(self, definitions: Sequence[Any]) -> None:
-        """Create or update TaskDefs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What registering one task does; `fields` are (path, new, old)."""
-
-    name: str
-    action: Action
-    fields: tuple[tuple[str, Any, Any], ...]
-    definition: dict[str, Any]
 
 
 def register(
@@ -62,9 +36,9 @@ def register(
     settings = load_settings(os.environ)
     orchestrator = open_local_orchestrator(settings) if local else open_conductor(settings)
     try:
-        changes = plan(orchestrator, tasks)
+        changes = plan_changes(orchestrator, tasks)
         if not dry_run:
-            apply(orchestrator, changes)
+            apply_changes(orchestrator, changes)
     finally:
         orchestrator.close()
     if as_json:
@@ -72,25 +46,6 @@ def register(
     else:
         for change in changes:
             _show(change, dry_run=dry_run)
-
-
-def plan(server: TaskDefs, tasks: Sequence[TaskDefinition]) -> list[Change]:
-    """Compare the declared TaskDefs with the server's."""
-    return [_change(build_taskdef(task), server.taskdef(task.name)) for task in tasks]
-
-
-def apply(server: TaskDefs, changes: Sequence[Change]) -> None:
-    """Send what differs; nothing is sent where nothing does."""
-    wanted = [change.definition for change in changes if change.action != "keep"]
-    if wanted:
-        server.register_taskdefs(wanted)
-
-
-def _change(wanted: dict[str, Any], actual: dict[str, Any] | None) -> Change:
-    if actual is None:
-        return Change(wanted["name"], "create", (), wanted)
-    fields = tuple(difference(wanted, actual))
-    return Change(wanted["name"], "update" if fields else "keep", fields, merged(wanted, actual))
 
 
 def _show(change: Change, *, dry_run: bool) -> None:

@@ -17,7 +17,9 @@ from pydantic import BaseModel
 from perago.declare.checks import Tree
 from perago.declare.mistakes import Problem, calling_place, report
 from perago.errors import GuardrailViolation
-from perago.spark.workspace import FORMATS
+
+FORMATS = ("parquet", "csv", "json", "orc", "text")
+"""What tables may be stored as."""
 
 TableCheckKind = Literal[
     "require_columns", "require_rows", "forbid_nulls", "require_unique", "require_values"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.process.identity import is_alive, process_identity
+from perago.runtime.root.identity import is_alive, process_identity
 from perago.runtime.root.removal import remove_tree
 from perago.settings import Settings
 from perago.spark.conf import is_local, parse_conf, session_conf

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from perago.declare.table_checks import FORMATS
 from perago.errors import GuardrailViolation, TaskFailed
 from perago.spark.paths import checked_path
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from perago.spark.schema import TableSchema
 
 Mode = Literal["overwrite", "append", "error", "errorifexists", "ignore"]
-FORMATS = ("parquet", "csv", "json", "orc", "text")
 
 
 class SparkWorkspace:

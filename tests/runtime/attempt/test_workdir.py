@@ -21,8 +21,9 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.changes import changes_between
 from perago.protocol.names import workdir_name
 from perago.protocol.publication import Workspace
-from perago.runtime.attempt.workdir import Workdir, list_prefix, remove_workdir, scan_folder
-from perago.runtime.process.identity import process_identity
+from perago.runtime.attempt.workdir import Workdir, list_prefix, scan_folder
+from perago.runtime.root.identity import process_identity
+from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.sweep.workdirs import sweep_workdirs
 from tests.contract.lakes import Work
 from tests.support.forks import killed_before_call

@@ -11,7 +11,7 @@ import pytest
 ADOPTING = """
 import ctypes, multiprocessing, os, subprocess, sys, time
 from perago.runtime.process.orphans import reap, reaping_orphans
-from perago.runtime.process.identity import children, is_zombie
+from perago.runtime.root.identity import children, is_zombie
 
 PR_SET_CHILD_SUBREAPER = 36
 

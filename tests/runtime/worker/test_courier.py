@@ -19,10 +19,10 @@ from perago.errors import (
 )
 from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.transaction import Claim, Settled
+from perago.runtime.ending import Claim, Delivery, Parcel, Publication, Settled, parcel_of
 from perago.runtime.observe.masking import Masker
-from perago.runtime.worker.courier import Courier, Delivery
-from perago.runtime.worker.outbox import Outbox, Parcel, Publication, parcel_of
+from perago.runtime.worker.courier import Courier
+from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.timetable import Timetable
 from tests.support.attempts import WORKSPACE, Scripted, an_assignment, an_attempt, snapshot
 from tests.support.ports import refusing

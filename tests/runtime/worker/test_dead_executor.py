@@ -10,7 +10,7 @@ from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name, staging_branch_name
-from perago.runtime.attempt.transaction import Claim
+from perago.runtime.ending import Claim
 from perago.runtime.worker.dead_executor import Aftermath, claim_of
 from perago.runtime.worker.slot import Execution
 

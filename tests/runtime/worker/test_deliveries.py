@@ -12,13 +12,14 @@ import pytest
 
 from perago.errors import OrchestratorUnavailable
 from perago.protocol.outcome import Outcome
+from perago.runtime.ending import Parcel
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse
 from perago.runtime.worker.courier import LEASE_SECONDS
 from perago.runtime.worker.deliveries import Deliveries
 from perago.runtime.worker.executions import Flights
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.outbox import Outbox, Parcel
+from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slot import Execution
 from perago.runtime.worker.tasklog import TaskLogs

@@ -12,7 +12,7 @@ from perago.errors import LakeForbidden, LakeNotFound, LakeUnauthenticated, Lake
 from perago.lake.local.lake import LocalLake
 from perago.protocol.fitness import OwnReason
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.transaction import Settled
+from perago.runtime.ending import Settled
 from perago.runtime.observe.health import Pulse, check
 from perago.runtime.worker.fitness import IN_A_ROW, Fitness, ask_lake, try_to_work
 from perago.runtime.worker.timetable import Job

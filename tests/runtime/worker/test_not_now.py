@@ -17,10 +17,11 @@ import pytest
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.outcome import Outcome
+from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse, check
-from perago.runtime.worker.courier import LEASE_SECONDS, Courier, Delay, Delivery
+from perago.runtime.worker.courier import LEASE_SECONDS, Courier, Delay
 from perago.runtime.worker.leases import LeaseKeeper
-from perago.runtime.worker.outbox import Outbox, Parcel
+from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.timetable import Job, Timetable
 from tests.runtime.observe.test_health import Clock
 from tests.support.attempts import Scripted, an_attempt, snapshot

@@ -8,7 +8,7 @@ import pytest
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.transaction import Settled
+from perago.runtime.ending import Settled
 from perago.runtime.observe.masking import Masker
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.slot import Execution, Slot, Wiring, describe_exit

@@ -25,16 +25,17 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import Outcome
+from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import Pulse
 from perago.runtime.observe.masking import Masker
 from perago.runtime.root.lock import LOCK, locked_root
 from perago.runtime.worker.broker import Broker
-from perago.runtime.worker.courier import Courier, Delivery
+from perago.runtime.worker.courier import Courier
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.mailbox import Mailbox
-from perago.runtime.worker.outbox import Outbox, Parcel
+from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slot import Execution, Wiring
 from perago.runtime.worker.slots import Crew

@@ -1,25 +1,20 @@
-"""Runs assignments: a transaction each, its result sent, its claim dropped afterwards."""
+"""Attempts that run inline, without a worker: a transaction each, and its result sent.  For tests and trials."""
 
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
-from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import sendable
-from perago.runtime.attempt.publisher import drop_quietly
-from perago.runtime.attempt.transaction import Settled, Surroundings, Transaction
+from perago.runtime.attempt.delivery import deliver, give_up_on
+from perago.runtime.attempt.transaction import Surroundings, Transaction
+from perago.runtime.ending import Parcel, Settled, parcel_of
+from perago.runtime.root.identity import new_execution_id
 
 log = logging.getLogger("perago.executor")
-
-
-def new_execution_id() -> str:
-    """An id that no other execution has, of characters that every name takes."""
-    return secrets.token_hex(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +30,21 @@ class Executor:
 
     def execute(self, assignment: Assignment) -> Settled:
         """Run one attempt to its end and send what it has to say."""
-        task = self.tasks[assignment.attempt.task_name]
-        transaction = Transaction(task, assignment, self.execution_id(), self.around)
-        return transaction.run(lambda settled: self._send(assignment.attempt, settled))
+        task, execution_id = self.tasks[assignment.attempt.task_name], self.execution_id()
 
-    def _send(self, attempt: Attempt, settled: Settled) -> None:
-        outcome = sendable(settled.outcome, self.mask, self.reason_limit)
-        if outcome.send:
-            if not self.around.orchestrator.complete(attempt, outcome, worker_id=self.worker_id):
-                log.warning("the result of task %s was not accepted: it was over already", attempt.task_id)
-        else:
-            log.info("task %s: nothing is sent: %s", attempt.task_id, outcome.reason)
-        # Only now: until the orchestrator has answered, a twin must find the claim taken.
-        if settled.claim is not None:
-            drop_quietly(self.around.lake, settled.claim.repository, settled.claim.branch)
+        def hand_over(settled: Settled) -> None:
+            self._report(parcel_of(execution_id, assignment, settled))
+
+        return Transaction(task, assignment, execution_id, self.around).run(hand_over)
+
+    def _report(self, parcel: Parcel) -> None:
+        outcome = sendable(parcel.outcome, self.mask, self.reason_limit)
+        around, task_id = self.around, parcel.attempt.task_id
+        parcel = replace(parcel, outcome=outcome)
+        if not outcome.send:
+            log.info("task %s: nothing is sent: %s", task_id, outcome.reason)
+            give_up_on(around.lake, parcel, outcome.reason or "")
+            return
+        done = deliver(around.orchestrator, around.lake, parcel, worker_id=self.worker_id)
+        if not done.accepted:
+            log.warning("the result of task %s was not accepted: %s", task_id, done.reason)

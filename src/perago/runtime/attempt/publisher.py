@@ -45,6 +45,7 @@ from perago.runtime.attempt.overlap import Beside, at_once
 from perago.runtime.attempt.revoking import revoke
 from perago.runtime.attempt.target import read_target
 from perago.runtime.attempt.workdir import Listing, list_prefix
+from perago.runtime.own_branches import drop_quietly
 from perago.settings import FenceMode
 
 log = logging.getLogger("perago.publish")
@@ -335,11 +336,3 @@ class Publisher:
 
     def _level_of(self, ref: str) -> FenceLevel:
         return "soft" if self.mode == "soft" else self.lake.fence_level(self._repository, ref)
-
-
-def drop_quietly(lake: Lake, repository: str, branch: str) -> None:
-    """Drop a branch of our own; a failure is logged and changes nothing."""
-    try:
-        lake.drop_branch(repository, branch)
-    except LakeError as error:
-        log.warning("failed to clean staging workspace %s of %s: %s", branch, repository, error)

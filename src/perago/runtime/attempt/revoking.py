@@ -12,13 +12,8 @@ import logging
 
 from perago.lake.base import Lake
 from perago.protocol.attempt import Attempt
-from perago.protocol.names import (
-    branch_part,
-    is_slug,
-    parse_internal_branch,
-    revoke_prefixes,
-    revoked_by,
-)
+from perago.protocol.names import revoke_prefixes, revoked_by
+from perago.runtime.own_branches import target_of_claim
 
 log = logging.getLogger("perago.revoking")
 
@@ -39,15 +34,3 @@ def revoke(lake: Lake, repository: str, attempt: Attempt, *, target: str, timeou
     for claim in revoked.claims:
         log.info("revoked %s of a dead attempt", claim)
         lake.drop_branch(repository, claim)
-
-
-def target_of_claim(lake: Lake, repository: str, claim: str, *, unnamed: str | None) -> str | None:
-    """The branch that a claim is for; `unnamed` where it names none, None where that branch is gone."""
-    parsed = parse_internal_branch(claim)
-    into = parsed.into if parsed is not None else ""
-    if not into:
-        return unnamed
-    if not is_slug(into):
-        return into
-    found = (branch.name for branch in lake.branches(repository, "") if branch_part(branch.name) == into)
-    return next(found, None)

@@ -5,19 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from perago.runtime.ending import Moved
 
 _QUIET_SECONDS = 0.5
 """Transfers say how far they are no more often than this, and those that are over sooner say nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """Bytes of one execution; `saved` are those of its input and its result that were not moved."""
-
-    downloaded: int = 0
-    uploaded: int = 0
-    saved: int = 0
 
 
 class Traffic:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,10 @@ from perago.declare.checks import Check, needs_path, run_checks
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError, TaskInputError
-from perago.lake.base import FenceLevel, Lake
+from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
-from perago.protocol.fitness import OwnReason, own_reason
+from perago.protocol.fitness import own_reason
 from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
 from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
@@ -41,8 +41,9 @@ from perago.runtime.attempt.look import in_vain, look_at
 from perago.runtime.attempt.overlap import Beside, at_once, give_up
 from perago.runtime.attempt.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
 from perago.runtime.attempt.publisher import Published, Publisher, Result
-from perago.runtime.attempt.traffic import Moved, Traffic
+from perago.runtime.attempt.traffic import Traffic
 from perago.runtime.attempt.workdir import Workdir
+from perago.runtime.ending import Claim, Settled
 from perago.runtime.process.state import as_before
 from perago.settings import FenceMode
 
@@ -85,30 +86,6 @@ class Surroundings:
     persist: Persist = ask_once
     note: Note = say_nothing
     as_before: Callable[[], AbstractContextManager[None]] = as_before
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The branch that made this execution the attempt's publisher; to be dropped once the result is accepted."""
-
-    repository: str
-    branch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """How an execution ended, and what is left to do after its result is sent."""
-
-    outcome: Outcome
-    claim: Claim | None = None
-    fence_level: FenceLevel | None = None
-    step: str = ""
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    refused: bool = False
-    """Whether the publish fence ended it."""
-    moved: Moved = field(default_factory=Moved)
-    own_reason: OwnReason | None = None
-    """Why the worker itself could not do it, where it is the worker that failed and not the task."""
 
 
 class Transaction:

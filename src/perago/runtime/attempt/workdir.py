@@ -10,8 +10,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -36,8 +34,8 @@ from perago.protocol.changes import (
 from perago.protocol.names import WorkdirName, workdir_name
 from perago.protocol.publication import Workspace
 from perago.protocol.states import EditedStates, FileStates
-from perago.runtime.process.identity import process_identity
-from perago.runtime.root.removal import remove_tree
+from perago.runtime.root.identity import process_identity
+from perago.runtime.root.workdirs import make_workdir, remove_workdir
 
 _FEW = 16
 """With this few files, hashing them all is cheaper than waiting for the file system's clock to tick."""
@@ -114,7 +112,7 @@ class Workdir:
             "started": now,
         }
         name = workdir_name(attempt.task_id, execution_id)
-        _make(root, name, json.dumps(marker, indent=2) + "\n")
+        make_workdir(root, name, json.dumps(marker, indent=2) + "\n")
         return cls(root, name, sleep=sleep)
 
     def fill(self, lake: Lake, workspace: Workspace, progress: Progress | None = None) -> Listing:
@@ -227,41 +225,6 @@ def hash_file(path: Path, algorithm: str) -> FileState:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, algorithm)
         return FileState(file.tell(), digest.hexdigest())
-
-
-def _make(root: Path, name: WorkdirName, marker: str) -> None:
-    """Make the folder with its marker in it, or not at all."""
-    making, path = root / name.making, root / name.working
-    making.mkdir(mode=0o700)
-    try:
-        (making / MARKER).write_text(marker, encoding="utf-8")
-        # A rename would take the place of an empty folder.
-        if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        making.rename(path)
-    except OSError:
-        remove_tree(making)
-        raise
-
-
-def remove_workdir(root: Path, name: WorkdirName) -> None:
-    """Remove the folder of an execution, whichever part of its life it is in."""
-    remove_tree(root / name.making)
-    put_away(root / name.working, root / name.removing)
-
-
-def put_away(path: Path, removing: Path) -> None:
-    """Remove a workdir, under another name.
-
-    Once it is renamed nobody takes it for a workdir any more, half empty as it may be; and if a kill cuts the
-    removal, the name says that the rest may go.
-    """
-    if path != removing:
-        # What a removal before this one has left is in the way.
-        remove_tree(removing, last=MARKER)
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(removing)
-    remove_tree(removing, last=MARKER)
 
 
 def _check_publishable(path: str, workspace: Workspace) -> None:

@@ -22,9 +22,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perago.protocol.attempt import Attempt
-from perago.runtime.attempt.transaction import Settled
+from perago.runtime.ending import Parcel, Settled
 from perago.runtime.observe.metrics import NoMetrics, ending_of
-from perago.runtime.worker.outbox import Parcel
 
 Kind = Literal[
     "polled",

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from perago.protocol.outcome import describe
-from perago.runtime.process.identity import children
 from perago.runtime.process.state import as_before
+from perago.runtime.root.identity import children
 
 _POOLED = ("multiprocessing", "loky")
 """In the command lines of Python's process pools and of what these need."""

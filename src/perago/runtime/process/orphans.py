@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from perago.runtime.process.identity import children, is_zombie
+from perago.runtime.root.identity import children, is_zombie
 
 log = logging.getLogger("perago.orphans")
 

@@ -41,7 +41,7 @@ from perago.protocol.names import (
     parse_internal_branch,
     proof_branch_made,
 )
-from perago.runtime.attempt.revoking import target_of_claim
+from perago.runtime.own_branches import target_of_claim
 
 log = logging.getLogger("perago.sweep")
 

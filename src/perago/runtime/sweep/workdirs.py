@@ -24,8 +24,8 @@ from typing import Any
 
 from perago.protocol.changes import MARKER
 from perago.protocol.names import WorkdirName, parse_workdir_name, removing_name, workdir_name
-from perago.runtime.attempt.workdir import put_away
-from perago.runtime.process.identity import is_alive
+from perago.runtime.root.identity import is_alive
+from perago.runtime.root.workdirs import put_away
 
 log = logging.getLogger("perago.sweep")
 

@@ -34,11 +34,12 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.protocol.outcome import Outcome, sendable
-from perago.runtime.attempt.publisher import drop_quietly
+from perago.runtime.attempt.delivery import deliver, give_up_on
+from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.health import PATIENCE_SECONDS
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.worker.leases import why_over
-from perago.runtime.worker.outbox import Outbox, Parcel
+from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.timetable import Timetable
 
 log = logging.getLogger("perago.courier")
@@ -46,15 +47,6 @@ log = logging.getLogger("perago.courier")
 LONGEST_PAUSE = 10.0
 LEASE_SECONDS = 3600.0
 """How long an open task whose result is not taken keeps its lease."""
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """How sending a result ended; `reason` says why it was not accepted."""
-
-    parcel: Parcel
-    accepted: bool
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +135,7 @@ class _Errand:
                 first, self.first = self.first, None
                 first()
             if self.resumed and (why := self._why_not_any_more()) is not None:
-                return self._done(accepted=False, reason=why)
+                return self._give_up(why)
             self.resumed = False
             return self._complete()
         except Exception as error:
@@ -153,19 +145,18 @@ class _Errand:
     def _complete(self) -> float | None:
         courier, parcel = self.courier, self.parcel
         try:
-            accepted = courier.orchestrator.complete(
-                parcel.attempt, parcel.outcome, worker_id=courier.worker_id
-            )
-        except OrchestratorNotFound as gone:
-            return self._done(accepted=False, reason=str(gone))
+            done = deliver(courier.orchestrator, courier.lake, parcel, worker_id=courier.worker_id)
         except OrchestratorRefused as refused:
             if parcel.outcome.status != "COMPLETED":
-                return self._done(accepted=False, reason=str(refused))
+                return self._give_up(str(refused))
             log.error("a result is sent as FAILED: %s", refused, extra=self._fields())
             self.parcel = courier.refused(parcel, refused)
             self.in_outbox = courier.keep(self.parcel)
             return 0.0
-        return self._done(accepted=accepted, reason="" if accepted else "the task was over already")
+        return self._done(done)
+
+    def _give_up(self, why: str) -> float | None:
+        return self._done(give_up_on(self.courier.lake, self.parcel, why))
 
     def _look(self) -> tuple[bool, str]:
         """Whether the task is still open, and else why its attempt can never take a result; (False, "") if unknown."""
@@ -199,20 +190,20 @@ class _Errand:
             return f"it published {published.ref}, but {published.branch!r} is at {head} now"
         return None
 
-    def _done(self, *, accepted: bool, reason: str) -> float | None:
+    def _done(self, delivery: Delivery) -> float | None:
         courier, parcel = self.courier, self.parcel
-        if not accepted:
+        if not delivery.accepted:
             log.warning(
-                "the result %s was not accepted: %s", parcel.outcome.status, reason, extra=self._fields()
+                "the result %s was not accepted: %s",
+                *(parcel.outcome.status, delivery.reason),
+                extra=self._fields(),
             )
-        if parcel.claim is not None:
-            drop_quietly(courier.lake, parcel.claim.repository, parcel.claim.branch)
         try:
             courier.outbox.drop(parcel.execution_id)
         except OSError as error:
             # The next start finds that the task is over.
             log.warning("a result that was sent stays in the outbox: %s", error, extra=self._fields())
-        courier.delivered(Delivery(parcel, accepted, reason))
+        courier.delivered(delivery)
         return None
 
     def _later(self, error: Exception) -> float | None:
@@ -221,7 +212,7 @@ class _Errand:
         seconds = now - self.waits_since
         is_open, over = self._look() if seconds >= PATIENCE_SECONDS else (False, "")
         if over:
-            return self._done(accepted=False, reason=over)
+            return self._give_up(over)
         lets_go = is_open and not self.lease_let_go and seconds >= LEASE_SECONDS
         delay = Delay(self.parcel, seconds, str(error), let_go=lets_go)
         self._say(delay, error)

@@ -15,9 +15,9 @@ from typing import Any
 from perago.errors import LakeError
 from perago.lake.base import Lake
 from perago.protocol.names import claim_branch_name, staging_branch_name, workdir_name
-from perago.runtime.attempt.publisher import drop_quietly
-from perago.runtime.attempt.transaction import Claim
-from perago.runtime.attempt.workdir import remove_workdir
+from perago.runtime.ending import Claim
+from perago.runtime.own_branches import drop_quietly
+from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.worker.slot import Execution
 
 log = logging.getLogger("perago.aftermath")

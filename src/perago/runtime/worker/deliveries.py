@@ -12,14 +12,15 @@ from collections.abc import Callable
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
+from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.events import Event, Listener
 from perago.runtime.observe.health import Pulse
 from perago.runtime.observe.logs import attempt_fields
-from perago.runtime.worker.courier import Courier, Delay, Delivery
+from perago.runtime.worker.courier import Courier, Delay
 from perago.runtime.worker.dead_executor import Aftermath
 from perago.runtime.worker.executions import Flights
 from perago.runtime.worker.mailbox import Note
-from perago.runtime.worker.outbox import Outbox, Parcel
+from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slot import Execution
 from perago.runtime.worker.timetable import Timetable

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
-from perago.runtime.attempt.inline import new_execution_id
 from perago.runtime.observe.logs import attempt_fields
+from perago.runtime.root.identity import new_execution_id
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
 from perago.runtime.worker.slot import Execution
 from perago.runtime.worker.tasklog import TaskLogs

@@ -29,7 +29,8 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
 from perago.runtime.attempt.orchestrator_wait import ask_patiently
 from perago.runtime.attempt.place import OpenPlace, in_workdir
-from perago.runtime.attempt.transaction import Observer, Settled, Surroundings, Transaction
+from perago.runtime.attempt.transaction import Observer, Surroundings, Transaction
+from perago.runtime.ending import Settled
 from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.process.leftovers import Leftovers, busy_threads
 from perago.runtime.process.streams import flush_output

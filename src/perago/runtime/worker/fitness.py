@@ -24,7 +24,7 @@ from perago.errors import LakeForbidden, LakeNotFound, LakeUnauthenticated
 from perago.lake.base import Lake
 from perago.protocol.fitness import FIRST_CALL
 from perago.protocol.outcome import describe
-from perago.runtime.attempt.transaction import Settled
+from perago.runtime.ending import Settled
 from perago.runtime.observe.health import Pulse
 from perago.runtime.worker.mailbox import Note
 from perago.runtime.worker.timetable import Timetable

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perago.orchestrator.base import Assignment
-from perago.runtime.attempt.transaction import Settled
+from perago.runtime.ending import Settled
 
 
 @dataclass(frozen=True, slots=True)

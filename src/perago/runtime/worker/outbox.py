@@ -13,44 +13,17 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.transaction import Claim, Settled
+from perago.runtime.ending import Claim, Parcel, Publication
 
 log = logging.getLogger("perago.outbox")
 
 OUTBOX = "outbox"
-
-
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """What an execution made visible: the commit that was the branch's head when it was settled."""
-
-    repository: str
-    branch: str
-    ref: str
-
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """One result to send, and what must hold or be done around that."""
-
-    execution_id: str
-    attempt: Attempt
-    outcome: Outcome
-    publication: Publication | None = None
-    claim: Claim | None = None
-
-
-def parcel_of(execution_id: str, assignment: Assignment, settled: Settled) -> Parcel:
-    """The result of an execution as it is sent."""
-    publication = _publication(assignment.input, settled.outcome)
-    return Parcel(execution_id, assignment.attempt, settled.outcome, publication, settled.claim)
 
 
 class Outbox:
@@ -112,16 +85,6 @@ class Outbox:
 
     def _file(self, execution_id: str) -> Path:
         return self._folder / f"{execution_id}.json"
-
-
-def _publication(given: Mapping[str, Any], outcome: Outcome) -> Publication | None:
-    """The head that a COMPLETED result speaks of; none where it kept its input."""
-    workspace = (outcome.output or {}).get("workspace")
-    if outcome.status != "COMPLETED" or workspace is None:
-        return None
-    if workspace["ref"].startswith(given["workspace"]["ref"]):
-        return None
-    return Publication(workspace["repository"], workspace["branch"], workspace["ref"])
 
 
 def _parcel(data: Mapping[str, Any]) -> Parcel:

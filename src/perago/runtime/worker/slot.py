@@ -27,7 +27,7 @@ from typing import Literal
 
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
-from perago.runtime.attempt.transaction import Settled
+from perago.runtime.ending import Settled
 from perago.runtime.observe.masking import Masker
 from perago.runtime.worker.executor import ExecutorSpec, run_executor
 from perago.runtime.worker.messages import Answer, Request, Run, Stop

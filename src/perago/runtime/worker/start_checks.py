@@ -9,11 +9,11 @@ import importlib.util
 import shlex
 from collections.abc import Iterable, Sequence
 
-from perago.cli import register
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
+from perago.runtime.registration import Change, apply_changes, plan_changes
 from perago.runtime.worker.fitness import ask_lake
 from perago.settings import Settings
 
@@ -57,10 +57,10 @@ def check_taskdefs(
     mend: bool,
 ) -> list[str]:
     """The orchestrator's TaskDefs are those of the modules, or are made so; returns the names that were."""
-    changes = register.plan(orchestrator, tasks)
+    changes = plan_changes(orchestrator, tasks)
     wrong = [change for change in changes if change.action != "keep"]
     if mend:
-        register.apply(orchestrator, wrong)
+        apply_changes(orchestrator, wrong)
         return [change.name for change in wrong]
     if wrong:
         command = shlex.join(["perago", "register", *(["--local"] if local else []), *targets])
@@ -68,7 +68,7 @@ def check_taskdefs(
     return []
 
 
-def _told(change: register.Change) -> str:
+def _told(change: Change) -> str:
     if change.action == "create":
         return f"TaskDef {change.name!r} is not registered"
     fields = ", ".join(f"{path} is {old!r}, declared {new!r}" for path, new, old in change.fields[:3])

@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.outcome import Outcome, describe
+from perago.runtime.ending import Parcel, parcel_of
 from perago.runtime.observe.events import Event, Kind, Listener
 from perago.runtime.observe.health import Pulse
 from perago.runtime.observe.masking import Masker, secrets_of
@@ -34,7 +35,6 @@ from perago.runtime.worker.fitness import Fitness, try_to_work
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.mailbox import Mailbox
 from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Noted, Ready
-from perago.runtime.worker.outbox import Parcel, parcel_of
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.shutdown import Shutdown
 from perago.runtime.worker.signals import on_stop_signals

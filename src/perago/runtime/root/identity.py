@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,3 +57,8 @@ def _started(pid: int) -> int | None:
         return None
     fields = text.rpartition(")")[2].split()
     return -1 if fields[0] == "Z" else int(fields[19])
+
+
+def new_execution_id() -> str:
+    """An id that no other execution has, of characters that every name takes."""
+    return secrets.token_hex(8)
