@@ -38,8 +38,6 @@ class Demo:
         accident = self.root / "accident"
         accident.touch()
         payload: dict[str, Any] = {"rows": self.rows, "accident_file": str(accident)}
-        if not self.real:
-            payload["accident_root"] = str(self.root)
         seed = (HERE / "seed").relative_to(PROJECT)
         done = self._perago(
             *("run", str((HERE / "workflow.json").relative_to(PROJECT))),

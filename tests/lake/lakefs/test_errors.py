@@ -121,6 +121,12 @@ def test_an_answer_that_is_not_lakefs_own_says_nothing(status: int, body: str | 
     assert type(translate(error, "x")) is LakeUnavailable
 
 
+def test_a_conflict_is_answered_with_an_empty_reference() -> None:
+    error = sdk.ApiException(status=409, reason="Conflict")
+    error.body = '{"reference":""}'
+    assert type(translate(error, "x")) is LakeConflict
+
+
 @pytest.mark.parametrize(
     "message", ["Not Found", "invalid API endpoint", "no Route matched with those values"]
 )

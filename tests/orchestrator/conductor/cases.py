@@ -19,7 +19,7 @@ from perago.orchestrator.base import Assignment, Orchestrator, WorkflowState
 from perago.protocol.outcome import Outcome
 
 CASES_FILE = Path(__file__).with_name("cases.json")
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 180
 TASKDEF = {
     "ownerEmail": "cases@example.com",
     "retryCount": 1,

@@ -116,13 +116,18 @@ def message_of(error: sdk.ApiException) -> str:
 def is_own_answer(error: sdk.ApiException) -> bool:
     """Whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
 
-    Its 404 says what was not found, in small letters; gateways say "Not Found", or that there is no such route.
+    Its 404 says what was not found, in small letters; gateways say "Not Found", or that there is no such route.  A merge
+    that conflicts is answered like one that landed, with an empty reference.
     """
     try:
         said = json.loads(error.body or "")
     except (ValueError, TypeError):
         return False
-    own = isinstance(said, dict) and said.keys() == {"message"} and isinstance(said["message"], str)
+    if not isinstance(said, dict):
+        return False
+    if error.status == 409 and said.get("reference") == "":
+        return True
+    own = said.keys() == {"message"} and isinstance(said["message"], str)
     return own and (error.status != 404 or "not found" in said["message"])
 
 
