@@ -3,17 +3,15 @@
 What holds here and not on the embedded lake:
 
 - A merge is compared with its expected head by the server only where the staging commit carries the fence file
-  (see fence) and the server was seen to run it (see lakefs_proof); elsewhere this adapter reads the head right
+  (see fence) and the server was seen to run it (see fence_proof); elsewhere this adapter reads the head right
   before, and a window stays.
 - A hard reset has no compare on any server: the head is read right before, and a window stays.
 - A publish request is in flight between resolving its source and swapping the target's record, also after its client
   hung up.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
-- `head` asks the log for `<branch>@`: one call, no batching delay on the server, and a tag of that name is refused.
 """
 
 from __future__ import annotations
 
-import builtins
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,20 +21,15 @@ from perago.errors import (
     HeadMoved,
     LakeConflict,
     LakeError,
-    LakeNotFound,
-    LakeRefused,
     LakeUnavailable,
 )
-from perago.lake.base import Commit, Download, Entry, FenceLevel, Merge, Progress, Ref, Upload
+from perago.lake.base import Download, Entry, FenceLevel, Merge, Progress, Upload
 from perago.lake.lakefs.barrier import send_barrier
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.client import (
-    Apis,
-    Json,
     LakeFSClient,
     Options,
     Repeat,
-    Timeout,
     check_status,
     sdk,
 )
@@ -45,17 +38,16 @@ from perago.lake.lakefs.fence_proof import FenceProof
 from perago.lake.lakefs.gates import Gates
 from perago.lake.lakefs.listing import Listings, repository_names
 from perago.lake.lakefs.objects import copy_objects, delete_objects
+from perago.lake.lakefs.refs import Refs
 from perago.lake.lakefs.repositories import create_repository
 from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.lake.lakefs.uncommitted import changed_paths, is_dirty
 from perago.protocol.signing import EXPECTED_HEAD
 
-_OWN_METADATA = ".lakefs."
-_PAGE = 1000
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 
-class LakeFSLake:
+class LakeFSLake(Refs):
     """The lake port over one lakeFS server; safe for threads."""
 
     checksum_algorithm = "md5"
@@ -73,7 +65,7 @@ class LakeFSLake:
         options = options or Options()
         endpoint = endpoint.rstrip("/").removesuffix("/api/v1")
         keys = (access_key_id, secret_access_key)
-        self._client = LakeFSClient(endpoint, keys, options)
+        super().__init__(LakeFSClient(endpoint, keys, options))
         self._cache = Cache(cache_dir, cache_bytes)
         self._transfer = Transfer(endpoint, keys, self._client, options, self._cache)
         self._listings = Listings(endpoint, self._client, self._cache)
@@ -99,28 +91,6 @@ class LakeFSLake:
         """The names of all repositories."""
         return repository_names(self._client)
 
-    def commit_at(self, repository: str, ref: str) -> Commit:
-        """The commit that a branch, tag, commit id or unique id prefix names."""
-        doing = f"read {ref!r} of repository {repository!r}"
-        return _commit(self._newest(doing, repository, ref))
-
-    def head(self, repository: str, branch: str) -> Commit:
-        """The commit a branch is at now."""
-        doing = f"read the head of branch {branch!r} of repository {repository!r}"
-        return _commit(self._newest(doing, repository, f"{branch}@"))
-
-    def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
-        """Commits from `ref` along first parents, newest first, at most `limit`."""
-        doing = f"read the log of {ref!r} of repository {repository!r}"
-
-        def page(apis: Apis, patience: Timeout, after: str) -> Any:
-            amount = max(1, min(limit, _PAGE))
-            return apis.refs.log_commits(
-                repository, ref, after=after, amount=amount, first_parent=True, _request_timeout=patience
-            )
-
-        return self._first_commits(doing, page, limit)
-
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
         """Objects whose path starts with `prefix`; a branch's uncommitted objects count."""
         return self._listings.entries(repository, ref, prefix)
@@ -134,39 +104,6 @@ class LakeFSLake:
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
         """One object's bytes, in pieces."""
         return self._transfer.read(repository, ref, path)
-
-    def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
-        """Make a branch at `source`; `LakeConflict` if the name is taken."""
-        wanted = sdk.BranchCreation(name=name, source=source, hidden=hidden)
-        # After a cut connection a 409 could be our own doing or another's, so the cut itself is the answer.
-        doing = f"create branch {name!r} of repository {repository!r} at {source!r}"
-        answer = self._client.call(
-            doing,
-            lambda apis, limit: apis.branches.create_branch_with_http_info(
-                repository, wanted, _request_timeout=limit
-            ),
-            repeat=Repeat.UNSENT,
-        )
-        check_status(answer, 201, doing)
-
-    def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Branches whose name starts with `prefix`, hidden ones included."""
-
-        def page(apis: Apis, limit: Timeout, after: str) -> Any:
-            return apis.branches.list_branches(
-                repository, prefix=prefix, after=after, amount=_PAGE, show_hidden=True, _request_timeout=limit
-            )
-
-        return self._refs(f"list the branches {prefix}* of repository {repository!r}", page)
-
-    def drop_branch(self, repository: str, name: str) -> None:
-        """Remove a branch and what is uncommitted on it."""
-        self._drop(
-            f"drop branch {name!r} of repository {repository!r}",
-            lambda apis, limit: apis.branches.delete_branch_with_http_info(
-                repository, name, _request_timeout=limit
-            ),
-        )
 
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
@@ -265,32 +202,6 @@ class LakeFSLake:
         """Renew the record of `branch`, so that publish requests in flight lose their swap and start over."""
         send_barrier(self._client, self._options, repository, branch, timeout)
 
-    def create_tag(self, repository: str, name: str, commit: str) -> None:
-        """Keep a commit under a name; `LakeConflict` if the name is taken."""
-        wanted = sdk.TagCreation(id=name, ref=commit)
-        self._client.call(
-            f"create tag {name!r} of repository {repository!r} at {commit!r}",
-            lambda apis, limit: apis.tags.create_tag(repository, wanted, _request_timeout=limit),
-            repeat=Repeat.UNSENT,
-        )
-
-    def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Tags whose name starts with `prefix`."""
-
-        def page(apis: Apis, limit: Timeout, after: str) -> Any:
-            return apis.tags.list_tags(
-                repository, prefix=prefix, after=after, amount=_PAGE, _request_timeout=limit
-            )
-
-        return self._refs(f"list the tags {prefix}* of repository {repository!r}", page)
-
-    def drop_tag(self, repository: str, name: str) -> None:
-        """Remove a tag."""
-        self._drop(
-            f"drop tag {name!r} of repository {repository!r}",
-            lambda apis, limit: apis.tags.delete_tag_with_http_info(repository, name, _request_timeout=limit),
-        )
-
     def close(self) -> None:
         """Give connections back."""
         self._transfer.close()
@@ -302,40 +213,6 @@ class LakeFSLake:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _newest(self, doing: str, repository: str, ref: str) -> Json:
-        try:
-            answer = self._client.call(
-                doing,
-                lambda apis, limit: apis.refs.log_commits(
-                    repository, ref, amount=1, limit=True, first_parent=True, _request_timeout=limit
-                ),
-                repeat=Repeat.ALWAYS,
-            )
-        except LakeRefused as error:
-            # 400: no ref can have this name, or `<name>@` names a tag or a commit.
-            raise LakeNotFound(str(error)) from error
-        found: Json = answer["results"][0]
-        return found
-
-    def _first_commits(self, doing: str, page: Any, limit: int) -> Iterator[Commit]:
-        left = limit
-        for results in self._client.pages(doing, page) if limit > 0 else ():
-            for one in results[:left]:
-                yield _commit(one)
-            left -= len(results)
-            if left <= 0:
-                return
-
-    def _refs(self, doing: str, page: Any) -> builtins.list[Ref]:
-        pages = self._client.pages(doing, page)
-        return [Ref(one["id"], one["commit_id"]) for results in pages for one in results]
-
-    def _drop(self, doing: str, call: Any) -> None:
-        try:
-            check_status(self._client.call(doing, call, repeat=Repeat.ALWAYS), 204, doing)
-        except LakeNotFound:
-            return
 
     def _check_head(self, repository: str, branch: str, expected: str, doing: str) -> None:
         now = self.head(repository, branch).id
@@ -360,14 +237,3 @@ class LakeFSLake:
 
     def _source_level(self, repository: str, source: str) -> FenceLevel:
         return self.fence_level(repository, self._staged.get(repository, source) or source)
-
-
-def _commit(answer: Json) -> Commit:
-    metadata = answer.get("metadata") or {}
-    return Commit(
-        id=answer["id"],
-        parents=tuple(answer["parents"]),
-        message=answer["message"],
-        metadata={key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
-        created=float(answer["creation_date"]),
-    )

@@ -1,0 +1,150 @@
+"""Branches, tags and commits of a lakeFS server, as the port asks for them.
+
+- `head` asks the log for `<branch>@`: one call, no batching delay on the server, and a tag of that name is refused.
+- Making and dropping count only with the status that lakeFS itself gives, never with a proxy's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from perago.errors import LakeNotFound, LakeRefused
+from perago.lake.base import Commit, Ref
+from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout, check_status, sdk
+
+_OWN_METADATA = ".lakefs."
+_PAGE = 1000
+
+
+class Refs:
+    """The refs of one server's repositories; safe for threads."""
+
+    def __init__(self, client: LakeFSClient) -> None:
+        self._client = client
+
+    def commit_at(self, repository: str, ref: str) -> Commit:
+        """The commit that a branch, tag, commit id or unique id prefix names."""
+        doing = f"read {ref!r} of repository {repository!r}"
+        return _commit(self._newest(doing, repository, ref))
+
+    def head(self, repository: str, branch: str) -> Commit:
+        """The commit a branch is at now."""
+        doing = f"read the head of branch {branch!r} of repository {repository!r}"
+        return _commit(self._newest(doing, repository, f"{branch}@"))
+
+    def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
+        """Commits from `ref` along first parents, newest first, at most `limit`."""
+        doing = f"read the log of {ref!r} of repository {repository!r}"
+
+        def page(apis: Apis, patience: Timeout, after: str) -> Any:
+            amount = max(1, min(limit, _PAGE))
+            return apis.refs.log_commits(
+                repository, ref, after=after, amount=amount, first_parent=True, _request_timeout=patience
+            )
+
+        return self._first_commits(doing, page, limit)
+
+    def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
+        """Make a branch at `source`; `LakeConflict` if the name is taken."""
+        wanted = sdk.BranchCreation(name=name, source=source, hidden=hidden)
+        # After a cut connection a 409 could be our own doing or another's, so the cut itself is the answer.
+        doing = f"create branch {name!r} of repository {repository!r} at {source!r}"
+        answer = self._client.call(
+            doing,
+            lambda apis, limit: apis.branches.create_branch_with_http_info(
+                repository, wanted, _request_timeout=limit
+            ),
+            repeat=Repeat.UNSENT,
+        )
+        check_status(answer, 201, doing)
+
+    def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Branches whose name starts with `prefix`, hidden ones included."""
+
+        def page(apis: Apis, limit: Timeout, after: str) -> Any:
+            return apis.branches.list_branches(
+                repository, prefix=prefix, after=after, amount=_PAGE, show_hidden=True, _request_timeout=limit
+            )
+
+        return self._refs(f"list the branches {prefix}* of repository {repository!r}", page)
+
+    def drop_branch(self, repository: str, name: str) -> None:
+        """Remove a branch and what is uncommitted on it."""
+        self._drop(
+            f"drop branch {name!r} of repository {repository!r}",
+            lambda apis, limit: apis.branches.delete_branch_with_http_info(
+                repository, name, _request_timeout=limit
+            ),
+        )
+
+    def create_tag(self, repository: str, name: str, commit: str) -> None:
+        """Keep a commit under a name; `LakeConflict` if the name is taken."""
+        wanted = sdk.TagCreation(id=name, ref=commit)
+        self._client.call(
+            f"create tag {name!r} of repository {repository!r} at {commit!r}",
+            lambda apis, limit: apis.tags.create_tag(repository, wanted, _request_timeout=limit),
+            repeat=Repeat.UNSENT,
+        )
+
+    def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Tags whose name starts with `prefix`."""
+
+        def page(apis: Apis, limit: Timeout, after: str) -> Any:
+            return apis.tags.list_tags(
+                repository, prefix=prefix, after=after, amount=_PAGE, _request_timeout=limit
+            )
+
+        return self._refs(f"list the tags {prefix}* of repository {repository!r}", page)
+
+    def drop_tag(self, repository: str, name: str) -> None:
+        """Remove a tag."""
+        self._drop(
+            f"drop tag {name!r} of repository {repository!r}",
+            lambda apis, limit: apis.tags.delete_tag_with_http_info(repository, name, _request_timeout=limit),
+        )
+
+    def _newest(self, doing: str, repository: str, ref: str) -> Json:
+        try:
+            answer = self._client.call(
+                doing,
+                lambda apis, limit: apis.refs.log_commits(
+                    repository, ref, amount=1, limit=True, first_parent=True, _request_timeout=limit
+                ),
+                repeat=Repeat.ALWAYS,
+            )
+        except LakeRefused as error:
+            # 400: no ref can have this name, or `<name>@` names a tag or a commit.
+            raise LakeNotFound(str(error)) from error
+        found: Json = answer["results"][0]
+        return found
+
+    def _first_commits(self, doing: str, page: Any, limit: int) -> Iterator[Commit]:
+        left = limit
+        for results in self._client.pages(doing, page) if limit > 0 else ():
+            for one in results[:left]:
+                yield _commit(one)
+            left -= len(results)
+            if left <= 0:
+                return
+
+    def _refs(self, doing: str, page: Any) -> list[Ref]:
+        pages = self._client.pages(doing, page)
+        return [Ref(one["id"], one["commit_id"]) for results in pages for one in results]
+
+    def _drop(self, doing: str, call: Any) -> None:
+        try:
+            check_status(self._client.call(doing, call, repeat=Repeat.ALWAYS), 204, doing)
+        except LakeNotFound:
+            return
+
+
+def _commit(answer: Json) -> Commit:
+    metadata = answer.get("metadata") or {}
+    return Commit(
+        id=answer["id"],
+        parents=tuple(answer["parents"]),
+        message=answer["message"],
+        metadata={key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
+        created=float(answer["creation_date"]),
+    )
