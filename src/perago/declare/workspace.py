@@ -15,8 +15,8 @@ from perago.declare.checks import Check, not_a_check
 from perago.declare.declared import Declared, Flag
 from perago.declare.mistakes import BrokenRule
 from perago.protocol.changes import ACTIONS
+from perago.protocol.policies import DEFAULT, PolicyName
 
-OnAbandoned = Literal["replace", "supersede", "reuse"]
 Placement = Literal["auto", "local", "direct"]
 
 
@@ -56,12 +56,12 @@ class WorkspaceSpec(Declared):
     pre: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
     post: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
     read_only: Flag = False
-    on_abandoned: OnAbandoned = "replace"
+    on_abandoned: PolicyName = DEFAULT.name
     placement: Placement = "auto"
 
     @model_validator(mode="after")
     def _read_only_publishes_nothing(self) -> Self:
-        if self.read_only and self.on_abandoned != "replace":
+        if self.read_only and self.on_abandoned != DEFAULT.name:
             rule = "has no meaning with read_only=True: such a task publishes nothing"
             raise BrokenRule("on_abandoned", rule, self.on_abandoned)
         return self

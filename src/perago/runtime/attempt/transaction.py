@@ -35,6 +35,7 @@ from perago.protocol import steps
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
 from perago.protocol.fitness import own_reason
 from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
+from perago.protocol.policies import SUPERSEDE
 from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
 from perago.protocol.steps import NOT_BEGUN, Step
@@ -153,7 +154,7 @@ class Transaction:
 
     def _reuse(self, publisher: Publisher, looked: Looked) -> Published | None:
         """Work that was done before; the head counts only once no dead attempt can move it any more."""
-        if publisher.policy != "reuse":
+        if not publisher.records_results:
             return None
         target = looked.result()
         reused = publisher.reuse(target.head if target is not None else None)
@@ -274,11 +275,13 @@ class Transaction:
         return {"workspace": workspace_output(order.workspace or {}, published.ref), "result": result}
 
     def _recorded(self, result: Mapping[str, Any], publisher: Publisher) -> str | None:
-        if publisher.policy != "reuse":
+        if not publisher.records_results:
             return None
         text = recordable(result)
         if text is None:
-            log.warning("the result is too large to be recorded for reuse: the policy is supersede this time")
+            log.warning(
+                "the result is too large to be recorded for reuse: the policy is %s this time", SUPERSEDE.name
+            )
         return text
 
     def _fence(self) -> None:
