@@ -11,9 +11,9 @@ from perago.errors import PublishFenceError
 from perago.protocol import policies
 from perago.protocol.attempt import Attempt
 from perago.protocol.look import foreign_maker, hopeless
+from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.policies import PolicyName
 from perago.protocol.publication import (
-    KEY,
     MAX_RANGE,
     Commit,
     TargetBranch,
@@ -21,7 +21,6 @@ from perago.protocol.publication import (
     build_workspace_publication_plan,
     read_advance,
 )
-from perago.protocol.signing import TASK_ID
 
 ATTEMPT = Attempt("wf", "task-2", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
 WORKSPACE = Workspace("songs", "main", "A", "events/")

@@ -11,10 +11,9 @@ import pytest
 from perago.errors import PublishFenceError
 from perago.protocol import policies
 from perago.protocol.attempt import Attempt
+from perago.protocol.metadata import INPUT_REF, KEY
 from perago.protocol.policies import PolicyName
 from perago.protocol.publication import (
-    INPUT_REF,
-    KEY,
     MAX_RANGE,
     TABLE,
     Commit,

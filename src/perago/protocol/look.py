@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from perago.protocol.attempt import Attempt
+from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.policies import POLICIES, PolicyName
-from perago.protocol.publication import KEY, Commit, TargetBranch, Workspace, refusal
-from perago.protocol.signing import TASK_ID
+from perago.protocol.publication import Commit, TargetBranch, Workspace, refusal
 
 
 def hopeless(

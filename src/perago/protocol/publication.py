@@ -27,6 +27,7 @@ from typing import Literal
 
 from perago.errors import PublishFenceError
 from perago.protocol.attempt import Attempt
+from perago.protocol.metadata import INPUT_REF, KEY, TASK_ID
 from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declared
 
 HeadState = Literal[
@@ -42,8 +43,6 @@ HeadState = Literal[
 Step = Literal["merge", "keep", "relocate", "restage", "refuse"]
 
 MAX_RANGE = 1024
-KEY = "perago.logical_task_key"
-INPUT_REF = "perago.input_ref"
 
 # (changed, unchanged) for each policy family.
 TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, Step]]] = {
@@ -220,5 +219,5 @@ def made_by(commit: Commit) -> str:
     """Who made a commit, for people."""
     key = commit.metadata.get(KEY)
     if key:
-        return f"made by Perago task {key}, attempt {commit.metadata.get('perago.task_id', '?')}"
+        return f"made by Perago task {key}, attempt {commit.metadata.get(TASK_ID, '?')}"
     return f"not made by Perago: {commit.message!r}" if commit.message else "not made by Perago"

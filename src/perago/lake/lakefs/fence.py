@@ -18,7 +18,7 @@ from perago.lake.base import Lake, Merge
 from perago.lake.lakefs.order_proof import Order, OrderProof
 from perago.lake.lakefs.side_branches import FENCE_KEY as FENCE_KEY
 from perago.lake.lakefs.side_branches import SIGNED, SideBranches, new_side_name, signed_merge
-from perago.protocol.signing import EXPECTED_HEAD
+from perago.protocol.metadata import EXPECTED_HEAD
 
 FENCE_PATH = "_lakefs_actions/perago-fence.yaml"
 FENCE_MARK = "perago fence:"

@@ -48,7 +48,7 @@ from perago.lake.lakefs.objects import copy_objects, delete_objects
 from perago.lake.lakefs.repositories import create_repository
 from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.lake.lakefs.uncommitted import changed_paths, is_dirty
-from perago.protocol.signing import EXPECTED_HEAD
+from perago.protocol.metadata import EXPECTED_HEAD
 
 _OWN_METADATA = ".lakefs."
 _PAGE = 1000

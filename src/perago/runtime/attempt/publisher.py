@@ -23,6 +23,7 @@ from perago.errors import (
 )
 from perago.lake.base import FenceLevel, Lake, Merge
 from perago.protocol.changes import Changes, FileState, changes_between
+from perago.protocol.metadata import RESULT
 from perago.protocol.names import (
     claim_branch_name,
     replaced_tag_name,
@@ -40,7 +41,7 @@ from perago.protocol.publication import (
     read_advance,
     way_on,
 )
-from perago.protocol.signing import RESULT, Signature, is_by_attempt, is_publication_of, recorded_result
+from perago.protocol.signing import Signature, is_by_attempt, is_publication_of, recorded_result
 from perago.runtime.attempt.overlap import Beside, at_once
 from perago.runtime.attempt.revoking import revoke
 from perago.runtime.attempt.target import read_target
