@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from perago.orchestrator.local.definition import DO_WHILE, JOIN, SWITCH
 from perago.orchestrator.local.expressions import resolve
-from perago.orchestrator.local.retries import timed_out, total_time_is_up
 from perago.orchestrator.local.schedule import add_tasks, place_in_loop, retry_of, tasks_for
 from perago.orchestrator.local.state import RUNNING, Env, Run, Task
 from perago.orchestrator.local.system_tasks import look_at, look_at_join
+from perago.orchestrator.local.timeouts import timed_out, total_time_is_up
 
 
 class _Ends(Exception):

@@ -22,7 +22,6 @@ from perago.orchestrator.local.decider import decide, end_run
 from perago.orchestrator.local.definition import Step, WorkflowDefinition
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.queue import any_waiting, take
-from perago.orchestrator.local.retries import TaskRules, deadline, parse_taskdef
 from perago.orchestrator.local.rows import (
     due_runs,
     insert_run,
@@ -34,6 +33,8 @@ from perago.orchestrator.local.rows import (
 )
 from perago.orchestrator.local.state import Env, Run, Task, milliseconds
 from perago.orchestrator.local.store import Store, dump_json
+from perago.orchestrator.local.taskdef import TaskRules, parse_taskdef
+from perago.orchestrator.local.timeouts import deadline
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
 

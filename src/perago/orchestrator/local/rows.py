@@ -11,9 +11,10 @@ from functools import lru_cache
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.local.decider import run_deadline
 from perago.orchestrator.local.parse import parse_workflow
-from perago.orchestrator.local.retries import TaskRules, deadline, parse_taskdef
 from perago.orchestrator.local.state import Run, Task
 from perago.orchestrator.local.store import dump_json
+from perago.orchestrator.local.taskdef import TaskRules, parse_taskdef
+from perago.orchestrator.local.timeouts import deadline
 
 _COLUMNS = [column.name for column in fields(Task) if column.name != "changed"]
 _JSON_COLUMNS = frozenset({"input", "output"})

@@ -16,9 +16,9 @@ from typing import Any
 
 from perago.orchestrator.local.definition import DO_WHILE, FORK_JOIN, JOIN, SIMPLE, SWITCH, Step, in_loop
 from perago.orchestrator.local.expressions import java_text, resolve
-from perago.orchestrator.local.retries import retry_delay
 from perago.orchestrator.local.script_run import ScriptError, run_script
 from perago.orchestrator.local.state import FORK, Env, Run, Task
+from perago.orchestrator.local.taskdef import retry_delay
 
 # What Conductor calls the tasks of these steps; others go by the step's own name.
 _NAMES = {SWITCH: SWITCH, FORK_JOIN: FORK, JOIN: JOIN}

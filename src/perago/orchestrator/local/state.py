@@ -18,7 +18,7 @@ from perago.orchestrator.local.definition import (
     WorkflowDefinition,
     without_loop,
 )
-from perago.orchestrator.local.retries import TaskRules
+from perago.orchestrator.local.taskdef import TaskRules
 from perago.protocol.attempt import TERMINAL_STATUSES
 
 RUNNING = "RUNNING"
