@@ -8,19 +8,19 @@ from collections.abc import Iterator
 import pytest
 
 from perago.errors import PublishFenceError
+from perago.protocol import policies
 from perago.protocol.attempt import Attempt
 from perago.protocol.look import foreign_maker, hopeless
+from perago.protocol.metadata import KEY, TASK_ID
+from perago.protocol.policies import PolicyName
 from perago.protocol.publication import (
-    KEY,
     MAX_RANGE,
     Commit,
-    Policy,
     TargetBranch,
     Workspace,
     build_workspace_publication_plan,
     read_advance,
 )
-from perago.protocol.signing import TASK_ID
 
 ATTEMPT = Attempt("wf", "task-2", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
 WORKSPACE = Workspace("songs", "main", "A", "events/")
@@ -30,7 +30,7 @@ ACCEPTED = {KEY: "another-wf/step", TASK_ID: "task-ok"}
 FENCE = {KEY: "perago-fence"}
 UNSIGNED: dict[str, str] = {}
 MAKERS = (OWN, FOREIGN, ACCEPTED, FENCE, UNSIGNED)
-POLICIES: tuple[Policy, ...] = ("replace", "supersede", "reuse")
+POLICIES = tuple(policies.POLICIES)
 
 
 def branch(*makers: dict[str, str]) -> TargetBranch:
@@ -40,11 +40,11 @@ def branch(*makers: dict[str, str]) -> TargetBranch:
     return read_advance("A", [*commits, Commit("A", ())])
 
 
-def reason(target: TargetBranch, policy: Policy) -> str | None:
+def reason(target: TargetBranch, policy: PolicyName) -> str | None:
     return hopeless(ATTEMPT, WORKSPACE, target, policy, accepted={"task-ok"})
 
 
-def may_publish(target: TargetBranch, policy: Policy) -> bool:
+def may_publish(target: TargetBranch, policy: PolicyName) -> bool:
     try:
         build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy=policy)
     except PublishFenceError:
@@ -53,7 +53,7 @@ def may_publish(target: TargetBranch, policy: Policy) -> bool:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_input_itself_is_never_hopeless(policy: Policy) -> None:
+def test_the_input_itself_is_never_hopeless(policy: PolicyName) -> None:
     assert reason(branch(), policy) is None
 
 
@@ -72,7 +72,7 @@ def test_the_input_itself_is_never_hopeless(policy: Policy) -> None:
     ],
 )
 def test_what_can_leave_the_branch_no_more_ends_the_attempt(
-    makers: tuple[dict[str, str], ...], policies: tuple[Policy, ...]
+    makers: tuple[dict[str, str], ...], policies: tuple[PolicyName, ...]
 ) -> None:
     assert [policy for policy in POLICIES if reason(branch(*makers), policy)] == list(policies)
 
@@ -82,13 +82,13 @@ def test_what_can_leave_the_branch_no_more_ends_the_attempt(
     "makers", [(FOREIGN,), (UNSIGNED,), (FOREIGN, FOREIGN), (UNSIGNED, FOREIGN), (FOREIGN, OWN)]
 )
 def test_what_its_own_step_may_still_take_off_does_not(
-    makers: tuple[dict[str, str], ...], policy: Policy
+    makers: tuple[dict[str, str], ...], policy: PolicyName
 ) -> None:
     assert reason(branch(*makers), policy) is None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_lost_input_ref_ends_the_attempt_with_the_seeds_text(policy: Policy) -> None:
+def test_a_lost_input_ref_ends_the_attempt_with_the_seeds_text(policy: PolicyName) -> None:
     lost = read_advance("A", [Commit("c0", ("c1",)), Commit("c1", ())])
     assert "no longer contains workspace input ref" in (reason(lost, policy) or "")
 
@@ -118,7 +118,7 @@ def later_heads(target: TargetBranch) -> Iterator[TargetBranch]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_the_look_ends_nothing_that_a_later_head_could_save(policy: Policy, length: int) -> None:
+def test_the_look_ends_nothing_that_a_later_head_could_save(policy: PolicyName, length: int) -> None:
     for makers in itertools.product(MAKERS, repeat=length):
         target = branch(*makers)
         savable = any(may_publish(later, policy) for later in later_heads(target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import perago
 from perago.errors import (
     LakeError,
     OrchestratorError,
@@ -21,8 +23,20 @@ from perago.errors import (
     TaskInputError,
     TaskTerminalError,
 )
-from perago.protocol.outcome import LostToTwin, Outcome, classify, completed, describe, sendable, shorten
+from perago.protocol.outcome import (
+    LostToTwin,
+    Outcome,
+    classify,
+    completed,
+    describe,
+    executor_died,
+    not_handed_out,
+    result_refused,
+    sendable,
+    shorten,
+)
 
+SRC = Path(perago.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
 TABLE = {
     TaskInputError: ("FAILED", True),
@@ -38,6 +52,20 @@ TABLE = {
     LostToTwin: ("LOST_TO_TWIN", False),
     Exception: ("FAILED", True),
 }
+TOLD_BY_THE_WORKER = {
+    "executor_died": (
+        executor_died("signal SIGKILL", "body"),
+        "the executor died with signal SIGKILL at step 'body'",
+    ),
+    "not_handed_out": (
+        not_handed_out(OSError("broken pipe")),
+        "the attempt cannot be handed to an executor: OSError: broken pipe",
+    ),
+    "result_refused": (
+        result_refused(OrchestratorError("too large")),
+        "the result was refused: too large",
+    ),
+}
 
 
 @pytest.mark.parametrize("error", TABLE, ids=lambda error: error.__name__)
@@ -50,8 +78,28 @@ def test_every_error_has_its_ending(error: type[Exception]) -> None:
 def test_the_docs_show_this_very_table() -> None:
     rows = re.findall(r"^\| .*?`(\w+)` \| `(\w+)` \| (yes|no) \|$", DOCS.read_text(), re.MULTILINE)
     assert {name: (status, sent == "yes") for name, status, sent in rows} == {
-        error.__name__: row for error, row in TABLE.items()
+        **{error.__name__: row for error, row in TABLE.items()},
+        **{name: (outcome.status, outcome.send) for name, (outcome, _reason) in TOLD_BY_THE_WORKER.items()},
     }
+
+
+@pytest.mark.parametrize(("outcome", "reason"), TOLD_BY_THE_WORKER.values(), ids=TOLD_BY_THE_WORKER)
+def test_what_the_worker_tells_of_an_attempt_is_a_failure_that_says_why(
+    outcome: Outcome, reason: str
+) -> None:
+    assert outcome == Outcome("FAILED", reason=reason)
+
+
+def test_no_other_module_makes_up_an_ending() -> None:
+    made = [
+        path.relative_to(SRC).as_posix()
+        for path in sorted(SRC.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Outcome"
+    ]
+
+    # The outbox reads back an ending that was written there.
+    assert set(made) == {"protocol/outcome.py", "runtime/worker/outbox.py"}
 
 
 def test_a_settled_attempt_completes_with_its_output() -> None:

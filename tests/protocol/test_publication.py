@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from perago.errors import PublishFenceError
+from perago.protocol import policies
 from perago.protocol.attempt import Attempt
+from perago.protocol.metadata import INPUT_REF, KEY
+from perago.protocol.policies import PolicyName
 from perago.protocol.publication import (
-    INPUT_REF,
-    KEY,
     MAX_RANGE,
     TABLE,
     Commit,
     HeadState,
-    Policy,
     TargetBranch,
     Workspace,
     build_workspace_publication_plan,
@@ -55,13 +55,13 @@ ROWS: dict[HeadState, TargetBranch] = {
     "dirty-child": child(OWN, dirty=True),
     "other": chain(OWN, FOREIGN),
 }
-POLICIES: tuple[Policy, ...] = ("replace", "supersede", "reuse")
+POLICIES = tuple(policies.POLICIES)
 
 
 @pytest.mark.parametrize(
     ("state", "policy", "changed"), list(itertools.product(TABLE, POLICIES, (True, False)))
 )
-def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: Policy, changed: bool) -> None:
+def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: PolicyName, changed: bool) -> None:
     if state in ("gated-child", "dirty-child") and policy != "replace":
         # These policies never move a branch back, so nobody asks whether it is dirty or gated.
         assert head_state(ATTEMPT, "A", ROWS[state], policy) == "own-child"
@@ -142,7 +142,7 @@ def test_a_gate_is_refused_by_name_with_supersede_as_the_way_on() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_range_that_is_too_long_has_the_seeds_text(policy: Policy) -> None:
+def test_a_range_that_is_too_long_has_the_seeds_text(policy: PolicyName) -> None:
     commits = (Commit(f"c{n}", (f"c{n + 1}",), metadata=OWN) for n in range(MAX_RANGE + 5))
     target = read_advance("A", commits)
     assert target.reached == "limit"
@@ -151,7 +151,7 @@ def test_a_range_that_is_too_long_has_the_seeds_text(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_lost_input_ref_has_the_seeds_text(policy: Policy) -> None:
+def test_a_lost_input_ref_has_the_seeds_text(policy: PolicyName) -> None:
     target = read_advance("A", [Commit("c0", ("c1",), metadata=OWN), Commit("c1", ())])
     assert target.reached == "root"
     with pytest.raises(PublishFenceError, match="no longer contains workspace input ref"):

@@ -9,25 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-STEPS = (
-    "input",
-    "revoke",
-    "reuse",
-    "workdir",
-    "download",
-    "pre checks",
-    "body",
-    "result",
-    "post checks",
-    "changes",
-    "first fence",
-    "stage",
-    "claim",
-    "publish",
-    "hand over",
-    "cleanup",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class SignalAt:

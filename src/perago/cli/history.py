@@ -8,7 +8,7 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, Repository, Root, opened, when
-from perago.protocol.publication import KEY
+from perago.protocol.metadata import FENCE, KEY
 
 Branch = Annotated[str, typer.Argument(metavar="[BRANCH]", help="A branch, tag or commit.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits at the most.")]
@@ -40,5 +40,5 @@ def history(
         return
     for commit in commits:
         key = commit.metadata.get(KEY)
-        signed = f"  [{key}, fence {commit.metadata.get('perago.fence', '?')}]" if key else ""
+        signed = f"  [{key}, fence {commit.metadata.get(FENCE, '?')}]" if key else ""
         output.say(f"{commit.id}  {when(commit.created)}  {commit.message}{signed}")

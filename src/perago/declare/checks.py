@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -29,12 +28,32 @@ from perago.errors import (
     TaskFailed,
 )
 from perago.protocol.outcome import describe
+from perago.protocol.paths import (
+    either,
+    first_broken,
+    has_backslash,
+    has_dot_part,
+    has_drive,
+    has_empty_part,
+    has_loose_double_star,
+    has_nul,
+    is_absolute,
+    is_empty,
+    leads_out,
+)
 
 Phase = Literal["pre", "post"]
 CheckKind = Literal["require_file", "require_dir", "require_glob", "forbid_glob"]
 
 _NEARBY = 5
-_DRIVE = re.compile(r"^[A-Za-z]:")
+_NO_PATTERN = (
+    (is_empty, "must not be empty"),
+    (either(is_absolute, has_drive), "must be relative to the workspace's prefix, not absolute"),
+    (either(has_backslash, has_nul), "must use '/' between its parts and hold no NUL"),
+    (leads_out, "must not lead out of the workspace: '..' is not allowed"),
+    (either(has_empty_part, has_dot_part), "must not hold empty parts or '.'"),
+    (has_loose_double_star, "must have '**' as a part of its own"),
+)
 
 
 @runtime_checkable
@@ -204,21 +223,7 @@ def _relative(path: object) -> tuple[str, str | None]:
     if not isinstance(path, str | os.PathLike):
         return "", "must be text or a path"
     text = path.as_posix() if isinstance(path, PureWindowsPath) else str(os.fspath(path))
-    parts = text.split("/")
-    wrong = None
-    if not text:
-        wrong = "must not be empty"
-    elif text.startswith("/") or _DRIVE.match(text):
-        wrong = "must be relative to the workspace's prefix, not absolute"
-    elif "\\" in text or "\0" in text:
-        wrong = "must use '/' between its parts and hold no NUL"
-    elif ".." in parts:
-        wrong = "must not lead out of the workspace: '..' is not allowed"
-    elif "" in parts or "." in parts:
-        wrong = "must not hold empty parts or '.'"
-    elif any("**" in part and part != "**" for part in parts):
-        wrong = "must have '**' as a part of its own"
-    return text, wrong
+    return text, first_broken(text, _NO_PATTERN)
 
 
 def _nearby(tree: Tree, pattern: str) -> str:

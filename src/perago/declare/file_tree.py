@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from perago.protocol.changes import MARKER
+from perago.protocol.paths import MARKER
 
 _MAGIC = re.compile(r"[*?\[]")
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from perago.declare.checks import Tree
 from perago.declare.mistakes import Problem, calling_place, report
 from perago.errors import GuardrailViolation
+from perago.protocol.paths import either, is_absolute, is_empty, leads_out
 
 FORMATS = ("parquet", "csv", "json", "orc", "text")
 """What tables may be stored as."""
@@ -26,6 +27,8 @@ TableCheckKind = Literal[
 ]
 Source = tuple[str, str, tuple[tuple[str, Any], ...]]
 """A table as a check names it: path, format, reader options."""
+
+_is_no_table = either(is_empty, is_absolute, leads_out)
 
 
 @runtime_checkable
@@ -135,7 +138,7 @@ def _check(
 
 
 def _wrong(kind: str, table: object, format: str, said: Mapping[str, Any]) -> Iterable[Problem]:
-    if not isinstance(table, str) or not table or table.startswith("/") or ".." in table.split("/"):
+    if not isinstance(table, str) or _is_no_table(table):
         yield Problem(f"{kind} table", "must be a path below the workspace's prefix", table)
     if format not in FORMATS:
         yield Problem(f"{kind} format", f"must be one of {', '.join(FORMATS)}", format)

@@ -20,6 +20,7 @@ from perago.declare.controls import TaskControls
 from perago.declare.mistakes import Place, Problem, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
 from perago.declare.workspace import WorkspaceSpec
+from perago.protocol.paths import has_backslash, has_dot_part, leads_out
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -217,7 +218,7 @@ def _wrong_name(name: object) -> Iterator[Problem]:
         yield Problem("name", "is required")
     elif not isinstance(name, str) or not name.strip():
         yield Problem("name", "must be text and not blank", name)
-    elif "/" in name or "\\" in name or name in {".", ".."}:
+    elif "/" in name or has_backslash(name) or has_dot_part(name) or leads_out(name):
         yield Problem("name", "must not hold path parts ('/', '\\', '.' or '..')", name)
     elif name.strip() != name or not name.isprintable():
         yield Problem("name", "must not begin or end with white space or hold control characters", name)

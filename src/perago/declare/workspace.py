@@ -14,10 +14,34 @@ from pydantic import PlainValidator, model_validator
 from perago.declare.checks import Check, not_a_check
 from perago.declare.declared import Declared, Flag
 from perago.declare.mistakes import BrokenRule
-from perago.protocol.changes import ACTIONS
+from perago.protocol.paths import (
+    ACTIONS,
+    either,
+    first_broken,
+    has_backslash,
+    has_control_character,
+    has_dot_part,
+    has_empty_part,
+    has_outer_space,
+    in_actions,
+    is_empty,
+    leads_out,
+)
+from perago.protocol.policies import DEFAULT, PolicyName
 
-OnAbandoned = Literal["replace", "supersede", "reuse"]
 Placement = Literal["auto", "local", "direct"]
+
+_NO_PREFIX = (
+    (either(is_empty, has_outer_space), "must not be empty, and must not begin or end with white space"),
+    (
+        either(has_backslash, has_control_character),
+        "must use '/' between its parts and hold no control characters",
+    ),
+)
+_NO_FOLDER = (
+    (has_empty_part, "must not hold empty parts ('//' or a '/' at the end)"),
+    (either(has_dot_part, leads_out), "must not hold '.' or '..'"),
+)
 
 
 def _prefix(value: object) -> str:
@@ -25,18 +49,13 @@ def _prefix(value: object) -> str:
         raise ValueError("must be text")
     if value == "/":
         return value
-    parts = value.removeprefix("/").split("/")
-    if value.strip() != value or not value:
-        raise ValueError("must not be empty, and must not begin or end with white space")
-    if "\\" in value or not value.isprintable():
-        raise ValueError("must use '/' between its parts and hold no control characters")
-    if "" in parts:
-        raise ValueError("must not hold empty parts ('//' or a '/' at the end)")
-    if "." in parts or ".." in parts:
-        raise ValueError("must not hold '.' or '..'")
-    if f"{parts[0]}/" == ACTIONS:
+    path = value.removeprefix("/")
+    wrong = first_broken(value, _NO_PREFIX) or first_broken(path, _NO_FOLDER)
+    if wrong is not None:
+        raise ValueError(wrong)
+    if in_actions(f"{path}/"):
         raise ValueError(f"must not be inside {ACTIONS}, where lakeFS keeps its actions")
-    return "/" + "/".join(parts)
+    return f"/{path}"
 
 
 def _checks(value: object) -> tuple[Check, ...]:
@@ -56,12 +75,12 @@ class WorkspaceSpec(Declared):
     pre: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
     post: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
     read_only: Flag = False
-    on_abandoned: OnAbandoned = "replace"
+    on_abandoned: PolicyName = DEFAULT.name
     placement: Placement = "auto"
 
     @model_validator(mode="after")
     def _read_only_publishes_nothing(self) -> Self:
-        if self.read_only and self.on_abandoned != "replace":
+        if self.read_only and self.on_abandoned != DEFAULT.name:
             rule = "has no meaning with read_only=True: such a task publishes nothing"
             raise BrokenRule("on_abandoned", rule, self.on_abandoned)
         return self

@@ -13,10 +13,25 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from perago.errors import LakeError
+from perago.protocol.paths import (
+    LONGEST_NAME,
+    either,
+    first_broken,
+    has_dot_part,
+    has_empty_part,
+    has_long_part,
+    has_nul,
+    in_actions,
+    is_marker,
+    leads_out,
+)
 
-MARKER = ".perago-attempt.json"
-ACTIONS = "_lakefs_actions/"
-LONGEST_NAME = 255
+_NO_FILE = (
+    (has_nul, "it holds a NUL character"),
+    (has_empty_part, "it is absolute or has an empty part"),
+    (either(has_dot_part, leads_out), "it has a part '.' or '..'"),
+    (has_long_part, f"it has a part longer than {LONGEST_NAME} bytes"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +65,12 @@ class Changes:
 
 def projected(path: str, size: int, prefix: str) -> str | None:
     """Where an object goes below the workdir; None for what is not a task's business."""
-    if not path.startswith(prefix) or path.startswith(ACTIONS):
+    if not path.startswith(prefix) or in_actions(path):
         return None
     if size == 0 and path.endswith("/"):
         return None
     relative = path[len(prefix) :]
-    return None if relative.rpartition("/")[2] == MARKER else relative
+    return None if is_marker(relative) else relative
 
 
 def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
@@ -63,7 +78,9 @@ def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
-        _check_path(path)
+        wrong = first_broken(path, _NO_FILE)
+        if wrong is not None:
+            raise LakeError(f"object path {path!r} cannot be a file in a workdir: {wrong}")
         key = path.casefold() if folds_case else path
         if key in files:
             raise LakeError(
@@ -79,21 +96,6 @@ def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
             raise LakeError(
                 f"object {path!r} and object {folders[key]!r} cannot both be files: one is a folder of the other"
             )
-
-
-def _check_path(path: str) -> None:
-    parts = path.split("/")
-    if "\0" in path:
-        problem = "it holds a NUL character"
-    elif "" in parts:
-        problem = "it is absolute or has an empty part"
-    elif "." in parts or ".." in parts:
-        problem = "it has a part '.' or '..'"
-    elif any(len(part.encode("utf-8", "surrogatepass")) > LONGEST_NAME for part in parts):
-        problem = f"it has a part longer than {LONGEST_NAME} bytes"
-    else:
-        return
-    raise LakeError(f"object path {path!r} cannot be a file in a workdir: {problem}")
 
 
 def must_hash(now: FileStat, then: FileStat | None, index_ns: int) -> bool:

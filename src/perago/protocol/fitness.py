@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from typing import Literal
 
 from perago.errors import LakeUnauthenticated, LakeUnavailable, TaskExecutionError
+from perago.protocol.steps import BODY, INPUT
 
 OwnReason = Literal["keys", "lake", "disk", "descriptors", "executor"]
 """`executor`: one after the other died before the attempt could begin; only the supervisor can tell that."""
 
-FIRST_CALL = "input"
-BODY = "body"
+FIRST_CALL = INPUT.name
 _ERRNOS: dict[int, OwnReason] = {
     errno.ENOSPC: "disk",
     errno.EDQUOT: "disk",
@@ -43,7 +43,7 @@ def own_reason(error: BaseException, step: str) -> OwnReason | None:
     for one in _chain(error):
         if isinstance(one, OSError) and one.errno is not None:
             found = found or _ERRNOS.get(one.errno)
-    if step == BODY:
+    if step == BODY.name:
         return found if found == "disk" else None
     if found is None and isinstance(error, LakeUnauthenticated):
         return "keys"

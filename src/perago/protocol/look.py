@@ -18,15 +18,16 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from perago.protocol.attempt import Attempt
-from perago.protocol.publication import KEY, Commit, Policy, TargetBranch, Workspace, refusal
-from perago.protocol.signing import TASK_ID
+from perago.protocol.metadata import KEY, TASK_ID
+from perago.protocol.policies import POLICIES, PolicyName
+from perago.protocol.publication import Commit, TargetBranch, Workspace, refusal
 
 
 def hopeless(
     attempt: Attempt,
     workspace: Workspace,
     target: TargetBranch,
-    policy: Policy,
+    policy: PolicyName,
     *,
     accepted: Container[str] = (),
 ) -> str | None:
@@ -34,7 +35,7 @@ def hopeless(
     if target.head.id == workspace.ref:
         return None
     staying = _staying(attempt, workspace.ref, target.advance, policy, accepted)
-    if policy == "replace":
+    if not POLICIES[policy].restages:
         lost = bool(staying)
     else:
         too_many = target.reached == "limit" and len(staying) == len(target.advance)
@@ -51,13 +52,13 @@ def foreign_maker(attempt: Attempt, target: TargetBranch) -> Commit | None:
 
 
 def _staying(
-    attempt: Attempt, input_ref: str, advance: Sequence[Commit], policy: Policy, accepted: Container[str]
+    attempt: Attempt, input_ref: str, advance: Sequence[Commit], policy: PolicyName, accepted: Container[str]
 ) -> Sequence[Commit]:
     """The commits that can leave the branch no more, newest first: the newest that stays, and all below it."""
     for place, commit in enumerate(advance):
         signer = _signer(commit)
         if signer == attempt.logical_task_key:
-            stays = policy != "replace" or commit.first_parent != input_ref
+            stays = not POLICIES[policy].relocates or commit.first_parent != input_ref
         else:
             nobodys = bool(signer) and "/" not in signer
             stays = nobodys or commit.metadata.get(TASK_ID, "") in accepted

@@ -7,7 +7,11 @@
     Conductor has moved on from this attempt                FAILED                        no
     another execution of this attempt is the publisher      LOST_TO_TWIN                  no
     anything else                                           FAILED                        yes
+    its executor died                                       FAILED                        yes
+    it could not be handed to an executor                   FAILED                        yes
+    the server will never take the COMPLETED result         FAILED                        yes
 
+The last three are the worker's to tell: the execution cannot do so any more, or never began.
 Two endings are not sent.  A stale attempt's FAILED could only be ignored, or end an attempt that is someone
 else's by now.  A loser's FAILED would end the winner's attempt: Conductor keeps the first result it gets.
 A TaskFailed raised in a pre check is an ordinary failure; a post check is never terminal.
@@ -66,6 +70,21 @@ def classify(error: BaseException) -> Outcome:
             return Outcome("FAILED_WITH_TERMINAL_ERROR", reason=reason)
         case _:
             return Outcome("FAILED", reason=reason)
+
+
+def executor_died(how: str, step: str) -> Outcome:
+    """The process that ran the attempt is gone, and the attempt had begun `step` by then."""
+    return Outcome("FAILED", reason=f"the executor died with {how} at step {step!r}")
+
+
+def not_handed_out(error: BaseException) -> Outcome:
+    """The attempt never reached an executor."""
+    return Outcome("FAILED", reason=f"the attempt cannot be handed to an executor: {describe(error)}")
+
+
+def result_refused(error: BaseException) -> Outcome:
+    """What is sent in place of a result that the server will never take."""
+    return Outcome("FAILED", reason=f"the result was refused: {error}")
 
 
 def describe(error: BaseException) -> str:

@@ -27,8 +27,9 @@ from typing import Literal
 
 from perago.errors import PublishFenceError
 from perago.protocol.attempt import Attempt
+from perago.protocol.metadata import INPUT_REF, KEY, TASK_ID
+from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declared
 
-Policy = Literal["replace", "supersede", "reuse"]
 HeadState = Literal[
     "at-input",
     "own-child",
@@ -42,8 +43,6 @@ HeadState = Literal[
 Step = Literal["merge", "keep", "relocate", "restage", "refuse"]
 
 MAX_RANGE = 1024
-KEY = "perago.logical_task_key"
-INPUT_REF = "perago.input_ref"
 
 # (changed, unchanged) for each policy family.
 TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, Step]]] = {
@@ -131,18 +130,18 @@ def read_advance(input_ref: str, commits: Iterable[Commit]) -> TargetBranch:
 
 
 def build_workspace_publication_plan(
-    attempt: Attempt, workspace: Workspace, target: TargetBranch, *, changed: bool, policy: Policy
+    attempt: Attempt, workspace: Workspace, target: TargetBranch, *, changed: bool, policy: PolicyName
 ) -> WorkspacePublicationPlan:
     """Decide; raise `PublishFenceError` where the table says refuse."""
     state = head_state(attempt, workspace.ref, target, policy)
-    step = TABLE[state]["replace" if policy == "replace" else "supersede"][0 if changed else 1]
+    step = TABLE[state][POLICIES[policy].column][0 if changed else 1]
     if step == "refuse":
         raise PublishFenceError(refusal(attempt, workspace, target, policy))
     head = target.head.id
     return WorkspacePublicationPlan(step, state, head, supersedes="" if state == "at-input" else head)
 
 
-def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: Policy) -> HeadState:
+def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: PolicyName) -> HeadState:
     """Which row of the table the branch is in."""
     if target.head.id == input_ref:
         return "at-input"
@@ -154,14 +153,15 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
         return "own-range" if own else "other"
     if signers[0] and not own:
         return "foreign-child"
-    if policy == "replace" and target.gates:
+    asks = POLICIES[policy].asks_what_a_move_passes_by
+    if asks and target.gates:
         return "gated-child"
-    if policy == "replace" and target.dirty:
+    if asks and target.dirty:
         return "dirty-child"
     return "own-child" if own else "unsigned-child"
 
 
-def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: Policy) -> str:
+def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName) -> str:
     """Why an attempt may not move the branch, with A, H, who made H, and the way on."""
     state = head_state(attempt, workspace.ref, target, policy)
     where = f"branch {workspace.branch!r} of {workspace.repository!r}"
@@ -170,7 +170,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
         return (
             f"{where} is guarded by the pre-merge action {' and '.join(target.gates)}, and this attempt would have to "
             f"replace its head {target.head.id} ({made_by(target.head)}) by moving the branch, which runs no action. "
-            'Declare on_abandoned="supersede", which publishes by merge. ' + next_step
+            f"Declare {declared(SUPERSEDE)}, which publishes by merge. {next_step}"
         )
     if state == "dirty-child":
         return (
@@ -184,8 +184,8 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
     else:
         why = f"was advanced by {len(target.advance)} commit(s) that this attempt may not cover"
     hint = ""
-    if policy == "replace" and state == "own-range":
-        hint = ' All of them are this task\'s own: on_abandoned="supersede" would publish on top of them.'
+    if state == "own-range" and not POLICIES[policy].restages:
+        hint = f" All of them are this task's own: {declared(SUPERSEDE)} would publish on top of them."
     return f"{where} {why}: input ref {workspace.ref}, head {target.head.id} ({made_by(target.head)}).{hint} {next_step}"
 
 
@@ -219,5 +219,5 @@ def made_by(commit: Commit) -> str:
     """Who made a commit, for people."""
     key = commit.metadata.get(KEY)
     if key:
-        return f"made by Perago task {key}, attempt {commit.metadata.get('perago.task_id', '?')}"
+        return f"made by Perago task {key}, attempt {commit.metadata.get(TASK_ID, '?')}"
     return f"not made by Perago: {commit.message!r}" if commit.message else "not made by Perago"

@@ -14,16 +14,27 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perago.protocol.attempt import Attempt
-from perago.protocol.publication import INPUT_REF, KEY, Commit, StagedWorkspace, Workspace
+from perago.protocol.metadata import (
+    DIGEST,
+    EXECUTION_ID,
+    EXPECTED_HEAD,
+    FENCE,
+    INPUT_REF,
+    KEY,
+    PHASE,
+    PREFIX,
+    RESULT,
+    RETRY_COUNT,
+    SCHEDULED,
+    STAGING_BRANCH,
+    STAGING_COMMIT,
+    SUPERSEDES,
+    TARGET_BRANCH,
+    TASK_ID,
+)
+from perago.protocol.publication import Commit, StagedWorkspace, Workspace
 
 MAX_RECORDED_RESULT = 64 * 1024
-RESULT = "perago.result"
-EXPECTED_HEAD = "perago.expected_head"
-STAGING_COMMIT = "perago.staging_commit"
-TASK_ID = "perago.task_id"
-SCHEDULED = "perago.scheduled_time"
-DIGEST = "perago.input_digest"
-PHASE = "perago.phase"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +71,18 @@ class Signature:
             PHASE: phase,
             KEY: self.attempt.logical_task_key,
             TASK_ID: self.attempt.task_id,
-            "perago.retry_count": str(self.attempt.retry_count),
+            RETRY_COUNT: str(self.attempt.retry_count),
             SCHEDULED: str(self.attempt.scheduled_time),
             INPUT_REF: self.workspace.ref,
-            "perago.target_branch": self.workspace.branch,
-            "perago.prefix": "/" + self.workspace.prefix.rstrip("/"),
-            "perago.staging_branch": staged.branch,
+            TARGET_BRANCH: self.workspace.branch,
+            PREFIX: "/" + self.workspace.prefix.rstrip("/"),
+            STAGING_BRANCH: staged.branch,
             STAGING_COMMIT: staged.commit,
             EXPECTED_HEAD: expected_head,
-            "perago.supersedes": supersedes,
-            "perago.execution_id": self.execution_id,
+            SUPERSEDES: supersedes,
+            EXECUTION_ID: self.execution_id,
             DIGEST: self.input_digest,
-            "perago.fence": fence,
+            FENCE: fence,
         }
 
 

@@ -18,7 +18,8 @@ from contextlib import AbstractContextManager
 
 from perago.declare.checks import Check, ListingTree, Tree
 from perago.errors import NothingToCommit, PostGuardrailViolation
-from perago.protocol.changes import ACTIONS, MARKER, FileState, changes_between, projected
+from perago.protocol.changes import FileState, changes_between, projected
+from perago.protocol.paths import in_actions, is_marker
 from perago.protocol.publication import StagedWorkspace
 from perago.protocol.states import FileStates
 from perago.runtime.attempt.place import Site
@@ -135,7 +136,7 @@ class DirectPlace:
         return _is_folder(path, state) or is_leftover(path.removeprefix(prefix), state.size, size_of)
 
     def _check_name(self, path: str) -> None:
-        if path not in self._base and (path.startswith(ACTIONS) or path.rpartition("/")[2] == MARKER):
+        if path not in self._base and (in_actions(path) or is_marker(path)):
             raise PostGuardrailViolation(f"the task wrote {path}: that name is Perago's or lakeFS's own")
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from perago.errors import PostGuardrailViolation
 from perago.lake.base import Lake
-from perago.protocol.changes import ACTIONS
+from perago.protocol.paths import ACTIONS
 from perago.protocol.publication import Workspace
 
 _NAMED = 5

@@ -15,9 +15,29 @@ import re
 from collections.abc import Callable
 
 from perago.errors import TaskFailed
-from perago.protocol.changes import ACTIONS, MARKER
+from perago.protocol.paths import (
+    either,
+    first_broken,
+    has_backslash,
+    has_dot_part,
+    has_empty_part,
+    has_marker_part,
+    has_nul,
+    has_scheme,
+    has_wildcard,
+    in_actions,
+    is_absolute,
+    is_empty,
+    leads_out,
+)
 
-_MAGIC = frozenset("*?[]{}")
+_NOT_INSIDE = (
+    (is_empty, "it is empty; name a folder or file below the prefix"),
+    (either(is_absolute, has_scheme), "it must be relative to the workspace's prefix"),
+    (leads_out, "'..' leads out of the workspace"),
+    (either(has_empty_part, has_dot_part), "it has an empty part or '.'"),
+    (either(has_backslash, has_nul), "it must use '/' between its parts and hold no NUL"),
+)
 _LEFT_FOLDER = re.compile(r"_temporary|__magic(_job-.*)?|\.spark-staging-[0-9a-f-]+")
 _SUCCESS = "_SUCCESS"
 _SPARKS_FILE = re.compile(r"part-\d{5}.*|_SUCCESS|_metadata|_common_metadata")
@@ -50,20 +70,9 @@ def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> b
 def _wrong(path: object, *, pattern: bool, prefix: str) -> str | None:
     if not isinstance(path, str):
         return "it must be text"
-    parts = path.split("/")
-    found = None
-    if not path:
-        found = "it is empty; name a folder or file below the prefix"
-    elif path.startswith("/") or ":" in parts[0]:
-        found = "it must be relative to the workspace's prefix"
-    elif ".." in parts:
-        found = "'..' leads out of the workspace"
-    elif "" in parts or "." in parts:
-        found = "it has an empty part or '.'"
-    elif "\\" in path or "\0" in path:
-        found = "it must use '/' between its parts and hold no NUL"
-    elif MARKER in parts or (prefix + path + "/").startswith(ACTIONS):
-        found = "that name is Perago's or lakeFS's own"
-    elif not pattern and _MAGIC & set(path):
-        found = "a table is written to a plain path, without '*', '?', '[' or '{'"
-    return found
+    wrong = first_broken(path, _NOT_INSIDE)
+    if wrong is None and (has_marker_part(path) or in_actions(f"{prefix}{path}/")):
+        wrong = "that name is Perago's or lakeFS's own"
+    if wrong is None and not pattern and has_wildcard(path):
+        wrong = "a table is written to a plain path, without '*', '?', '[' or '{'"
+    return wrong

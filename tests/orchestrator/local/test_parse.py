@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perago.errors import OrchestratorRefused
-from perago.orchestrator.local.definition import SUPPORTED_TYPES
 from perago.orchestrator.local.parse import read_workflow
+from perago.orchestrator.local.step_types import STEP_TYPES
 
 
 def simple(reference: str, **fields: Any) -> dict[str, Any]:
@@ -192,4 +192,4 @@ def test_the_docs_name_every_supported_type() -> None:
         line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| task types")
     )
     supported = row.split("|")[2]
-    assert [name.strip(" `") for name in supported.split(",")] == list(SUPPORTED_TYPES)
+    assert [name.strip(" `") for name in supported.split(",")] == list(STEP_TYPES)

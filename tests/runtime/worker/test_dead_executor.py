@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,18 @@ from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name, staging_branch_name
+from perago.protocol.steps import (
+    BODY,
+    CLAIM,
+    FIRST_FENCE,
+    HAND_OVER,
+    INPUT,
+    NOT_BEGUN,
+    ORDER,
+    PUBLISH,
+    STAGE,
+    Step,
+)
 from perago.runtime.ending import Claim
 from perago.runtime.worker.dead_executor import Aftermath, claim_of
 from perago.runtime.worker.slot import Execution
@@ -18,20 +31,37 @@ ATTEMPT = Attempt("wf", "task", "step", "t", retry_count=0, seq=1, iteration=0, 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "a"}
 
 
-def died_at(step: str) -> Execution:
+def named(step: Step) -> str:
+    return step.name or "not begun"
+
+
+def died_at(step: Step) -> Execution:
     execution = Execution("e1", Assignment(ATTEMPT, {"workspace": WORKSPACE, "params": {}}))
-    execution.step = step
+    execution.step = step.name
     return execution
 
 
-@pytest.mark.parametrize("step", ["stage", "claim", "hand over"])
-def test_the_claim_may_go_where_no_publish_request_can_be_in_flight(step: str) -> None:
+@pytest.mark.parametrize("step", [STAGE, CLAIM, HAND_OVER], ids=named)
+def test_the_claim_may_go_where_no_publish_request_can_be_in_flight(step: Step) -> None:
     assert claim_of(died_at(step)) == Claim("songs", claim_branch_name(ATTEMPT, "main"))
 
 
-@pytest.mark.parametrize("step", ["", "input", "body", "first fence", "publish"])
-def test_the_claim_stays_where_there_is_none_or_where_a_request_may_be_in_flight(step: str) -> None:
+@pytest.mark.parametrize("step", [NOT_BEGUN, INPUT, BODY, FIRST_FENCE, PUBLISH], ids=named)
+def test_the_claim_stays_where_there_is_none_or_where_a_request_may_be_in_flight(step: Step) -> None:
     assert claim_of(died_at(step)) is None
+
+
+@pytest.mark.parametrize("step", [NOT_BEGUN, *ORDER], ids=named)
+def test_stagings_are_looked_for_where_the_table_says_that_there_may_be_one(
+    tmp_path: Path, step: Step
+) -> None:
+    with closing(LocalLake(tmp_path / "lake")) as lake:
+        lake.create_repository("songs")
+        staging = staging_branch_name(ATTEMPT, "e1")
+        lake.create_branch("songs", staging, "main")
+        Aftermath(tmp_path, lake).clean(died_at(step))
+        left = [branch.name for branch in lake.branches("songs", "perago-")]
+    assert left == ([] if step.may_have_staging else [staging])
 
 
 def test_stagings_of_the_dead_execution_go_and_its_claim_stays(tmp_path: Path) -> None:
@@ -44,7 +74,7 @@ def test_stagings_of_the_dead_execution_go_and_its_claim_stays(tmp_path: Path) -
         claim,
     ):
         lake.create_branch("songs", name, "main")
-    execution = died_at("publish")
+    execution = died_at(PUBLISH)
     Aftermath(tmp_path, lake).clean(execution, claim_of(execution))
     assert [branch.name for branch in lake.branches("songs", "perago-")] == [claim]
     lake.close()

@@ -12,29 +12,48 @@ import signal
 import pytest
 
 from perago.orchestrator.base import WorkflowState
-from tests.support.observers import STEPS, SignalAt
+from perago.protocol.steps import (
+    BODY,
+    CHANGES,
+    CLAIM,
+    CLEANUP,
+    DOWNLOAD,
+    FIRST_FENCE,
+    HAND_OVER,
+    INPUT,
+    ORDER,
+    POST_CHECKS,
+    PRE_CHECKS,
+    PUBLISH,
+    RESULT,
+    REUSE,
+    REVOKE,
+    STAGE,
+    WORKDIR,
+)
+from tests.support.observers import SignalAt
 from tests.support.sites import SHORT_LEASE, Site, eventually
 
 pytestmark = pytest.mark.slow
 REAL_STEPS = {
-    "executor": ("input", "workdir", "pre checks", "body", "post checks", "claim", "publish"),
-    "supervisor": ("revoke", "download", "result", "first fence", "stage", "hand over"),
-    "told to stop": ("reuse", "changes", "cleanup"),
+    "executor": (INPUT, WORKDIR, PRE_CHECKS, BODY, POST_CHECKS, CLAIM, PUBLISH),
+    "supervisor": (REVOKE, DOWNLOAD, RESULT, FIRST_FENCE, STAGE, HAND_OVER),
+    "told to stop": (REUSE, CHANGES, CLEANUP),
 }
 
 
 def at_steps(ending: str) -> pytest.MarkDecorator:
     """Every step on the embedded servers, and on the real ones those that this ending has there."""
-    real = [pytest.param("real", step, marks=pytest.mark.servers) for step in REAL_STEPS[ending]]
+    real = [pytest.param("real", step.name, marks=pytest.mark.servers) for step in REAL_STEPS[ending]]
     return pytest.mark.parametrize(
-        ("site", "step"), [*(("local", step) for step in STEPS), *real], indirect=["site"]
+        ("site", "step"), [*(("local", step.name) for step in ORDER), *real], indirect=["site"]
     )
 
 
 def test_on_the_real_servers_each_step_is_met_once() -> None:
-    met = [step for steps in REAL_STEPS.values() for step in steps]
+    met = [step.name for steps in REAL_STEPS.values() for step in steps]
 
-    assert sorted(met) == sorted(STEPS)
+    assert sorted(met) == sorted(step.name for step in ORDER)
 
 
 def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
@@ -55,7 +74,7 @@ def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(s
     done = site.finished(site.start_workflow({}))
 
     assert_published_once(site, before, done)
-    if step != "cleanup":
+    if step != CLEANUP.name:
         assert done.tasks[0].status == "FAILED"
         assert done.tasks[0].reason == f"the executor died with signal SIGKILL at step {step!r}"
     assert worker.drain() == 0

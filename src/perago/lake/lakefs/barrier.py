@@ -15,7 +15,7 @@ import uuid
 
 from perago.errors import BranchDirty, LakeError, LakeForbidden, LakeNotFound, LakeUnavailable
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat, sdk
-from perago.protocol.signing import EXPECTED_HEAD
+from perago.protocol.metadata import EXPECTED_HEAD
 
 SOURCE = "perago-barrier-"
 NO_HEAD = "none: a barrier publishes nothing"

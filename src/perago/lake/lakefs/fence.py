@@ -18,9 +18,10 @@ from perago.lake.base import Lake, Merge
 from perago.lake.lakefs.order_proof import Order, OrderProof
 from perago.lake.lakefs.side_branches import FENCE_KEY as FENCE_KEY
 from perago.lake.lakefs.side_branches import SIGNED, SideBranches, new_side_name, signed_merge
-from perago.protocol.signing import EXPECTED_HEAD
+from perago.protocol.metadata import EXPECTED_HEAD
+from perago.protocol.paths import ACTIONS
 
-FENCE_PATH = "_lakefs_actions/perago-fence.yaml"
+FENCE_PATH = f"{ACTIONS}perago-fence.yaml"
 FENCE_MARK = "perago fence:"
 
 FENCE_TEXT = f"""\
@@ -81,7 +82,7 @@ class Fence:
     def remove(self, repository: str, branch: str) -> Fenced:
         """Take the file off a branch, whatever it says."""
         head = self._lake.head(repository, branch).id
-        if all(entry.path != FENCE_PATH for entry in self._lake.list(repository, head, "_lakefs_actions/")):
+        if all(entry.path != FENCE_PATH for entry in self._lake.list(repository, head, ACTIONS)):
             return Fenced(head, changed=False)
         with self._sides.at(repository, head) as side:
             self._lake.delete(repository, side, [FENCE_PATH])

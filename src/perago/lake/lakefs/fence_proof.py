@@ -18,8 +18,7 @@ from collections.abc import Callable
 from perago.errors import HeadMoved, LakeError, LakeUnavailable
 from perago.lake.lakefs.client import LakeFSClient, Repeat, sdk
 from perago.lake.lakefs.side_branches import new_side_name
-from perago.protocol.publication import KEY
-from perago.protocol.signing import EXPECTED_HEAD
+from perago.protocol.metadata import EXPECTED_HEAD, KEY
 
 log = logging.getLogger("perago.lake.lakefs.fence")
 

@@ -18,8 +18,8 @@ import yaml
 from perago.lake.base import Entry
 from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT, Read
 from perago.lake.lakefs.fence_levels import Recent
+from perago.protocol.paths import ACTIONS
 
-ACTIONS = "_lakefs_actions/"
 _EVENT = "pre-merge"
 _MERGE_KEY = "<<"
 

@@ -42,7 +42,7 @@ from perago.lake.lakefs.refs import Refs
 from perago.lake.lakefs.repositories import create_repository
 from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.lake.lakefs.uncommitted import changed_paths, is_dirty
-from perago.protocol.signing import EXPECTED_HEAD
+from perago.protocol.metadata import EXPECTED_HEAD
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from perago.errors import LakeError, LakeNotFound
 from perago.lake.base import Lake
 from perago.lake.lakefs.side_branches import SIGNED, SideBranches, signed_merge
+from perago.protocol.paths import ACTIONS
 
 HELD_SECONDS = 3
 SENT_SECONDS = 1.0
@@ -80,7 +81,7 @@ class Order:
         with ExitStack() as opened:
             target = opened.enter_context(self._sides.at(repository, head))
             source = opened.enter_context(self._sides.at(repository, head))
-            self._sides.put(repository, source, "_lakefs_actions/perago-order-proof.yaml", _ACTION)
+            self._sides.put(repository, source, f"{ACTIONS}perago-order-proof.yaml", _ACTION)
             self._lake.commit(repository, source, "A publication that is held in flight", SIGNED)
             pool = opened.enter_context(ThreadPoolExecutor(1, "perago-order-proof"))
             # "hard": the adapter would prove the fence first, with a merge that this action holds as well.

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from perago.lake.base import Lake, Merge, Upload
+from perago.protocol.metadata import KEY
 from perago.protocol.names import proof_branch_name
-from perago.protocol.publication import KEY
 
 FENCE_KEY = "perago-fence"
 """The logical task key of fence commits: no workflow step has it, so no retry takes one for its own."""

@@ -10,6 +10,7 @@ import sqlite3
 from perago.errors import BranchDirty, HeadMoved, LakeRefused
 from perago.lake.local.refs import Branch, get_commit
 from perago.lake.local.staging import is_dirty
+from perago.protocol.metadata import KEY
 
 LONGEST_WALK = 1024
 
@@ -17,7 +18,7 @@ LONGEST_WALK = 1024
 def check_unmoved(db: sqlite3.Connection, target: Branch, expected_head: str) -> None:
     """The target is at the expected head and has nothing uncommitted; `HeadMoved`, `BranchDirty`."""
     if target.head != expected_head:
-        author = get_commit(db, target.repository, target.head).commit.metadata.get("perago.logical_task_key")
+        author = get_commit(db, target.repository, target.head).commit.metadata.get(KEY)
         signed = f"signed by {author}" if author else "not signed by any task"
         raise HeadMoved(
             f"branch {target.name!r} is at {target.head} ({signed}), and not at the expected head {expected_head}"

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from perago.errors import LakeNotFound, LakeRefused
 from perago.lake.base import Commit, Ref
-
-LONGEST_PATH = 1024
+from perago.protocol.paths import LONGEST_PATH, is_not_unicode
 
 _REPOSITORY_NAME = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 _BRANCH_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
@@ -64,10 +63,9 @@ def check_ref_name(kind: str, name: str) -> None:
 
 def check_object_path(path: str) -> None:
     """lakeFS's limit on object paths, and that the path can be written down at all."""
-    try:
-        length = len(path.encode())
-    except UnicodeEncodeError:
-        raise LakeRefused(f"object path {path!r} is not valid Unicode: rename the file") from None
+    if is_not_unicode(path):
+        raise LakeRefused(f"object path {path!r} is not valid Unicode: rename the file")
+    length = len(path.encode())
     if not 0 < length <= LONGEST_PATH:
         raise LakeRefused(f"object path {path!r} has {length} bytes: 1 to {LONGEST_PATH} are allowed")
 

@@ -14,12 +14,13 @@ to do is COMPLETED.  The order of things, and the texts, are Conductor's.
 
 from __future__ import annotations
 
-from perago.orchestrator.local.definition import DO_WHILE, JOIN, SWITCH
+from perago.orchestrator.local.definition import SWITCH
 from perago.orchestrator.local.expressions import resolve
-from perago.orchestrator.local.retries import timed_out, total_time_is_up
 from perago.orchestrator.local.schedule import add_tasks, place_in_loop, retry_of, tasks_for
 from perago.orchestrator.local.state import RUNNING, Env, Run, Task
-from perago.orchestrator.local.system_tasks import look_at, look_at_join
+from perago.orchestrator.local.step_types import STEP_TYPES, is_loop, is_system, looked_at
+from perago.orchestrator.local.system_tasks import Looked
+from perago.orchestrator.local.timeouts import timed_out, total_time_is_up
 
 
 class _Ends(Exception):
@@ -39,7 +40,7 @@ def decide(run: Run, env: Env) -> None:
         if not run.tasks:
             add_tasks(run, tasks_for(run, run.definition.steps[0], env))
         _check_workflow_time(run, env)
-        while run.status == RUNNING and (_round(run, env) or _look_at_joins(run, env)):
+        while run.status == RUNNING and (_round(run, env) or _look_between_rounds(run, env)):
             pass
     except _Ends as end:
         end_run(run, end.status, end.reason, env)
@@ -63,7 +64,7 @@ def _round(run: Run, env: Env) -> bool:
     excused: list[tuple[Task, str]] = []
     changed = False
     for task in pending:
-        if not task.system:
+        if not is_system(task):
             _check_time(run, task, env)
         status = task.status
         if task.failed and _tried_again(run, task, coming, env):
@@ -82,17 +83,25 @@ def _round(run: Run, env: Env) -> bool:
         for task, own in excused:
             task.status = own
         return True
-    unfinished = [task for task in [*pending, *added] if task.type in (SWITCH, DO_WHILE) and not task.over]
-    for task in unfinished:
-        if look_at(run, task, env):
+    for task, look in looked_at([*pending, *added], between_rounds=False):
+        looked = look(run, task, env)
+        _begin(run, task, looked, env)
+        if looked.changed:
             task.changed = changed = True
     return changed or bool(added)
 
 
-def _look_at_joins(run: Run, env: Env) -> bool:
-    joins = [task for task in run.tasks if task.type == JOIN and not task.over]
-    moved = [look_at_join(run, join, env) for join in joins]
+def _look_between_rounds(run: Run, env: Env) -> bool:
+    moved = [look(run, task, env).changed for task, look in looked_at(run.tasks, between_rounds=True)]
     return any(moved)
+
+
+def _begin(run: Run, loop: Task, looked: Looked, env: Env) -> None:
+    """Schedule the step whose turn has come by a look at a loop."""
+    if looked.begins is not None:
+        tasks = tasks_for(run, looked.begins, env)
+        place_in_loop(tasks, loop.iteration)
+        add_tasks(run, tasks)
 
 
 def _check_workflow_time(run: Run, env: Env) -> None:
@@ -126,7 +135,7 @@ def _tried_again(run: Run, task: Task, coming: dict[str, Task], env: Env) -> boo
     """Whether a failed task gets another try; if not, its optional step counts as done, else the run ends."""
     step, rules = run.step(task), run.rules_for(task.name)
     allowed = rules.retry_count if step.retry_count is None else step.retry_count
-    if task.system or task.status not in {"FAILED", "TIMED_OUT"} or task.retry_count >= allowed:
+    if is_system(task) or task.status not in {"FAILED", "TIMED_OUT"} or task.retry_count >= allowed:
         if step.optional:
             task.end("COMPLETED_WITH_ERRORS", env.now)
             return False
@@ -153,10 +162,10 @@ def _following(run: Run, task: Task, env: Env) -> list[Task]:
     if task.type == SWITCH and "hasChildren" in task.input:
         return []
     step = run.definition.next_after(task.step_reference)
-    if step is None or (step.type == DO_WHILE and run.latest(step.reference) is not None):
+    if step is None or (STEP_TYPES[step.type].loops and run.latest(step.reference) is not None):
         return []
     tasks = tasks_for(run, step, env)
-    if task.iteration and task.type != DO_WHILE:
+    if task.iteration and not is_loop(task):
         place_in_loop(tasks, task.iteration)
         begun = {other.reference for other in run.tasks if other.status == "IN_PROGRESS" or other.over}
         tasks = [one for one in tasks if one.reference not in begun]
@@ -170,7 +179,7 @@ def _is_complete(run: Run) -> bool:
     if not all(step.reference in latest for step in run.definition.steps):
         return False
     for task in run.tasks:
-        inside_loop = task.iteration and task.type != DO_WHILE
+        inside_loop = task.iteration and not is_loop(task)
         following = None if inside_loop else run.definition.next_after(task.reference)
         if following is not None and following.reference not in latest:
             return False

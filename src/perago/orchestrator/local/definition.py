@@ -1,6 +1,6 @@
 """A workflow definition as a tree of steps, and the one question asked of it: what comes next.
 
-Only forms that `local_parse` has accepted get here, so nothing is checked again.  A step's place is kept when
+Only forms that `parse` has accepted get here, so nothing is checked again.  A step's place is kept when
 the tree is built: its neighbours in the list it stands in, and the step that holds that list.
 """
 
@@ -15,7 +15,6 @@ SWITCH = "SWITCH"
 FORK_JOIN = "FORK_JOIN"
 JOIN = "JOIN"
 DO_WHILE = "DO_WHILE"
-SUPPORTED_TYPES = (SIMPLE, SWITCH, FORK_JOIN, JOIN, DO_WHILE)
 LOOP_MARK = "__"
 
 

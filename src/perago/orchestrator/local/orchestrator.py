@@ -22,7 +22,6 @@ from perago.orchestrator.local.decider import decide, end_run
 from perago.orchestrator.local.definition import Step, WorkflowDefinition
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.queue import any_waiting, take
-from perago.orchestrator.local.retries import TaskRules, deadline, parse_taskdef
 from perago.orchestrator.local.rows import (
     due_runs,
     insert_run,
@@ -33,7 +32,10 @@ from perago.orchestrator.local.rows import (
     save_task,
 )
 from perago.orchestrator.local.state import Env, Run, Task, milliseconds
+from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import Store, dump_json
+from perago.orchestrator.local.taskdef import TaskRules, parse_taskdef
+from perago.orchestrator.local.timeouts import deadline
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
 
@@ -107,7 +109,7 @@ class LocalOrchestrator:
         self._see_to_lease(attempt.task_id)
         with self._store.writing() as connection:
             found, _ = load_task(connection, attempt.task_id)
-            if found.status != IN_PROGRESS or found.system:
+            if found.status != IN_PROGRESS or is_system(found):
                 return False
             run = load_run(connection, found.run_id)
             env = self._env()
@@ -238,7 +240,7 @@ class LocalOrchestrator:
         """
         with self._store.writing() as connection:
             rows = connection.execute("SELECT id FROM task WHERE status = 'IN_PROGRESS'").fetchall()
-            dead = [task for row in rows if not (task := load_task(connection, row[0])[0]).system]
+            dead = [task for row in rows if not is_system(task := load_task(connection, row[0])[0])]
             now = self._clock()
             for task in dead:
                 task.end("TIMED_OUT", now, reason)

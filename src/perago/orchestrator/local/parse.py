@@ -13,22 +13,11 @@ from functools import lru_cache
 from typing import Any
 
 from perago.errors import OrchestratorRefused
-from perago.orchestrator.local.definition import (
-    DO_WHILE,
-    FORK_JOIN,
-    JOIN,
-    LOOP_MARK,
-    SIMPLE,
-    SUPPORTED_TYPES,
-    SWITCH,
-    Step,
-    WorkflowDefinition,
-)
+from perago.orchestrator.local.definition import SIMPLE, Step, WorkflowDefinition
 from perago.orchestrator.local.expressions import expressions_in, source_of
-from perago.orchestrator.local.script import UnsupportedScript, parse_script
+from perago.orchestrator.local.step_types import STEP_TYPES
 
 Json = Mapping[str, Any]
-SCRIPT_EVALUATORS = ("javascript", "graaljs")
 _WORKFLOW_POLICIES = ("TIME_OUT_WF", "ALERT_ONLY")
 
 
@@ -49,7 +38,7 @@ def read_workflow(source: Json) -> WorkflowDefinition:
         listed = "; ".join(unsupported)
         raise OrchestratorRefused(
             f"workflow {name} cannot run on the embedded orchestrator: {listed} "
-            f"(it runs {', '.join(SUPPORTED_TYPES)}; a Conductor server runs the rest)"
+            f"(it runs {', '.join(STEP_TYPES)}; a Conductor server runs the rest)"
         )
     definition = _build(name, source)
     wrong = list(_mistakes(definition))
@@ -103,36 +92,27 @@ def _unsupported_steps(sources: Sequence[Json], loop: str | None = None) -> Iter
     for source in sources:
         label = f"{source.get('taskReferenceName')!r}"
         kind = source.get("type") or SIMPLE
-        if kind not in SUPPORTED_TYPES:
+        row = STEP_TYPES.get(kind)
+        if row is None:
             yield f"task {label} has the type {kind}"
-        if kind == DO_WHILE and loop:
-            yield f"task {label} is a DO_WHILE inside the DO_WHILE {loop}"
-        yield from (f"task {label} {what}" for what in _unsupported_of(source, kind))
-        inside = label if kind == DO_WHILE else loop
+        loops = row is not None and row.loops
+        if loops and loop:
+            yield f"task {label} is a {kind} inside the {kind} {loop}"
+        yield from (f"task {label} {what}" for what in _unsupported_of(source))
+        if row is not None:
+            yield from (f"task {label} {what}" for what in row.unsupported(source))
+        inside = label if loops else loop
         for block in _blocks(source):
             yield from _unsupported_steps(block, inside)
 
 
-def _unsupported_of(source: Json, kind: str) -> Iterator[str]:
+def _unsupported_of(source: Json) -> Iterator[str]:
     if source.get("permissive"):
         yield "is permissive"
     if source.get("taskDefinition"):
         yield "brings its own taskDefinition (register it instead)"
     if source.get("items") or {"_items", "keepLastN"} & set(source.get("inputParameters") or {}):
         yield "uses items or keepLastN"
-    scripts = []
-    if kind == SWITCH and source.get("evaluatorType") != "value-param":
-        if source.get("evaluatorType") in SCRIPT_EVALUATORS:
-            scripts.append(("expression", source.get("expression")))
-        else:
-            yield f"has the evaluatorType {source.get('evaluatorType')!r}"
-    if kind == DO_WHILE:
-        scripts.append(("loopCondition", source.get("loopCondition")))
-    for field, script in scripts:
-        try:
-            parse_script(script or "")
-        except UnsupportedScript as error:
-            yield f"has a {field} that is not supported ({error})"
 
 
 def _unsupported_fields(source: Json) -> Iterator[str]:
@@ -161,31 +141,13 @@ def _mistakes(definition: WorkflowDefinition) -> Iterator[str]:
             yield f"the reference {reference!r} is used {times} times"
     for step in definition.walk():
         label = f"task {step.reference!r}"
-        yield from (f"{label} {what}" for what in _mistakes_of(definition, step))
+        yield from (f"{label} {what}" for what in STEP_TYPES[step.type].mistakes(definition, step))
         for unknown in sorted(set(step.join_on) - set(known)):
             yield f"{label} joins on {unknown!r}, which is not a task of this workflow"
         # Like Conductor, which looks for unknown tasks only here; elsewhere they read as nothing.
         names = known if step in definition.steps else None
         yield from (f"{label}: {what}" for what in _wrong_paths(step.input_parameters, names))
     yield from (f"outputParameters: {what}" for what in _wrong_paths(definition.output_parameters))
-
-
-def _mistakes_of(definition: WorkflowDefinition, step: Step) -> Iterator[str]:
-    if step.type == SWITCH and not step.cases:
-        yield "has no decisionCases"
-    if step.type == SWITCH and not step.expression:
-        yield "has no expression"
-    if step.type == FORK_JOIN:
-        following = definition.next_after(step.reference)
-        if following is None or following.type != JOIN:
-            yield "is not followed by a JOIN"
-        if not step.branches or not all(step.branches):
-            yield "needs at least one task in each of its forkTasks"
-    if step.type == DO_WHILE:
-        if not step.loop_over:
-            yield "has nothing in loopOver"
-        if any(LOOP_MARK in inner.reference for inner in step.walk()):
-            yield f"holds a reference with {LOOP_MARK!r}, which marks iterations"
 
 
 def _wrong_paths(value: Any, known: Mapping[str, int] | None = None) -> Iterator[str]:

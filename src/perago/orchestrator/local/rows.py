@@ -11,9 +11,11 @@ from functools import lru_cache
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.local.decider import run_deadline
 from perago.orchestrator.local.parse import parse_workflow
-from perago.orchestrator.local.retries import TaskRules, deadline, parse_taskdef
 from perago.orchestrator.local.state import Run, Task
+from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import dump_json
+from perago.orchestrator.local.taskdef import TaskRules, parse_taskdef
+from perago.orchestrator.local.timeouts import deadline
 
 _COLUMNS = [column.name for column in fields(Task) if column.name != "changed"]
 _JSON_COLUMNS = frozenset({"input", "output"})
@@ -102,7 +104,7 @@ def load_task(connection: sqlite3.Connection, task_id: str) -> tuple[Task, TaskR
 def save_task(connection: sqlite3.Connection, task: Task, rules: TaskRules) -> None:
     """Write one task, with the moment it next runs out of time."""
     values = [_value(task, column) for column in _COLUMNS]
-    due = None if task.over or task.system else deadline(task, rules)
+    due = None if task.over or is_system(task) else deadline(task, rules)
     connection.execute(_UPSERT, [*values, due])
     task.changed = False
 

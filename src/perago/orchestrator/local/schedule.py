@@ -1,34 +1,28 @@
 """From a step to its tasks: what is scheduled when a step's turn comes.
 
-    SIMPLE       one task, to be polled
-    SWITCH       itself, and the first step of the case it chose
-    FORK_JOIN    itself (over at once), the first step of every branch, and the JOIN that follows
-    JOIN         itself, in progress until its tasks are over
-    DO_WHILE     itself, in progress; its body is scheduled by the loop
-
-Inputs are resolved here, at the moment of scheduling, and again for every retry.
+A step's turn brings a task of its own, and the tasks of the steps that begin with it (`step_types` has the table).
+Inputs are resolved at the moment of scheduling, and again for every retry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from perago.orchestrator.local.definition import DO_WHILE, FORK_JOIN, JOIN, SIMPLE, SWITCH, Step, in_loop
-from perago.orchestrator.local.expressions import java_text, resolve
-from perago.orchestrator.local.retries import retry_delay
-from perago.orchestrator.local.script_run import ScriptError, run_script
-from perago.orchestrator.local.state import FORK, Env, Run, Task
-
-# What Conductor calls the tasks of these steps; others go by the step's own name.
-_NAMES = {SWITCH: SWITCH, FORK_JOIN: FORK, JOIN: JOIN}
+from perago.orchestrator.local.definition import Step, in_loop
+from perago.orchestrator.local.state import Env, Run, Task
+from perago.orchestrator.local.step_begins import task_input
+from perago.orchestrator.local.step_types import STEP_TYPES
+from perago.orchestrator.local.taskdef import retry_delay
 
 
 def tasks_for(run: Run, step: Step, env: Env) -> list[Task]:
     """The tasks that a step's turn brings, without those the run already has."""
-    make = {SIMPLE: _simple, SWITCH: _switch, FORK_JOIN: _fork, JOIN: _join, DO_WHILE: _loop}[step.type]
+    task = _task(run, step, env)
+    tasks = [task]
+    for other in STEP_TYPES[step.type].begin(run, step, task, env):
+        tasks.extend(tasks_for(run, other, env))
     begun = {task.reference for task in run.tasks if task.status == "IN_PROGRESS" or task.over}
-    return [task for task in make(run, step, env) if task.reference not in begun]
+    return [task for task in tasks if task.reference not in begun]
 
 
 def retry_of(run: Run, task: Task, env: Env) -> Task:
@@ -65,87 +59,19 @@ def add_tasks(run: Run, tasks: Sequence[Task]) -> list[Task]:
     return new
 
 
-def task_input(run: Run, step: Step, task_id: str) -> dict[str, Any]:
-    """A task's input: the step's parameters over the TaskDef's template, resolved."""
-    template: Mapping[str, Any] = run.rules_for(step.name).input_template
-    found: dict[str, Any] = resolve({**template, **step.input_parameters}, run.scope(), task_id=task_id)
-    # What resolves to nothing falls back to the template as it is written.
-    return {key: template.get(key) if value is None else value for key, value in found.items()}
-
-
 def _task(run: Run, step: Step, env: Env) -> Task:
-    name = _NAMES.get(step.type, step.name)
+    row = STEP_TYPES[step.type]
+    name, system = row.task_name(step), bool(row.task_type)
     return Task(
         id=env.new_id(),
         run_id=run.id,
         reference=step.reference,
         name=name,
-        type=name if step.type != DO_WHILE else DO_WHILE,
-        status="SCHEDULED",
+        type=row.task_type or name,
+        status="IN_PROGRESS" if system else "SCHEDULED",
         scheduled=env.now,
         first_scheduled=env.now,
         available=env.now,
+        started=env.now if system else None,
         updated=env.now,
     )
-
-
-def _system_task(run: Run, step: Step, env: Env) -> Task:
-    task = _task(run, step, env)
-    task.status = "IN_PROGRESS"
-    task.started = env.now
-    return task
-
-
-def _simple(run: Run, step: Step, env: Env) -> list[Task]:
-    task = _task(run, step, env)
-    task.available = env.now + step.start_delay
-    task.input = task_input(run, step, task.id)
-    return [task]
-
-
-def _switch(run: Run, step: Step, env: Env) -> list[Task]:
-    task = _system_task(run, step, env)
-    task.input = resolve(step.input_parameters, run.scope())
-    try:
-        chosen = java_text(_evaluate(step, task.input))
-    except ScriptError as error:
-        task.end("FAILED", env.now, str(error))
-        return [task]
-    task.input["case"] = chosen
-    task.output = {"evaluationResult": [chosen], "selectedCase": chosen}
-    block = step.cases.get(chosen, step.default_case)
-    if not block:
-        return [task]
-    task.input["hasChildren"] = "true"
-    return [task, *tasks_for(run, block[0], env)]
-
-
-def _evaluate(step: Step, values: Mapping[str, Any]) -> Any:
-    if step.evaluator == "value-param":
-        return values.get(step.expression)
-    return run_script(step.expression, values)
-
-
-def _fork(run: Run, step: Step, env: Env) -> list[Task]:
-    task = _system_task(run, step, env)
-    task.input = resolve(step.input_parameters, run.scope())
-    task.end("COMPLETED", env.now)
-    tasks = [task]
-    for branch in step.branches:
-        tasks.extend(tasks_for(run, branch[0], env))
-    join = run.definition.next_after(step.reference)
-    if join is not None:
-        tasks.extend(tasks_for(run, join, env))
-    return tasks
-
-
-def _join(run: Run, step: Step, env: Env) -> list[Task]:
-    task = _system_task(run, step, env)
-    task.input = {"joinOn": list(step.join_on)}
-    return [task]
-
-
-def _loop(run: Run, step: Step, env: Env) -> list[Task]:
-    task = _system_task(run, step, env)
-    task.input = task_input(run, step, task.id)
-    return [task]

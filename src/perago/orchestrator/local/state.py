@@ -10,20 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perago.orchestrator.local.definition import (
-    DO_WHILE,
-    JOIN,
-    SWITCH,
-    Step,
-    WorkflowDefinition,
-    without_loop,
-)
-from perago.orchestrator.local.retries import TaskRules
+from perago.orchestrator.local.definition import Step, WorkflowDefinition, without_loop
+from perago.orchestrator.local.taskdef import TaskRules
 from perago.protocol.attempt import TERMINAL_STATUSES
 
 RUNNING = "RUNNING"
-FORK = "FORK"
-SYSTEM_TYPES = frozenset({FORK, JOIN, SWITCH, DO_WHILE})
 _SUCCESSFUL = frozenset({"IN_PROGRESS", "SCHEDULED", "COMPLETED", "COMPLETED_WITH_ERRORS", "SKIPPED"})
 
 
@@ -73,11 +64,6 @@ class Task:
     def failed(self) -> bool:
         """Whether the task has ended badly."""
         return self.status not in _SUCCESSFUL
-
-    @property
-    def system(self) -> bool:
-        """Whether the orchestrator does it itself."""
-        return self.type in SYSTEM_TYPES
 
     @property
     def step_reference(self) -> str:

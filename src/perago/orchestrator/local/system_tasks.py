@@ -1,30 +1,40 @@
 """The tasks the orchestrator does itself: SWITCH, JOIN and DO_WHILE, one look at a time.
 
-Each look says whether it changed the task.  A loop's output holds every finished iteration under its number,
-and the number of the current one: `{"iteration": 2, "1": {ref: output}, "2": {ref: output}}`.
+Each look says whether it changed the task, and which step begins by it.  A loop's output holds every finished
+iteration under its number, and the number of the current one: `{"iteration": 2, "1": {ref: output}, "2": {ref: output}}`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from perago.orchestrator.local.definition import DO_WHILE, SWITCH, Step, in_loop
+from perago.orchestrator.local.definition import Step, in_loop
 from perago.orchestrator.local.expressions import resolve
-from perago.orchestrator.local.schedule import add_tasks, place_in_loop, tasks_for
 from perago.orchestrator.local.script_run import ScriptError, as_condition, run_script
 from perago.orchestrator.local.state import Env, Run, Task
 
 
-def look_at(run: Run, task: Task, env: Env) -> bool:
-    """Carry a SWITCH or DO_WHILE on as far as it goes now."""
-    if task.type == SWITCH:
-        task.end("COMPLETED", env.now)
-        return True
-    return task.type == DO_WHILE and _look_at_loop(run, task, env)
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look has brought; `begins` is a step whose turn has come, in the task's iteration."""
+
+    changed: bool
+    begins: Step | None = None
 
 
-def look_at_join(run: Run, task: Task, env: Env) -> bool:
+AS_BEFORE = Looked(changed=False)
+CHANGED = Looked(changed=True)
+
+
+def look_at_switch(_run: Run, task: Task, env: Env) -> Looked:
+    """A choice is made when it begins; there is nothing to wait for."""
+    task.end("COMPLETED", env.now)
+    return CHANGED
+
+
+def look_at_join(run: Run, task: Task, env: Env) -> Looked:
     """Take over the outputs that are there; end the JOIN when all of its tasks are over."""
     wanted = list(task.input["joinOn"])
     if task.iteration:
@@ -40,15 +50,16 @@ def look_at_join(run: Run, task: Task, env: Env) -> bool:
         if other.status == "COMPLETED_WITH_ERRORS" and run.step(other).optional:
             failures.append(f"{other.name}/{other.id}")
     if any(other is None or not other.over for other in joined.values()):
-        return False
+        return AS_BEFORE
     if failures:
         task.end("COMPLETED_WITH_ERRORS", env.now, f"{' '.join(failures)} completed with errors")
     else:
         task.end("COMPLETED", env.now)
-    return True
+    return CHANGED
 
 
-def _look_at_loop(run: Run, loop: Task, env: Env) -> bool:
+def look_at_loop(run: Run, loop: Task, env: Env) -> Looked:
+    """Begin the body, again and again, until the condition says no."""
     step = run.step(loop)
     body = run.definition.inside(step)
     current = {
@@ -57,30 +68,27 @@ def _look_at_loop(run: Run, loop: Task, env: Env) -> bool:
         if task.step_reference in body and task.iteration == loop.iteration
     }
     if not current:
-        return _begin(run, loop, step, env)
+        return _begin(loop, step)
     if not _iteration_is_over(run, step, loop.iteration, current):
-        return False
+        return AS_BEFORE
     loop.output[str(loop.iteration)] = {task.step_reference: task.output for task in current.values()}
     try:
         goes_on = as_condition(run_script(step.loop_condition, _condition_input(run, loop, step)))
     except ScriptError as error:
         reason = f"Unable to evaluate condition {step.loop_condition}, exception {error}"
         loop.end("FAILED_WITH_TERMINAL_ERROR", env.now, reason)
-        return True
+        return CHANGED
     if goes_on:
-        return _begin(run, loop, step, env)
+        return _begin(loop, step)
     loop.end("COMPLETED", env.now)
-    return True
+    return CHANGED
 
 
-def _begin(run: Run, loop: Task, step: Step, env: Env) -> bool:
+def _begin(loop: Task, step: Step) -> Looked:
     loop.iteration += 1
     loop.output["iteration"] = loop.iteration
     loop.changed = True
-    tasks = tasks_for(run, step.loop_over[0], env)
-    place_in_loop(tasks, loop.iteration)
-    add_tasks(run, tasks)
-    return True
+    return Looked(changed=True, begins=step.loop_over[0])
 
 
 def _iteration_is_over(run: Run, loop: Step, iteration: int, current: Mapping[str, Task]) -> bool:

@@ -13,8 +13,8 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import Attempt
 from perago.protocol.look import foreign_maker, hopeless
-from perago.protocol.publication import KEY, TargetBranch, Workspace
-from perago.protocol.signing import TASK_ID
+from perago.protocol.metadata import KEY, TASK_ID
+from perago.protocol.publication import TargetBranch, Workspace
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.target import read_history
 

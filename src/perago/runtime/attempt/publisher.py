@@ -23,16 +23,17 @@ from perago.errors import (
 )
 from perago.lake.base import FenceLevel, Lake, Merge
 from perago.protocol.changes import Changes, FileState, changes_between
+from perago.protocol.metadata import RESULT
 from perago.protocol.names import (
     claim_branch_name,
     replaced_tag_name,
     staging_branch_name,
 )
 from perago.protocol.outcome import LostToTwin
+from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declared
 from perago.protocol.publication import (
     MAX_RANGE,
     Commit,
-    Policy,
     StagedWorkspace,
     WorkspacePublicationPlan,
     build_workspace_publication_plan,
@@ -40,7 +41,7 @@ from perago.protocol.publication import (
     read_advance,
     way_on,
 )
-from perago.protocol.signing import RESULT, Signature, is_by_attempt, is_publication_of, recorded_result
+from perago.protocol.signing import Signature, is_by_attempt, is_publication_of, recorded_result
 from perago.runtime.attempt.overlap import Beside, at_once
 from perago.runtime.attempt.revoking import revoke
 from perago.runtime.attempt.target import read_target
@@ -81,7 +82,7 @@ class Publisher:
 
     lake: Lake
     signature: Signature
-    policy: Policy
+    policy: PolicyName
     fence: Callable[[], None]
     cleanup: ExitStack
     merge_timeout: float
@@ -105,7 +106,7 @@ class Publisher:
 
     def reuse(self, head: Commit | None = None) -> Published | None:
         """The head, where it is this very work done before and this attempt is still current."""
-        if self.policy != "reuse":
+        if not self.records_results:
             return None
         head = head or self.lake.head(self._repository, self.signature.workspace.branch)
         recorded = recorded_result(head, self.signature)
@@ -247,7 +248,7 @@ class Publisher:
             self.in_flight = False
             raise PublishFenceError(
                 f"branch {workspace.branch!r} of {self._repository!r} may not be moved back over the abandoned "
-                f'publication {head}: {protected}. On a protected branch declare on_abandoned="supersede"'
+                f"publication {head}: {protected}. On a protected branch declare {declared(SUPERSEDE)}"
             ) from protected
         except (LakeRefused, LakeNotFound) as refused:
             return self._refused(refused)
@@ -320,6 +321,11 @@ class Publisher:
             )
 
     # --- small parts -----------------------------------------------------------------------------------------
+
+    @property
+    def records_results(self) -> bool:
+        """Whether a publication keeps its result, to answer equal work with."""
+        return POLICIES[self.policy].records_results
 
     @property
     def _repository(self) -> str:

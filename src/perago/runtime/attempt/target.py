@@ -9,20 +9,20 @@ from collections.abc import Sequence
 from itertools import chain
 
 from perago.lake.base import Lake
+from perago.protocol.policies import POLICIES, PolicyName
 from perago.protocol.publication import (
     MAX_RANGE,
     Commit,
-    Policy,
     TargetBranch,
     Workspace,
     read_advance,
 )
 
 
-def read_target(lake: Lake, workspace: Workspace, policy: Policy) -> TargetBranch:
+def read_target(lake: Lake, workspace: Workspace, policy: PolicyName) -> TargetBranch:
     """The branch now, with what would stand in a relocation's way where one may follow."""
     found = read_history(lake, workspace)
-    if policy != "replace" or found.head.first_parent != workspace.ref:
+    if not POLICIES[policy].asks_what_a_move_passes_by or found.head.first_parent != workspace.ref:
         return found
     dirty = lake.uncommitted(workspace.repository, workspace.branch)
     return TargetBranch(found.head, found.advance, dirty=dirty, gates=_gates(lake, workspace, found.head))

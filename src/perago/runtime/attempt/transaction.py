@@ -31,11 +31,14 @@ from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError, TaskInputError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
+from perago.protocol import steps
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
 from perago.protocol.fitness import own_reason
 from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
+from perago.protocol.policies import SUPERSEDE
 from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
+from perago.protocol.steps import NOT_BEGUN, Step
 from perago.runtime.attempt.input import Order, read_order, resolve_workspace, workspace_output
 from perago.runtime.attempt.look import in_vain, look_at
 from perago.runtime.attempt.overlap import Beside, at_once, give_up
@@ -99,7 +102,7 @@ class Transaction:
         self._execution_id = execution_id
         self._around = around
         self._publisher: Publisher | None = None
-        self._step = ""
+        self._step = NOT_BEGUN
         self._seconds: dict[str, float] = {}
         self._traffic = Traffic(around.note)
 
@@ -112,30 +115,30 @@ class Transaction:
                 outcome = completed(self._work(cleanup))
             except Exception as error:
                 outcome = classify(error)
-                refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step)
-                log.info("attempt ended at %s: %s", self._step, outcome.reason, exc_info=error)
+                refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)
+                log.info("attempt ended at %s: %s", self._step.name, outcome.reason, exc_info=error)
             settled = replace(self._settled(outcome, refused=refused), own_reason=own)
-            with self._in("hand over"):
+            with self._in(steps.HAND_OVER):
                 hand_over(settled)
-            self._enter("cleanup")
+            self._enter(steps.CLEANUP)
         finally:
             self._around.clean_up(cleanup)
         return settled
 
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, around = self._task, self._around
-        with self._in("input"), author_code("the params model"):
+        with self._in(steps.INPUT), author_code("the params model"):
             order = read_order(task, self._assignment.input)
         if task.workspace is None or order.workspace is None:
             return {"result": self._call(order.params)}
-        with self._in("input"):
+        with self._in(steps.INPUT):
             workspace = resolve_workspace(around.lake, order.workspace, task.workspace.object_prefix)
         publisher = self._new_publisher(order, workspace, cleanup)
         looked = None
         if not task.workspace.read_only:
-            with self._in("revoke"):
+            with self._in(steps.REVOKE):
                 looked = around.beside(partial(self._revoke_and_look, publisher))
-            with self._in("reuse"):
+            with self._in(steps.REUSE):
                 if (reused := self._reuse(publisher, looked)) is not None:
                     return self._output(order, reused, {})
         place = self._fill_place(publisher, cleanup, looked)
@@ -151,7 +154,7 @@ class Transaction:
 
     def _reuse(self, publisher: Publisher, looked: Looked) -> Published | None:
         """Work that was done before; the head counts only once no dead attempt can move it any more."""
-        if publisher.policy != "reuse":
+        if not publisher.records_results:
             return None
         target = looked.result()
         reused = publisher.reuse(target.head if target is not None else None)
@@ -162,9 +165,9 @@ class Transaction:
     def _fill_place(self, publisher: Publisher, cleanup: ExitStack, looked: Looked | None) -> Place:
         """The body's place with the input in it; by then the dead attempts are revoked, and the body is not in vain."""
         try:
-            with self._in("workdir"):
+            with self._in(steps.WORKDIR):
                 place = self._open_place(publisher, cleanup)
-            with self._in("download"):
+            with self._in(steps.DOWNLOAD):
                 place.fill()
         except Exception:
             if looked is not None:
@@ -178,7 +181,7 @@ class Transaction:
         """End an attempt that can never publish; only its one publisher may, and only while it is current."""
         reason = in_vain(publisher, target, self._around.orchestrator)
         if reason is not None:
-            with self._in("claim"):
+            with self._in(steps.CLAIM):
                 # A twin that publishes, or has kept A, is not to be ended by this execution's FAILED.
                 publisher.claim()
                 self._fence()
@@ -204,10 +207,10 @@ class Transaction:
         )
 
     def _checked_body(self, order: Order, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
-        with self._in("pre checks"), self._kept_for(spec.pre), author_code("a pre check"):
+        with self._in(steps.PRE_CHECKS), self._kept_for(spec.pre), author_code("a pre check"):
             run_checks("pre", spec.pre, place.tree(spec.pre), order.params)
         result = self._call(place.argument, order.params)
-        with self._in("post checks"), self._kept_for(spec.post), author_code("a post check"):
+        with self._in(steps.POST_CHECKS), self._kept_for(spec.post), author_code("a post check"):
             run_checks("post", spec.post, place.tree(spec.post), order.params)
         return result
 
@@ -216,9 +219,9 @@ class Transaction:
         return self._around.as_before() if any(map(needs_path, checks)) else nullcontext()
 
     def _call(self, *arguments: object) -> dict[str, Any]:
-        with self._in("body"), self._around.as_before(), author_code("the task"):
+        with self._in(steps.BODY), self._around.as_before(), author_code("the task"):
             returned = copy_context().run(self._task.fn, *arguments)
-        with self._in("result"), author_code("the result model"):
+        with self._in(steps.RESULT), author_code("the result model"):
             result = self._task.dump_result(returned)
             self._check_size(result)
             return result
@@ -241,16 +244,16 @@ class Transaction:
             )
 
     def _publish(self, publisher: Publisher, place: Place, result: Mapping[str, Any]) -> Published:
-        with self._in("changes"):
+        with self._in(steps.CHANGES):
             outcome = place.result(self._recorded(result, publisher))
-        with self._in("first fence"):
+        with self._in(steps.FIRST_FENCE):
             self._fence()
-        with self._in("stage"):
+        with self._in(steps.STAGE):
             claimed = self._around.beside(publisher.claim)
             staged = self._stage(publisher, place, outcome, claimed)
-        with self._in("claim"):
+        with self._in(steps.CLAIM):
             claimed.result()
-        with self._in("publish"):
+        with self._in(steps.PUBLISH):
             return publisher.publish(staged, outcome)
 
     def _stage(
@@ -272,11 +275,13 @@ class Transaction:
         return {"workspace": workspace_output(order.workspace or {}, published.ref), "result": result}
 
     def _recorded(self, result: Mapping[str, Any], publisher: Publisher) -> str | None:
-        if publisher.policy != "reuse":
+        if not publisher.records_results:
             return None
         text = recordable(result)
         if text is None:
-            log.warning("the result is too large to be recorded for reuse: the policy is supersede this time")
+            log.warning(
+                "the result is too large to be recorded for reuse: the policy is %s this time", SUPERSEDE.name
+            )
         return text
 
     def _fence(self) -> None:
@@ -312,24 +317,25 @@ class Transaction:
         if publisher is not None and publisher.claimed is not None and not publisher.in_flight:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None
-        return Settled(outcome, claim, level, self._step, dict(self._seconds), refused, self._traffic.moved)
+        step, seconds = self._step.name, dict(self._seconds)
+        return Settled(outcome, claim, level, step, seconds, refused, self._traffic.moved)
 
     @property
     def _attempt(self) -> Attempt:
         return self._assignment.attempt
 
-    def _enter(self, step: str) -> None:
+    def _enter(self, step: Step) -> None:
         self._step = step
-        self._around.observe(step)
+        self._around.observe(step.name)
 
     @contextmanager
-    def _in(self, step: str) -> Iterator[None]:
+    def _in(self, step: Step) -> Iterator[None]:
         self._enter(step)
         began = time.perf_counter()
         try:
             yield
         finally:
-            self._seconds[step] = self._seconds.get(step, 0.0) + time.perf_counter() - began
+            self._seconds[step.name] = self._seconds.get(step.name, 0.0) + time.perf_counter() - began
 
 
 def _drop_workdir(workdir: Workdir) -> None:

@@ -23,8 +23,6 @@ from perago.errors import PostGuardrailViolation
 from perago.lake.base import Download, Entry, Lake, Progress
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import (
-    ACTIONS,
-    MARKER,
     FileStat,
     FileState,
     check_projection,
@@ -32,6 +30,7 @@ from perago.protocol.changes import (
     projected,
 )
 from perago.protocol.names import WorkdirName, workdir_name
+from perago.protocol.paths import ACTIONS, MARKER, in_actions, is_marker, is_not_unicode
 from perago.protocol.publication import Workspace
 from perago.protocol.states import EditedStates, FileStates
 from perago.runtime.root.identity import process_identity
@@ -228,14 +227,12 @@ def hash_file(path: Path, algorithm: str) -> FileState:
 
 
 def _check_publishable(path: str, workspace: Workspace) -> None:
-    if path.rpartition("/")[2] == MARKER:
+    if is_marker(path):
         raise PostGuardrailViolation(f"the task wrote {path}: {MARKER} is Perago's own name, use another")
-    if (workspace.prefix + path).startswith(ACTIONS):
+    if in_actions(workspace.prefix + path):
         raise PostGuardrailViolation(f"the task wrote {path}: {ACTIONS} holds lakeFS's actions and the fence")
-    try:
-        path.encode("utf-8")
-    except UnicodeEncodeError:
-        raise PostGuardrailViolation(f"the task wrote a file whose name is no UTF-8: {path!r}") from None
+    if is_not_unicode(path):
+        raise PostGuardrailViolation(f"the task wrote a file whose name is no UTF-8: {path!r}")
 
 
 def _stat(found: os.stat_result) -> FileStat:

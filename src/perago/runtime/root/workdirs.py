@@ -11,8 +11,8 @@ import errno
 import os
 from pathlib import Path
 
-from perago.protocol.changes import MARKER
 from perago.protocol.names import WorkdirName
+from perago.protocol.paths import MARKER
 from perago.runtime.root.removal import remove_tree
 
 

@@ -32,6 +32,7 @@ from perago.errors import (
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
+from perago.protocol.metadata import STAGING_BRANCH
 from perago.protocol.names import (
     OLD_CLAIM,
     PROOF,
@@ -46,7 +47,6 @@ from perago.runtime.own_branches import target_of_claim
 log = logging.getLogger("perago.sweep")
 
 Kind = Literal["staging", "claim", "proof", "tag"]
-_ITS_BRANCH = "perago.staging_branch"
 _BARRIER_SECONDS = 60.0
 _WHOSE = {"tag": "the head it keeps", "proof": "the fence was proven on it, and it"}
 
@@ -277,7 +277,7 @@ def _made_at(lake: Lake, one: Leftover) -> float | None:
         commit = lake.commit_at(one.repository, one.commit)
     except LakeNotFound:
         return None
-    own = one.kind == "tag" or commit.metadata.get(_ITS_BRANCH) == one.name
+    own = one.kind == "tag" or commit.metadata.get(STAGING_BRANCH) == one.name
     return commit.created if own else None
 
 

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from perago.protocol.changes import MARKER
 from perago.protocol.names import WorkdirName, parse_workdir_name, removing_name, workdir_name
+from perago.protocol.paths import MARKER
 from perago.runtime.root.identity import is_alive
 from perago.runtime.root.workdirs import put_away
 

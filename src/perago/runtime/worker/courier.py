@@ -33,7 +33,7 @@ from perago.errors import (
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
-from perago.protocol.outcome import Outcome, sendable
+from perago.protocol.outcome import result_refused, sendable
 from perago.runtime.attempt.delivery import deliver, give_up_on
 from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.health import PATIENCE_SECONDS
@@ -111,8 +111,7 @@ class Courier:
 
     def refused(self, parcel: Parcel, error: OrchestratorRefused) -> Parcel:
         """What is said in place of a result that the server will never take."""
-        reason = f"the result was refused: {error}"
-        return self._sendable(replace(parcel, outcome=Outcome("FAILED", reason=reason), publication=None))
+        return self._sendable(replace(parcel, outcome=result_refused(error), publication=None))
 
 
 @dataclass(slots=True)

@@ -15,15 +15,13 @@ from typing import Any
 from perago.errors import LakeError
 from perago.lake.base import Lake
 from perago.protocol.names import claim_branch_name, staging_branch_name, workdir_name
+from perago.protocol.steps import step_named
 from perago.runtime.ending import Claim
 from perago.runtime.own_branches import drop_quietly
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.worker.slot import Execution
 
 log = logging.getLogger("perago.aftermath")
-
-BEFORE_STAGING = frozenset({"", "input", "revoke", "reuse"})
-MAY_GIVE_UP_THE_CLAIM = frozenset({"stage", "claim", "hand over"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Aftermath:
 
     def _drop_staging(self, execution: Execution) -> None:
         repository = _given(execution.assignment.input, "repository")
-        if repository is None or execution.step in BEFORE_STAGING:
+        if repository is None or not step_named(execution.step).may_have_staging:
             return
         try:
             prefix = staging_branch_name(execution.attempt, execution.id)
@@ -67,7 +65,7 @@ def claim_of(execution: Execution) -> Claim | None:
     """The claim that a dead execution may hold and that may go once its attempt is over."""
     repository = _given(execution.assignment.input, "repository")
     branch = _given(execution.assignment.input, "branch")
-    if repository is None or branch is None or execution.step not in MAY_GIVE_UP_THE_CLAIM:
+    if repository is None or branch is None or not step_named(execution.step).may_give_up_claim:
         return None
     return Claim(repository, claim_branch_name(execution.attempt, branch))
 

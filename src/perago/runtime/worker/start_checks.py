@@ -13,6 +13,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
+from perago.protocol.policies import POLICIES, REUSE, SUPERSEDE, declared
 from perago.runtime.registration import Change, apply_changes, plan_changes
 from perago.runtime.worker.fitness import ask_lake
 from perago.settings import Settings
@@ -30,11 +31,11 @@ def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
             settings.fence == "hard"
             and spec is not None
             and not spec.read_only
-            and spec.on_abandoned == "replace"
+            and not POLICIES[spec.on_abandoned].fits_hard_fence
         ):
             raise RuntimeConfigError(
                 f"PERAGO_FENCE=hard, but task {task.name!r} replaces abandoned publications, which no server can "
-                'fence: declare WorkspaceSpec(on_abandoned="supersede") or "reuse", or set PERAGO_FENCE=auto'
+                f'fence: declare WorkspaceSpec({declared(SUPERSEDE)}) or "{REUSE.name}", or set PERAGO_FENCE=auto'
             )
 
 

@@ -20,7 +20,7 @@ from contextlib import ExitStack
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.protocol.outcome import Outcome, describe
+from perago.protocol.outcome import Outcome, describe, executor_died, not_handed_out
 from perago.runtime.ending import Parcel, parcel_of
 from perago.runtime.observe.events import Event, Kind, Listener
 from perago.runtime.observe.health import Pulse
@@ -168,7 +168,7 @@ class Supervisor:
         """Hand out what waits, and ask for as much more as there is room for."""
         if not self._end.forced:
             for execution, error in self._crew.hand_out(self._waiting):
-                self._fail(execution, f"the attempt cannot be handed to an executor: {describe(error)}")
+                self._say_for(execution, not_handed_out(error))
         if self._end.working:
             room = self._crew.idle - len(self._waiting) if self._fitness.fit else 0
             self._broker.offer(room, taken=self._taken)
@@ -281,11 +281,10 @@ class Supervisor:
         execution.died = True
         if not execution.step:
             self._fitness.failed(f"executors died with {how} before they began")
-        self._fail(execution, f"the executor died with {how} at step {execution.step!r}")
+        self._say_for(execution, executor_died(how, execution.step))
 
-    def _fail(self, execution: Execution, reason: str) -> None:
+    def _say_for(self, execution: Execution, outcome: Outcome) -> None:
         """Say for an attempt what it cannot say itself any more."""
-        outcome = Outcome("FAILED", reason=reason)
         parcel = Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution))
         self._deliveries.send(execution, parcel)
 

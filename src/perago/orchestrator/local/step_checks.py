@@ -1,0 +1,58 @@
+"""What a step type asks of the workflow's JSON: what the embedded orchestrator cannot run, and what is wrong anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perago.orchestrator.local.definition import JOIN, LOOP_MARK, Step, WorkflowDefinition
+from perago.orchestrator.local.script import UnsupportedScript, parse_script
+
+Json = Mapping[str, Any]
+SCRIPT_EVALUATORS = ("javascript", "graaljs")
+
+
+def unsupported_switch(source: Json) -> Iterator[str]:
+    """An evaluator that is not there, or a script that goes too far."""
+    evaluator = source.get("evaluatorType")
+    if evaluator in SCRIPT_EVALUATORS:
+        yield from _unsupported_script("expression", source)
+    elif evaluator != "value-param":
+        yield f"has the evaluatorType {evaluator!r}"
+
+
+def unsupported_loop(source: Json) -> Iterator[str]:
+    """A condition that goes too far."""
+    yield from _unsupported_script("loopCondition", source)
+
+
+def switch_mistakes(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+    """A choice needs something to choose by, and something to choose."""
+    if not step.cases:
+        yield "has no decisionCases"
+    if not step.expression:
+        yield "has no expression"
+
+
+def fork_mistakes(definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+    """Branches begin with something, and come together again."""
+    following = definition.next_after(step.reference)
+    if following is None or following.type != JOIN:
+        yield "is not followed by a JOIN"
+    if not step.branches or not all(step.branches):
+        yield "needs at least one task in each of its forkTasks"
+
+
+def loop_mistakes(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+    """A body, whose references can carry the iteration."""
+    if not step.loop_over:
+        yield "has nothing in loopOver"
+    if any(LOOP_MARK in inner.reference for inner in step.walk()):
+        yield f"holds a reference with {LOOP_MARK!r}, which marks iterations"
+
+
+def _unsupported_script(field: str, source: Json) -> Iterator[str]:
+    try:
+        parse_script(source.get(field) or "")
+    except UnsupportedScript as error:
+        yield f"has a {field} that is not supported ({error})"

@@ -1,0 +1,24 @@
+"""The names of what Perago writes into commit metadata; docs/publication.md says what each tells.
+
+Commits outlive versions: a name that was ever written keeps its meaning.
+"""
+
+from __future__ import annotations
+
+PHASE = "perago.phase"
+KEY = "perago.logical_task_key"
+TASK_ID = "perago.task_id"
+RETRY_COUNT = "perago.retry_count"
+SCHEDULED = "perago.scheduled_time"
+INPUT_REF = "perago.input_ref"
+TARGET_BRANCH = "perago.target_branch"
+PREFIX = "perago.prefix"
+STAGING_BRANCH = "perago.staging_branch"
+STAGING_COMMIT = "perago.staging_commit"
+EXPECTED_HEAD = "perago.expected_head"
+SUPERSEDES = "perago.supersedes"
+EXECUTION_ID = "perago.execution_id"
+DIGEST = "perago.input_digest"
+FENCE = "perago.fence"
+RESULT = "perago.result"
+"""Only where the policy records results."""

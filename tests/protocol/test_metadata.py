@@ -1,0 +1,46 @@
+"""The names in commit metadata: one place has them, docs list them, and a publication carries them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import perago
+from perago.protocol import metadata
+from perago.protocol.attempt import Attempt
+from perago.protocol.publication import StagedWorkspace, Workspace
+from perago.protocol.signing import Signature
+
+SRC = Path(perago.__file__).parent
+DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
+NAMES = {value for name, value in vars(metadata).items() if name.isupper()}
+
+
+def test_docs_list_every_name() -> None:
+    [paragraph] = [part for part in DOCS.read_text().split("\n\n") if "`perago.phase`" in part]
+
+    assert set(re.findall(r"`(perago\.\w+)`", paragraph)) == NAMES
+
+
+def test_a_publication_carries_every_name_but_the_recorded_result() -> None:
+    attempt = Attempt("wf", "task", "step", "make", retry_count=0, seq=1, iteration=0)
+    signature = Signature(attempt, "e1", Workspace("songs", "main", "A", "data/"), "digest")
+
+    said = signature.publication(
+        StagedWorkspace("songs", "s", "C"), expected_head="A", supersedes="", fence="hard"
+    )
+
+    assert set(said) == NAMES - {metadata.RESULT}
+
+
+def test_no_other_module_spells_a_name_itself() -> None:
+    found = []
+    for path in sorted(SRC.rglob("*.py")):
+        if path == Path(metadata.__file__):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and node.value in NAMES:
+                found.append(f"{path.relative_to(SRC)}:{node.lineno}: {node.value}")
+
+    assert found == []

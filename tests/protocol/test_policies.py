@@ -1,0 +1,59 @@
+"""The table of policies: its words, and that nobody outside goes by a policy's name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import perago
+from perago.declare.workspace import WorkspaceSpec
+from perago.protocol import policies
+from perago.protocol.policies import DEFAULT, POLICIES, REPLACE, Policy, PolicyName, declared
+from perago.protocol.publication import TABLE
+
+SRC = Path(perago.__file__).parent
+
+
+def test_the_words_at_the_top_are_the_table() -> None:
+    rows = re.findall(r"^    (\w+) +(yes|no) +(yes|no) +(yes|no)$", policies.__doc__ or "", re.MULTILINE)
+
+    words = {True: "yes", False: "no"}
+    assert rows == [
+        (one.name, words[one.relocates], words[one.restages], words[one.records_results])
+        for one in POLICIES.values()
+    ]
+
+
+def test_every_policy_that_can_be_declared_has_a_row() -> None:
+    assert tuple(POLICIES) == get_args(PolicyName)
+    assert WorkspaceSpec().on_abandoned == DEFAULT.name == "replace"
+    assert declared(DEFAULT) == 'on_abandoned="replace"'
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_a_policy_does_what_its_column_of_the_publication_table_decides(policy: Policy) -> None:
+    decided = {step for row in TABLE.values() for step in row[policy.column]}
+
+    assert ("relocate" in decided, "restage" in decided) == (policy.relocates, policy.restages)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_only_a_policy_that_moves_the_branch_back_cannot_be_fenced_by_a_server(policy: Policy) -> None:
+    assert policy.fits_hard_fence == policy.fits_protected_branch == (policy is not REPLACE)
+    assert policy.asks_what_a_move_passes_by == (policy is REPLACE)
+
+
+def test_nothing_compares_the_name_of_a_policy() -> None:
+    found = []
+    for path in sorted(SRC.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Compare) and any(
+                isinstance(part, ast.Constant) and part.value in POLICIES for part in ast.walk(node)
+            ):
+                found.append(f"{path.relative_to(SRC)}:{node.lineno}")
+
+    assert found == []
