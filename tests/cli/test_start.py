@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -88,6 +89,22 @@ def test_a_taskdef_that_is_not_registered_is_named_with_the_command_that_mends_i
     assert line == (
         "error: TaskDef 'started' is not registered. Run `perago register --local starts.py`, or start with --register"
     )
+
+
+def test_the_command_that_mends_a_missing_taskdef_works_when_pasted(target: str, tmp_path: Path) -> None:
+    root = str(tmp_path / "a root")
+    line = error_of(start(target, "--local", "--root", root))
+    _, command, _ = line.split("`")
+    perago, *arguments = shlex.split(command)
+
+    mended = CliRunner().invoke(app, arguments)
+    held = str(tmp_path / "held")
+    with locked_root(Path(held)):
+        again = error_of(start(target, "--local", "--root", root, PERAGO_WORKSPACE_ROOT=held))
+
+    assert perago == "perago"
+    assert mended.stdout == "started: created\n", mended.output
+    assert "in use by another worker" in again, "the TaskDefs are not in the way any more"
 
 
 def test_a_taskdef_that_differs_is_shown_with_the_difference(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shlex
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -62,7 +63,7 @@ def start(
         for text in taskdef_warnings(task):
             output.warn(text)
     with ExitStack() as opened:
-        code = _start(opened, settings, tasks, _Wanted(tuple(targets), slots, local, register, http))
+        code = _start(opened, settings, tasks, _Wanted(tuple(targets), slots, local, root, register, http))
     raise typer.Exit(code)
 
 
@@ -71,8 +72,17 @@ class _Wanted:
     targets: tuple[str, ...]
     slots: int
     local: bool
+    root: Path | None
     register: bool
     http: str | None
+
+    @property
+    def remedy(self) -> str:
+        """The command that registers the TaskDefs where this worker looks for them."""
+        where = ["--local"] if self.local else []
+        if self.local and self.root is not None:
+            where += ["--root", str(self.root)]
+        return shlex.join(["perago", "register", *where, *self.targets])
 
 
 def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], wanted: _Wanted) -> int:
@@ -96,7 +106,7 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     opened.callback(lake.close)
     opened.callback(orchestrator.close)
     check_lake(lake)
-    for name in check_taskdefs(orchestrator, tasks, wanted.targets, local=wanted.local, mend=wanted.register):
+    for name in check_taskdefs(orchestrator, tasks, remedy=wanted.remedy, mend=wanted.register):
         output.warn(f"TaskDef {name} was registered")
     places = functools.partial(open_places, settings, local=wanted.local)
     spec = ExecutorSpec(settings, wanted.targets, ports, max_result_bytes(), open_places=places)

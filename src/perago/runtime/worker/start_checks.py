@@ -6,7 +6,6 @@ Everything here would otherwise show at the first attempt, on a server's page, h
 from __future__ import annotations
 
 import importlib.util
-import shlex
 from collections.abc import Iterable, Sequence
 
 from perago.declare.task import TaskDefinition
@@ -49,22 +48,19 @@ def check_lake(lake: Lake) -> None:
 
 
 def check_taskdefs(
-    orchestrator: Orchestrator,
-    tasks: Sequence[TaskDefinition],
-    targets: Sequence[str],
-    *,
-    local: bool,
-    mend: bool,
+    orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], *, remedy: str, mend: bool
 ) -> list[str]:
-    """The orchestrator's TaskDefs are those of the modules, or are made so; returns the names that were."""
+    """The orchestrator's TaskDefs are those of the modules, or are made so; returns the names that were.
+
+    `remedy` is the command that makes them so.
+    """
     changes = plan_changes(orchestrator, tasks)
     wrong = [change for change in changes if change.action != "keep"]
     if mend:
         apply_changes(orchestrator, wrong)
         return [change.name for change in wrong]
     if wrong:
-        command = shlex.join(["perago", "register", *(["--local"] if local else []), *targets])
-        raise RuntimeConfigError(f"{'; '.join(map(_told, wrong))}. Run `{command}`, or start with --register")
+        raise RuntimeConfigError(f"{'; '.join(map(_told, wrong))}. Run `{remedy}`, or start with --register")
     return []
 
 
