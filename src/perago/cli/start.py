@@ -89,9 +89,7 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
     from perago.connect import check_places, max_result_bytes, open_places, open_ports
     from perago.runtime.observe.events import counting
-    from perago.runtime.observe.health import Pulse
     from perago.runtime.observe.logs import logging_to
-    from perago.runtime.observe.masking import Masker, secrets_of
     from perago.runtime.observe.metrics import open_metrics
     from perago.runtime.process.orphans import reaping_orphans
     from perago.runtime.worker.executor import ExecutorSpec
@@ -111,15 +109,15 @@ def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], w
     places = functools.partial(open_places, settings, local=wanted.local)
     spec = ExecutorSpec(settings, wanted.targets, ports, max_result_bytes(), open_places=places)
     plan = WorkerPlan({task.name: task for task in tasks}, wanted.slots, spec)
-    pulse = Pulse(list(plan.tasks), mask=Masker(secrets_of(settings)))
+    worker = Supervisor(plan, orchestrator, lake)
     opened.enter_context(logging_to(settings, name="supervisor"))
     opened.enter_context(reaping_orphans())
     metrics = opened.enter_context(
-        open_metrics(os.environ, pulse, worker_id=plan.worker_id, prometheus=wanted.http is not None)
+        open_metrics(os.environ, worker.pulse, worker_id=plan.worker_id, prometheus=wanted.http is not None)
     )
     if wanted.http is not None:
-        _serve(opened, wanted.http, pulse, metrics)
-    return Supervisor(plan, orchestrator, lake, pulse=pulse).run(on_event=counting(metrics))
+        _serve(opened, wanted.http, worker.pulse, metrics)
+    return worker.run(on_event=counting(metrics))
 
 
 def _serve(opened: ExitStack, where: str, pulse: Pulse, metrics: NoMetrics) -> None:

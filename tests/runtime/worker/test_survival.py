@@ -27,7 +27,7 @@ from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.health import Pulse
+from perago.runtime.observe.health import Pulse, check
 from perago.runtime.observe.masking import Masker
 from perago.runtime.root.lock import LOCK, locked_root
 from perago.runtime.worker.broker import Broker
@@ -325,6 +325,36 @@ def test_an_onlooker_that_fails_ends_nothing(site: Site, monkeypatch: pytest.Mon
 
     assert code == 0
     assert site.workflow(workflow_id).status == "COMPLETED"
+
+
+@LOCAL_ONLY
+def test_a_worker_says_that_it_is_healthy_only_while_a_signal_drains_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor in this process, from before it runs until it is healthy."""
+    monkeypatch.setenv("TEST_NOTES", str(site.notes))
+    target = str(Path(steps.__file__))
+    settings = load_settings({}, root=site.root)
+    tasks = {task.name: task for task in load_tasks([target])}
+    ports = functools.partial(open_ports, settings, local=True)
+    plan = WorkerPlan(tasks, 1, ExecutorSpec(settings, (target,), ports, max_result_bytes()))
+    default = signal.getsignal(signal.SIGTERM)
+    seen: list[tuple[bool, bool]] = []
+
+    def look(pulse: Pulse) -> bool:
+        healthy, handled = check(pulse).healthy, signal.getsignal(signal.SIGTERM) != default
+        seen.append((healthy, handled))
+        return healthy
+
+    worker = Supervisor(plan, site.orchestrator, site.lake)
+    before = look(worker.pulse)
+
+    code = worker.run(until=lambda: look(worker.pulse))
+
+    assert not before
+    assert code == 0
+    assert (True, True) in seen
+    assert (True, False) not in seen
 
 
 # --- the lock ----------------------------------------------------------------------------------------------------
