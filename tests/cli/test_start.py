@@ -24,6 +24,7 @@ from perago.connect import open_local_orchestrator
 from perago.runtime.registration import apply_changes, plan_changes
 from perago.runtime.root.lock import locked_root
 from perago.settings import LAKEFS_NAMES, load_settings
+from tests.support.scripted_server import Answer, Request, scripted
 
 Module = Callable[[str, str], str]
 SERVERS = ("CONDUCTOR_SERVER_URL", *LAKEFS_NAMES)
@@ -70,6 +71,31 @@ def test_without_conductor_it_says_what_to_set(target: str) -> None:
     lakefs = dict.fromkeys(LAKEFS_NAMES, "http://127.0.0.1:9")
 
     assert error_of(start(target, **lakefs)) == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL"
+
+
+@pytest.mark.parametrize("command", ["start", "run", "register", "history"])
+def test_a_secret_that_a_server_quotes_is_not_shown(module: Module, tmp_path: Path, command: str) -> None:
+    target = module("starts.py", TASK.format(spec="", controls=""))
+    (tmp_path / "flow.json").write_text(json.dumps({"name": "flow", "tasks": [{"name": "started"}]}))
+    arguments = {
+        "start": [target],
+        "run": ["flow.json", "--tasks", target],
+        "register": [target],
+        "history": ["songs"],
+    }
+
+    def refuse(request: Request) -> Answer:
+        return 400, {"message": "cannot serve http://me:pass%2Fword@here to the-secret-key"}
+
+    with scripted(refuse) as server:
+        url = server.url.replace("//", "//me:pass%2Fword@")
+        lakefs = dict(zip(LAKEFS_NAMES, (url, "key", "the-secret-key"), strict=True))
+        done = CliRunner().invoke(
+            app, [command, *arguments[command]], env={"CONDUCTOR_SERVER_URL": url, **lakefs}
+        )
+
+    assert done.exit_code == 1
+    assert "cannot serve http://me:***@here to ***" in done.stderr
 
 
 @pytest.mark.slow
