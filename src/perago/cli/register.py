@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.check import AsJson, Targets
+from perago.cli.options import AsJson, Targets, warn_about
 from perago.declare.discovery import load_tasks
-from perago.declare.taskdef import taskdef_warnings
 from perago.runtime.registration import Change, apply_changes, plan_changes
 from perago.settings import load_settings
 
@@ -37,9 +36,7 @@ def register(
     from perago.connect import open_conductor, open_local_orchestrator
 
     tasks = load_tasks(targets)
-    for task in tasks:
-        for text in taskdef_warnings(task):
-            output.warn(text)
+    warn_about(tasks)
     settings = load_settings(os.environ, root=root)
     orchestrator = open_local_orchestrator(settings) if local else open_conductor(settings)
     try:
