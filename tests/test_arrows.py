@@ -39,6 +39,7 @@ WORKER = {
     "runtime.process",
     "runtime.registration",
     "runtime.root",
+    "runtime.servers",
     "runtime.sweep",
     "runtime.worker",
     *KNOW_ATTEMPTS,
@@ -69,7 +70,8 @@ ARROWS: dict[str, set[str]] = {
     "runtime.process": {"protocol", "runtime.root"},
     "runtime.observe": {"protocol", "settings", "errors", *ENDING},
     "runtime.registration": {"declare"},
-    "runtime.runs": {"errors"},
+    "runtime.servers": {"declare", "settings", "runtime.__init__", "runtime.attempt", *PORTS},
+    "runtime.runs": WORKER,
     "runtime.folder_import": {"errors", "runtime.attempt", *PORTS},
     "runtime.attempt": {
         "declare",

@@ -1,21 +1,29 @@
-"""The one place that turns settings into adapters.
+"""The one place that turns settings into adapters, and tasks into a worker.
 
-The command line, the executors' entry point and `perago.testing` call it; nothing else imports an adapter.
-SDKs are imported here only when they are needed, so that `perago check` stays quick.
+    Embedded     the lake and an orchestrator below a root
+    Real         lakeFS and Conductor
+
+Either is a value that can be pickled: a worker takes it along to its executors, and each process opens its own ports.
+The command line, the tests' workers and `perago.testing` all come here, so that they make the same checks and have the same
+sizes and time-outs.  Nothing else imports an adapter.  SDKs are imported only when they are needed, so that
+`perago check` stays quick.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.runtime.attempt.place import OpenPlace, in_workdir
+from perago.runtime.runs.record import orchestrator_file
 from perago.settings import LAKEFS_NAMES, Settings
 
 ROOM_FOR_THE_WORKSPACE = 4096
@@ -25,6 +33,158 @@ if TYPE_CHECKING:
     from perago.lake.lakefs.fence import Fence
     from perago.lake.local.lake import LocalLake
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
+    from perago.runtime.attempt.transaction import Observer
+    from perago.runtime.worker.plan import WorkerPlan
+
+
+# --- which servers ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The embedded lake of a root with its orchestrator, or with that of one run, which has a file of its own."""
+
+    settings: Settings
+    run: str | None = None
+    embedded: ClassVar[bool] = True
+
+    def open_ports(self) -> tuple[Lake, Orchestrator]:
+        """Both, for this process."""
+        return open_local_lake(self.settings), self._open_orchestrator()
+
+    def of_run(self, run_id: str) -> Embedded:
+        """The same lake, with the run's orchestrator."""
+        return replace(self, run=run_id)
+
+    def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Embedded:
+        """The same: no time that a publish budget gives is spent here."""
+        return self
+
+    def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
+        """Refuse tasks that cannot work where their placement puts them; to be called before anything is polled."""
+        _check_places(self.settings, tasks, embedded=True)
+
+    def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
+        """Where the bodies of these tasks work."""
+        return _open_places(self.settings, tasks, embedded=True)
+
+    def end_orphans(self) -> None:
+        """Time out the attempts of a process that is known to be dead: nothing else would for a while."""
+        orchestrator = self._open_orchestrator()
+        try:
+            orchestrator.time_out_in_progress("the process that ran it is gone")
+        finally:
+            orchestrator.close()
+
+    def _open_orchestrator(self) -> LocalOrchestrator:
+        if self.run is None:
+            return open_local_orchestrator(self.settings)
+        return open_local_orchestrator(self.settings, orchestrator_file(self.settings.root, self.run))
+
+
+@dataclass(frozen=True, slots=True)
+class Real:
+    """lakeFS and Conductor; `completion_seconds` is the longest time that a publish budget gives a result."""
+
+    settings: Settings
+    completion_seconds: float | None = None
+    embedded: ClassVar[bool] = False
+
+    def open_ports(self) -> tuple[Lake, Orchestrator]:
+        """Both, for this process."""
+        lake = open_lakefs(self.settings)
+        return lake, open_conductor(self.settings, completion_seconds=self.completion_seconds)
+
+    def of_run(self, run_id: str) -> Real:
+        """The same: all runs share them."""
+        return self
+
+    def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Real:
+        """The same, with the times that these tasks' publish budgets give."""
+        budgets = (task.controls.publish_budget for task in tasks)
+        seconds = [budget.conductor_completion_timeout_seconds for budget in budgets if budget]
+        return replace(self, completion_seconds=max(seconds, default=None))
+
+    def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
+        """Refuse tasks that cannot work where their placement puts them; to be called before anything is polled."""
+        _check_places(self.settings, tasks, embedded=False)
+
+    def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
+        """Where the bodies of these tasks work."""
+        return _open_places(self.settings, tasks, embedded=False)
+
+    def end_orphans(self) -> None:
+        """Nothing: Conductor ends them by their leases."""
+
+
+def servers_of_run(settings: Settings, root: Path | None) -> Embedded | Real:
+    """The servers of `perago run`: the embedded ones by --root, or because no real ones are configured."""
+    if root is not None or (settings.lakefs is None and settings.conductor is None):
+        return Embedded(settings)
+    if settings.lakefs is None or settings.conductor is None:
+        missing = "lakeFS (LAKECTL_*)" if settings.lakefs is None else "Conductor (CONDUCTOR_SERVER_URL)"
+        raise RuntimeConfigError(
+            f"{missing} is not configured but the other server is: configure both, or use the embedded ones with --root"
+        )
+    return Real(settings)
+
+
+# --- a worker --------------------------------------------------------------------------------------------------------
+
+
+def assemble_worker(
+    servers: Embedded | Real,
+    targets: Sequence[str],
+    tasks: Sequence[TaskDefinition],
+    *,
+    slots: int,
+    log_level: int = logging.INFO,
+    observe: Observer | None = None,
+) -> WorkerPlan:
+    """A worker for `tasks`, which are some or all of the modules `targets`; refuses what could not work there."""
+    from perago.runtime.worker.executor import ExecutorSpec, see_nothing
+    from perago.runtime.worker.plan import WorkerPlan
+    from perago.runtime.worker.start_checks import check_tasks
+
+    check_tasks(servers.settings, tasks)
+    servers.check_places(tasks)
+    by_name = {task.name: task for task in tasks}
+    spec = ExecutorSpec(
+        servers.for_tasks(tasks),
+        tuple(targets),
+        tuple(by_name),
+        max_result_bytes(),
+        observe or see_nothing,
+        log_level,
+    )
+    return WorkerPlan(by_name, slots, spec)
+
+
+def max_result_bytes() -> int:
+    """The largest result that Conductor takes; the embedded orchestrator keeps to it too, so both end the same."""
+    from perago.orchestrator.conductor.orchestrator import MAX_OUTPUT_BYTES
+
+    return MAX_OUTPUT_BYTES - ROOM_FOR_THE_WORKSPACE
+
+
+def _check_places(settings: Settings, tasks: Sequence[TaskDefinition], *, embedded: bool) -> None:
+    if any(task.kind == "spark" for task in tasks):
+        from perago.spark.placement import check_placement
+
+        check_placement(tasks, settings, embedded=embedded)
+
+
+def _open_places(settings: Settings, tasks: Sequence[TaskDefinition], *, embedded: bool) -> OpenPlace:
+    """Spark is brought in only where one of the tasks needs it."""
+    _check_places(settings, tasks, embedded=embedded)
+    if all(task.kind == "plain" for task in tasks):
+        return in_workdir
+    from perago.spark.workdir_place import spark_places
+
+    return spark_places(settings, tasks, embedded=embedded)
+
+
+# --- one server ------------------------------------------------------------------------------------------------------
 
 
 def open_lake(settings: Settings) -> Lake:
@@ -68,13 +228,6 @@ def open_local_lake(settings: Settings) -> LocalLake:
     return LocalLake(settings.root / "lake")
 
 
-def open_orchestrator(settings: Settings) -> Orchestrator:
-    """The real Conductor where it is configured, else the embedded orchestrator below the root."""
-    if settings.conductor is not None:
-        return open_conductor(settings)
-    return open_local_orchestrator(settings)
-
-
 def open_conductor(settings: Settings, *, completion_seconds: float | None = None) -> Orchestrator:
     """The real Conductor; says what is missing where it is not configured."""
     if settings.conductor is None:
@@ -100,41 +253,3 @@ def open_local_orchestrators(settings: Settings) -> list[Orchestrator]:
     """Every embedded orchestrator that there is below the root: the worker's, and one for each run."""
     files = [settings.root / "orchestrator.db", *sorted(settings.root.glob("runs/*/orchestrator.db"))]
     return [open_local_orchestrator(settings, file) for file in files if file.is_file()]
-
-
-def open_ports(
-    settings: Settings,
-    *,
-    local: bool,
-    orchestrator_file: Path | None = None,
-    completion_seconds: float | None = None,
-) -> tuple[Lake, Orchestrator]:
-    """Both ports of a worker; each of its processes opens its own."""
-    if local:
-        return open_local_lake(settings), open_local_orchestrator(settings, orchestrator_file)
-    return open_lakefs(settings), open_conductor(settings, completion_seconds=completion_seconds)
-
-
-def check_places(settings: Settings, tasks: Sequence[TaskDefinition], *, local: bool) -> None:
-    """Refuse tasks that cannot work where their placement puts them; to be called before anything is polled."""
-    if any(task.kind == "spark" for task in tasks):
-        from perago.spark.placement import check_placement
-
-        check_placement(tasks, settings, embedded=local)
-
-
-def open_places(settings: Settings, tasks: Sequence[TaskDefinition], *, local: bool) -> OpenPlace:
-    """Where the bodies of these tasks work; Spark is brought in only where one of them needs it."""
-    check_places(settings, tasks, local=local)
-    if all(task.kind == "plain" for task in tasks):
-        return in_workdir
-    from perago.spark.workdir_place import spark_places
-
-    return spark_places(settings, tasks, embedded=local)
-
-
-def max_result_bytes() -> int:
-    """The largest result that Conductor takes; the embedded orchestrator keeps to it too, so both end the same."""
-    from perago.orchestrator.conductor.orchestrator import MAX_OUTPUT_BYTES
-
-    return MAX_OUTPUT_BYTES - ROOM_FOR_THE_WORKSPACE

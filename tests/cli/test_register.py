@@ -113,6 +113,15 @@ def test_the_embedded_orchestrator_is_told_where_local_is_said(module: Module) -
     }
 
 
+def test_a_root_without_local_is_refused_and_nothing_is_sent(module: Module) -> None:
+    done = CliRunner(env={"CONDUCTOR_SERVER_URL": "http://127.0.0.1:9/api"}).invoke(
+        app, ["register", "--root", "embedded", module("registers.py", source("registered"))]
+    )
+
+    assert done.exit_code == 2
+    assert "add --local" in " ".join(done.stderr.replace("│", " ").split())
+
+
 @pytest.fixture
 def name(conductor_server: Any) -> Iterator[str]:
     """A name for a TaskDef on the real server; gone after the test."""

@@ -186,6 +186,39 @@ def test_a_task_that_no_module_declares_is_named_before_anything_runs(shell: She
     assert "unheard_of" in err
 
 
+def test_a_hard_fence_refuses_a_task_that_replaces_before_anything_is_written(shell: Shell) -> None:
+    shell.environment["PERAGO_FENCE"] = "hard"
+    code, _, err = shell.run(*FIRST)
+    assert code == 1
+    assert "PERAGO_FENCE=hard, but task 'make' replaces abandoned publications" in err
+    assert not (shell.folder / ".perago").exists()
+
+
+SPARK_TASK = """
+from pydantic import BaseModel
+from perago import SparkWorkspace, WorkspaceSpec, task
+
+class Nothing(BaseModel): ...
+
+@task(name="on_the_branch", owner_email="a@example.com", workspace=WorkspaceSpec(placement="direct"))
+def on_the_branch(workspace: SparkWorkspace, params: Nothing) -> Nothing: ...
+"""
+
+
+@pytest.mark.slow
+def test_a_task_that_cannot_work_here_is_in_the_way_only_of_a_workflow_that_uses_it(shell: Shell) -> None:
+    (shell.folder / "spark.py").write_text(SPARK_TASK)
+    both = (*FLOW, "--import", "songs=in", "--tasks", "spark.py")
+    ended = shell.data(*both)
+    assert ended["status"] == "COMPLETED"
+    assert shell.data("run", "--resume") == ended
+
+    shell.write_workflow({}, task="on_the_branch")
+    code, _, err = shell.run(*FLOW, "--tasks", "spark.py")
+    assert code == 1
+    assert "task 'on_the_branch' has placement=\"direct\", which needs lakeFS" in err
+
+
 @pytest.mark.slow
 def test_importing_over_an_existing_repository_is_refused(shell: Shell) -> None:
     shell.data(*FIRST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from perago.connect import open_local_orchestrator
 from perago.runtime.registration import apply_changes, plan_changes
 from perago.runtime.root.lock import locked_root
 from perago.settings import LAKEFS_NAMES, load_settings
+from tests.support.scripted_server import Answer, Request, scripted
 
 Module = Callable[[str, str], str]
 SERVERS = ("CONDUCTOR_SERVER_URL", *LAKEFS_NAMES)
@@ -71,6 +73,31 @@ def test_without_conductor_it_says_what_to_set(target: str) -> None:
     assert error_of(start(target, **lakefs)) == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL"
 
 
+@pytest.mark.parametrize("command", ["start", "run", "register", "history"])
+def test_a_secret_that_a_server_quotes_is_not_shown(module: Module, tmp_path: Path, command: str) -> None:
+    target = module("starts.py", TASK.format(spec="", controls=""))
+    (tmp_path / "flow.json").write_text(json.dumps({"name": "flow", "tasks": [{"name": "started"}]}))
+    arguments = {
+        "start": [target],
+        "run": ["flow.json", "--tasks", target],
+        "register": [target],
+        "history": ["songs"],
+    }
+
+    def refuse(request: Request) -> Answer:
+        return 400, {"message": "cannot serve http://me:pass%2Fword@here to the-secret-key"}
+
+    with scripted(refuse) as server:
+        url = server.url.replace("//", "//me:pass%2Fword@")
+        lakefs = dict(zip(LAKEFS_NAMES, (url, "key", "the-secret-key"), strict=True))
+        done = CliRunner().invoke(
+            app, [command, *arguments[command]], env={"CONDUCTOR_SERVER_URL": url, **lakefs}
+        )
+
+    assert done.exit_code == 1
+    assert "cannot serve http://me:***@here to ***" in done.stderr
+
+
 @pytest.mark.slow
 def test_a_server_that_does_not_answer_is_named(target: str) -> None:
     with socket.socket() as nobody:
@@ -88,6 +115,22 @@ def test_a_taskdef_that_is_not_registered_is_named_with_the_command_that_mends_i
     assert line == (
         "error: TaskDef 'started' is not registered. Run `perago register --local starts.py`, or start with --register"
     )
+
+
+def test_the_command_that_mends_a_missing_taskdef_works_when_pasted(target: str, tmp_path: Path) -> None:
+    root = str(tmp_path / "a root")
+    line = error_of(start(target, "--local", "--root", root))
+    _, command, _ = line.split("`")
+    perago, *arguments = shlex.split(command)
+
+    mended = CliRunner().invoke(app, arguments)
+    held = str(tmp_path / "held")
+    with locked_root(Path(held)):
+        again = error_of(start(target, "--local", "--root", root, PERAGO_WORKSPACE_ROOT=held))
+
+    assert perago == "perago"
+    assert mended.stdout == "started: created\n", mended.output
+    assert "in use by another worker" in again, "the TaskDefs are not in the way any more"
 
 
 def test_a_taskdef_that_differs_is_shown_with_the_difference(

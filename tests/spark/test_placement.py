@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perago import RuntimeConfigError, TaskDefinitionError, require_glob, require_rows
-from perago.connect import check_places, open_places
+from perago.connect import Embedded, Real
 from perago.runtime.attempt.place import in_workdir
 from perago.settings import Settings, load_settings
 from perago.spark.placement import placement_of
@@ -46,7 +46,7 @@ def test_the_table_of_placements(
 
 def test_direct_on_the_embedded_lake_is_refused_at_start(tmp_path: Path) -> None:
     with pytest.raises(RuntimeConfigError, match="'make' has placement=\"direct\", which needs lakeFS"):
-        check_places(settings(tmp_path), [make_spark_task(placement="direct")], local=True)
+        Embedded(settings(tmp_path)).check_places([make_spark_task(placement="direct")])
 
 
 def test_a_callable_that_wants_a_folder_is_refused_with_direct_placement(tmp_path: Path) -> None:
@@ -56,11 +56,11 @@ def test_a_callable_that_wants_a_folder_is_refused_with_direct_placement(tmp_pat
     fine = make_spark_task(placement="direct", pre=[require_glob("raw/*"), require_rows("raw")])
     wrong = make_spark_task(placement="direct", pre=[look_at_files])
 
-    check_places(settings(tmp_path), [fine], local=False)
-    check_places(settings(tmp_path), [make_spark_task(placement="local", pre=[look_at_files])], local=False)
+    Real(settings(tmp_path)).check_places([fine])
+    Real(settings(tmp_path)).check_places([make_spark_task(placement="local", pre=[look_at_files])])
     with pytest.raises(TaskDefinitionError, match=r"look_at_files: wants a folder on disk"):
-        check_places(settings(tmp_path), [wrong], local=False)
+        Real(settings(tmp_path)).check_places([wrong])
 
 
 def test_plain_tasks_need_no_spark(tmp_path: Path) -> None:
-    assert open_places(settings(tmp_path), [make_task()], local=True) is in_workdir
+    assert Embedded(settings(tmp_path)).open_places([make_task()]) is in_workdir

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated, Any
 
 import typer
@@ -9,7 +10,9 @@ from typer.core import TyperGroup
 
 from perago import __version__
 from perago.cli import cat, check, diff, extract, fence, history, ls, output, register, run, start, sweep
-from perago.errors import PeragoError
+from perago.errors import PeragoError, RuntimeConfigError
+from perago.runtime.observe.masking import Masker, secrets_of
+from perago.settings import load_settings
 
 
 class _Commands(TyperGroup):
@@ -19,7 +22,17 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except PeragoError as error:
-            output.fail(str(error))
+            output.fail(_without_secrets(str(error)))
+
+
+def _without_secrets(text: str) -> str:
+    """An error's text, which may quote a server, and the server what it was sent."""
+    try:
+        settings = load_settings(os.environ)
+    except RuntimeConfigError:
+        # Then this is the error, and no server has been asked anything.
+        return text
+    return Masker(secrets_of(settings))(text)
 
 
 app = typer.Typer(

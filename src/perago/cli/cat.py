@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perago.cli.ls import Ref
-from perago.cli.options import Repository, Root, opened
+from perago.cli.options import Ref, Repository, Root, opened
 
 ObjectPath = Annotated[str, typer.Argument(metavar="PATH", help="The object's path in the repository.")]
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from perago.cli import output
+from perago.cli.options import AsJson, Targets, warn_about
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
 from perago.declare.discovery import collect
 from perago.declare.mistakes import Fault
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import declaration_warnings
-
-Targets = Annotated[list[str], typer.Argument(help="Modules (app.tasks) or files (app/tasks.py).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def check(targets: Targets, as_json: AsJson = False) -> None:
@@ -32,9 +30,7 @@ def check(targets: Targets, as_json: AsJson = False) -> None:
             output.say(task.name, "bold")
             for name, text in _lines(task):
                 output.say(f"  {name:<11}{text}")
-        for task in found.tasks:
-            for text in declaration_warnings(task):
-                output.warn(text)
+        warn_about(found.tasks, declaration_warnings)
         for fault in found.errors:
             output.error(str(fault))
     if found.errors:

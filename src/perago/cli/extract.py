@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.check import Targets
+from perago.cli.options import Targets, warn_about
 from perago.declare.discovery import load_tasks
-from perago.declare.taskdef import build_taskdef, taskdef_warnings
+from perago.declare.taskdef import build_taskdef
 
 
 def extract(
@@ -22,9 +22,7 @@ def extract(
 ) -> None:
     """Print the TaskDefs of modules as a JSON array; the same tasks always give the same bytes."""
     tasks = load_tasks(targets)
-    for task in tasks:
-        for text in taskdef_warnings(task):
-            output.warn(text)
+    warn_about(tasks)
     taskdefs = [build_taskdef(task) for task in tasks]
     if file is None:
         output.data(taskdefs)

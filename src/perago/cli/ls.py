@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Repository, Root, opened
+from perago.cli.options import AsJson, Ref, Repository, Root, opened
 
-Ref = Annotated[str, typer.Argument(metavar="REF", help="A branch, tag or commit.")]
 Prefix = Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only objects in this folder.")]
 
 

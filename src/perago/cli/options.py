@@ -1,9 +1,9 @@
-"""What the commands that look into a lake share: which lake it is, and how refs and sizes are shown."""
+"""What commands share: arguments and options, which lake it is, how moments are shown, and the warnings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,11 +11,16 @@ from typing import Annotated
 
 import typer
 
+from perago.cli import output
 from perago.connect import open_lake, open_local_lake
+from perago.declare.task import TaskDefinition
+from perago.declare.taskdef import taskdef_warnings
 from perago.lake.base import Lake
 from perago.settings import load_settings
 
+Targets = Annotated[list[str], typer.Argument(help="Modules (app.tasks) or files (app/tasks.py).")]
 Repository = Annotated[str, typer.Argument(metavar="REPO", help="The repository.")]
+Ref = Annotated[str, typer.Argument(metavar="REF", help="A branch, tag or commit.")]
 Root = Annotated[
     Path | None,
     typer.Option(
@@ -25,6 +30,7 @@ Root = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Warnings = Callable[[TaskDefinition], Iterable[str]]
 
 
 @contextmanager
@@ -36,6 +42,13 @@ def opened(root: Path | None) -> Iterator[Lake]:
         yield lake
     finally:
         lake.close()
+
+
+def warn_about(tasks: Iterable[TaskDefinition], of: Warnings = taskdef_warnings) -> None:
+    """Say what looks wrong in what the tasks declare."""
+    for task in tasks:
+        for text in of(task):
+            output.warn(text)
 
 
 def when(seconds: float) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from perago.cli import output
-from perago.cli.check import AsJson, Targets
+from perago.cli.options import AsJson, Targets, warn_about
 from perago.declare.discovery import load_tasks
-from perago.declare.taskdef import taskdef_warnings
 from perago.runtime.registration import Change, apply_changes, plan_changes
 from perago.settings import load_settings
 
@@ -23,17 +23,21 @@ def register(
         bool, typer.Option("--dry-run", help="Show what would change, change nothing.")
     ] = False,
     local: Annotated[bool, typer.Option("--local", help="Use the embedded orchestrator.")] = False,
+    root: Annotated[
+        Path | None,
+        typer.Option("--root", metavar="DIR", help="With --local: where it keeps its state (PERAGO_ROOT)."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create or update the TaskDefs of modules on the Conductor of CONDUCTOR_SERVER_URL."""
+    if root is not None and not local:
+        raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
     # The adapters bring their SDKs along; the other commands start without them.
     from perago.connect import open_conductor, open_local_orchestrator
 
     tasks = load_tasks(targets)
-    for task in tasks:
-        for text in taskdef_warnings(task):
-            output.warn(text)
-    settings = load_settings(os.environ)
+    warn_about(tasks)
+    settings = load_settings(os.environ, root=root)
     orchestrator = open_local_orchestrator(settings) if local else open_conductor(settings)
     try:
         changes = plan_changes(orchestrator, tasks)

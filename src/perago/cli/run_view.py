@@ -11,7 +11,7 @@ import typer
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.names import SHORT
 from perago.runtime.observe.events import Event
-from perago.runtime.runs import Run
+from perago.runtime.runs.record import Run
 
 _STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
 _OPEN = {"SCHEDULED", "IN_PROGRESS"}

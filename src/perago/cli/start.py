@@ -6,30 +6,18 @@ to be killed, or results stay in the outbox; 2 when the command line is wrong.
 
 from __future__ import annotations
 
-import functools
-import logging
 import os
-from contextlib import ExitStack
-from dataclasses import dataclass
+import shlex
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from perago.cli import output
-from perago.cli.check import Targets
+from perago.cli.options import Targets, warn_about
 from perago.declare.discovery import load_tasks
-from perago.declare.task import TaskDefinition
-from perago.declare.taskdef import taskdef_warnings
-from perago.runtime.worker.start_checks import check_lake, check_taskdefs, check_tasks
-from perago.settings import Settings, load_settings
-
-if TYPE_CHECKING:
-    from perago.runtime.observe.health import Pulse
-    from perago.runtime.observe.metrics import NoMetrics
-
-log = logging.getLogger("perago.start")
+from perago.settings import load_settings
 
 
 class Engine(StrEnum):
@@ -57,73 +45,29 @@ def start(
     del engine  # one so far
     settings = load_settings(os.environ, root=root)
     tasks = load_tasks(targets)
-    check_tasks(settings, tasks)
-    for task in tasks:
-        for text in taskdef_warnings(task):
-            output.warn(text)
-    with ExitStack() as opened:
-        code = _start(opened, settings, tasks, _Wanted(tuple(targets), slots, local, register, http))
+    warn_about(tasks)
+    # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
+    from perago.connect import Embedded, Real, assemble_worker
+    from perago.runtime.servers import opened
+    from perago.runtime.worker.service import serve
+    from perago.runtime.worker.start_checks import check_lake, check_taskdefs, mend_taskdefs
+    from perago.runtime.worker.supervisor import Supervisor
+
+    plan = assemble_worker(Embedded(settings) if local else Real(settings), targets, tasks, slots=slots)
+    with opened(plan.spec.servers) as (lake, orchestrator):
+        check_lake(lake)
+        if register:
+            for name in mend_taskdefs(orchestrator, tasks):
+                output.warn(f"TaskDef {name} was registered")
+        else:
+            check_taskdefs(orchestrator, tasks, remedy=_remedy(targets, root, local=local))
+        code = serve(plan, Supervisor(plan, orchestrator, lake), http=http, environ=os.environ)
     raise typer.Exit(code)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    targets: tuple[str, ...]
-    slots: int
-    local: bool
-    register: bool
-    http: str | None
-
-
-def _start(opened: ExitStack, settings: Settings, tasks: list[TaskDefinition], wanted: _Wanted) -> int:
-    # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
-    from perago.connect import check_places, max_result_bytes, open_places, open_ports
-    from perago.runtime.observe.events import counting
-    from perago.runtime.observe.health import Pulse
-    from perago.runtime.observe.logs import logging_to
-    from perago.runtime.observe.masking import Masker, secrets_of
-    from perago.runtime.observe.metrics import open_metrics
-    from perago.runtime.process.orphans import reaping_orphans
-    from perago.runtime.worker.executor import ExecutorSpec
-    from perago.runtime.worker.plan import WorkerPlan
-    from perago.runtime.worker.supervisor import Supervisor
-
-    check_places(settings, tasks, local=wanted.local)
-    ports = functools.partial(
-        open_ports, settings, local=wanted.local, completion_seconds=_completion_seconds(tasks)
-    )
-    lake, orchestrator = ports()
-    opened.callback(lake.close)
-    opened.callback(orchestrator.close)
-    check_lake(lake)
-    for name in check_taskdefs(orchestrator, tasks, wanted.targets, local=wanted.local, mend=wanted.register):
-        output.warn(f"TaskDef {name} was registered")
-    places = functools.partial(open_places, settings, local=wanted.local)
-    spec = ExecutorSpec(settings, wanted.targets, ports, max_result_bytes(), open_places=places)
-    plan = WorkerPlan({task.name: task for task in tasks}, wanted.slots, spec)
-    pulse = Pulse(list(plan.tasks), mask=Masker(secrets_of(settings)))
-    opened.enter_context(logging_to(settings, name="supervisor"))
-    opened.enter_context(reaping_orphans())
-    metrics = opened.enter_context(
-        open_metrics(os.environ, pulse, worker_id=plan.worker_id, prometheus=wanted.http is not None)
-    )
-    if wanted.http is not None:
-        _serve(opened, wanted.http, pulse, metrics)
-    return Supervisor(plan, orchestrator, lake, pulse=pulse).run(on_event=counting(metrics))
-
-
-def _serve(opened: ExitStack, where: str, pulse: Pulse, metrics: NoMetrics) -> None:
-    from perago.runtime.observe.health import check
-    from perago.runtime.observe.http import StatusServer, parse_address
-
-    server = opened.enter_context(
-        StatusServer(parse_address(where), health=lambda: check(pulse), metrics=metrics.exposition)
-    )
-    host, port = server.address
-    log.info("serving /healthz and /metrics on http://%s:%d", host, port)
-
-
-def _completion_seconds(tasks: list[TaskDefinition]) -> float | None:
-    """The longest time that a task's publish budget gives a completion."""
-    budgets = (task.controls.publish_budget for task in tasks)
-    return max((budget.conductor_completion_timeout_seconds for budget in budgets if budget), default=None)
+def _remedy(targets: list[str], root: Path | None, *, local: bool) -> str:
+    """The command that registers the TaskDefs where this worker looks for them."""
+    where = ["--local"] if local else []
+    if local and root is not None:
+        where += ["--root", str(root)]
+    return shlex.join(["perago", "register", *where, *targets])

@@ -1,12 +1,29 @@
-"""Bringing a folder into a lake: the files, as they are, as uploads."""
+"""Bringing a folder into a lake: its files, as they are, become a repository's first commit."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from perago.errors import PostGuardrailViolation, RuntimeConfigError
-from perago.lake.base import Upload
+from perago.lake.base import Lake, Progress, Upload
 from perago.runtime.attempt.workdir import hash_file, scan_folder
+
+Shown = Callable[[str, Sequence[Upload]], AbstractContextManager[Progress | None]]
+"""Shows how far a transfer is: what it is called, and its files."""
+
+
+def import_folder(lake: Lake, name: str, folder: Path, *, leave_out: Path, shown: Shown) -> None:
+    """Make a new repository of a folder."""
+    if name in lake.repositories():
+        raise RuntimeConfigError(
+            f"repository {name!r} exists already: leave out --import to go on with it, or give another "
+            "name or --root"
+        )
+    files = folder_uploads(folder, lake.checksum_algorithm, leave_out=leave_out)
+    with shown(f"import {name}", files) as progress:
+        lake.create_repository(name, files, f"import of {folder}", progress)
 
 
 def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path) -> list[Upload]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perago.connect import open_local_lake, open_local_orchestrator, open_places
+from perago.connect import Embedded, max_result_bytes
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.errors import TaskDefinitionError
@@ -19,7 +18,8 @@ from perago.runtime.attempt.inline import Executor
 from perago.runtime.attempt.transaction import Surroundings
 from perago.runtime.folder_import import folder_uploads
 from perago.runtime.observe.masking import Masker, secrets_of
-from perago.settings import Settings, load_settings
+from perago.runtime.servers import opened
+from perago.settings import load_settings
 
 Files = Mapping[str, str | bytes]
 
@@ -43,12 +43,9 @@ def try_task(
     if not isinstance(task, TaskDefinition):
         raise TaskDefinitionError(f"{function!r} is no task: decorate it with @perago.task")
     settings = load_settings({}, root=root / secrets.token_hex(4))
-    with ExitStack() as opened:
-        lake = open_local_lake(settings)
-        opened.callback(lake.close)
-        orchestrator = open_local_orchestrator(settings)
-        opened.callback(orchestrator.close)
-        return _Bench(task, lake, orchestrator, settings).attempt(files or {}, params)
+    servers = Embedded(settings)
+    with opened(servers) as (lake, orchestrator):
+        return _Bench(task, lake, orchestrator, servers).attempt(files or {}, params)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ class _Bench:
     task: TaskDefinition
     lake: Lake
     orchestrator: Orchestrator
-    settings: Settings
+    servers: Embedded
 
     def attempt(self, files: Files, params: Mapping[str, Any]) -> Trial:
         payload: dict[str, Any] = {"params": params}
@@ -72,11 +69,12 @@ class _Bench:
         around = Surroundings(
             self.lake,
             self.orchestrator,
-            self.settings.workspace_root,
-            open_place=open_places(self.settings, [self.task], local=True),
+            self.servers.settings.workspace_root,
+            max_result_bytes=max_result_bytes(),
+            open_place=self.servers.open_places([self.task]),
         )
         executor = Executor(
-            {self.task.name: self.task}, around, "trial", mask=Masker(secrets_of(self.settings))
+            {self.task.name: self.task}, around, "trial", mask=Masker(secrets_of(self.servers.settings))
         )
         settled = executor.execute(self._assignment(payload))
         outcome = settled.outcome
@@ -89,13 +87,15 @@ class _Bench:
         )
 
     def _fill(self, files: Files) -> str:
-        folder = self.settings.root / "input"
+        folder = self.servers.settings.root / "input"
         folder.mkdir(parents=True)
         for path, content in files.items():
             file = folder / self._prefix / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content.encode() if isinstance(content, str) else content)
-        uploads = folder_uploads(folder, self.lake.checksum_algorithm, leave_out=self.settings.workspace_root)
+        uploads = folder_uploads(
+            folder, self.lake.checksum_algorithm, leave_out=self.servers.settings.workspace_root
+        )
         self.lake.create_repository("trial", uploads, "the files of the trial")
         return self.lake.head("trial", "main").id
 

@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,21 @@ class TestNotes:
         assert kept.cache.load("b") == b"x" * 100
 
 
+OTHERS = {
+    "older": "CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL);",
+    "before there were versions": """
+        CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;
+        CREATE TABLE sums (name TEXT PRIMARY KEY, crc INTEGER NOT NULL, mtime INTEGER NOT NULL) WITHOUT ROWID;
+    """,
+    "newer": "CREATE TABLE kept (name, size, used, owner); PRAGMA user_version = 1348796418;",
+    "somebody else's": """
+        CREATE TABLE "their ""own"" data" (id INTEGER PRIMARY KEY AUTOINCREMENT);
+        CREATE VIEW kept AS SELECT 1;
+        PRAGMA user_version = 1;
+    """,
+}
+
+
 class TestTrouble:
     @pytest.mark.parametrize("size", [3_000_000, 5_000_000])
     def test_a_full_disk_under_the_target_is_the_targets_error_and_the_object_stays(
@@ -250,6 +266,34 @@ class TestTrouble:
         kept.put(b"second after the damage")
         assert kept.get(b"second after the damage") == b"second after the damage"
         assert kept.get(b"hello") is None
+
+    @pytest.mark.parametrize("tables", OTHERS.values(), ids=OTHERS)
+    def test_an_index_of_another_version_is_made_anew_from_what_is_there(
+        self, kept: Kept, tables: str
+    ) -> None:
+        kept.put(b"hello")
+        kept.cache.save("note", b"")
+        size = kept.kept_bytes()
+        kept.cache.close()
+        index = kept.folder / "cache/index.db"
+        index.unlink()
+        with closing(sqlite3.connect(index)) as other:
+            other.executescript(tables)
+
+        kept.cache = Cache(kept.folder / "cache", size + 20)
+        kept.put(b"first after it")
+
+        assert kept.get(b"hello") == b"hello"
+        assert kept.cache.used_bytes() == kept.kept_bytes() == size + 14
+        kept.put(b"second after it")
+        assert kept.cache.used_bytes() == kept.kept_bytes() <= size + 20
+        assert kept.get(b"hello") is None, "what was found again is thrown out like the rest"
+
+    def test_an_index_of_this_version_is_not_made_anew(self, kept: Kept) -> None:
+        kept.put(b"hello")
+        kept.cache.close()
+        kept.path(b"hello").unlink()
+        assert Cache(kept.folder / "cache", 10**6).used_bytes() == 5
 
     def test_a_folder_that_cannot_be_made_is_no_error(self, tmp_path: Path) -> None:
         (tmp_path / "cache").write_bytes(b"a file is in the way")

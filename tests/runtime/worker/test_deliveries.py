@@ -26,7 +26,7 @@ from perago.runtime.worker.tasklog import TaskLogs
 from perago.settings import load_settings
 from tests.runtime.observe.test_health import Clock
 from tests.runtime.worker.test_not_now import Hand
-from tests.runtime.worker.test_slot import no_ports
+from tests.runtime.worker.test_slot import NoServers
 from tests.runtime.worker.test_survival import spoil
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
 
@@ -54,7 +54,7 @@ class World:
         self.hand = Hand(Clock())
         self.pulse, self.leases, self.events = Pulse([]), Leases(), list[Event]()
         settings = load_settings({"PERAGO_WORKSPACE_ROOT": str(folder)}, root=folder)
-        self.plan = WorkerPlan({}, 1, ExecutorSpec(settings, (), no_ports))
+        self.plan = WorkerPlan({}, 1, ExecutorSpec(NoServers(settings), (), ()))
         self.orchestrator = Scripted(**scripts)
         self.orchestrator.address = "http://here/api"  # type: ignore[attr-defined]
         leases: Any = self.leases

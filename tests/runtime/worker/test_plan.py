@@ -11,20 +11,17 @@ from perago import PublishBudget, TaskControls, WorkspaceSpec, task
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.plan import WorkerPlan
 from perago.settings import load_settings
+from tests.runtime.worker.test_slot import NoServers
 from tests.support.world import Made, Params
 
 
 def a_plan(*graces: int | None, **environ: str) -> WorkerPlan:
     """A worker with a task for each grace; None is a task without a budget."""
     settings = load_settings(environ)
-
-    def never_opened() -> Any:
-        raise AssertionError
-
     return WorkerPlan(
         {f"task_{number}": a_task(f"task_{number}", grace) for number, grace in enumerate(graces)},
         1,
-        ExecutorSpec(settings, (), never_opened),
+        ExecutorSpec(NoServers(settings), (), ()),
     )
 
 

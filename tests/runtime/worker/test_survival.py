@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import resource
 import signal
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from perago.connect import max_result_bytes, open_ports
+from perago.connect import Embedded, assemble_worker
 from perago.declare.discovery import load_tasks
 from perago.declare.taskdef import build_taskdef
 from perago.errors import RuntimeConfigError
@@ -27,7 +26,7 @@ from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.health import Pulse
+from perago.runtime.observe.health import Pulse, check
 from perago.runtime.observe.masking import Masker
 from perago.runtime.root.lock import LOCK, locked_root
 from perago.runtime.worker.broker import Broker
@@ -36,13 +35,12 @@ from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.mailbox import Mailbox
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slot import Execution, Wiring
 from perago.runtime.worker.slots import Crew
 from perago.runtime.worker.supervisor import Supervisor
 from perago.runtime.worker.timetable import Timetable
 from perago.settings import load_settings
-from tests.runtime.worker.test_slot import no_ports
+from tests.runtime.worker.test_slot import NoServers
 from tests.support import steps
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
 from tests.support.sites import Site, eventually
@@ -192,7 +190,7 @@ def a_crew(folder: Path, count: int) -> tuple[Crew, SimpleQueue[int]]:
     def nothing(*_: Any) -> None:
         pass
 
-    spec = ExecutorSpec(load_settings({}, root=folder), (), no_ports)
+    spec = ExecutorSpec(NoServers(load_settings({}, root=folder)), (), ())
     wiring = Wiring(nothing, lambda slot, _: gone.put(slot.number), nothing, nothing, Masker([]))
     return Crew(spec, count, wiring), gone
 
@@ -309,12 +307,11 @@ def test_an_onlooker_that_fails_ends_nothing(site: Site, monkeypatch: pytest.Mon
     monkeypatch.setenv("TEST_NOTES", str(site.notes))
     target = str(Path(steps.__file__))
     settings = load_settings({}, root=site.root)
-    tasks = {task.name: task for task in load_tasks([target])}
-    ports = functools.partial(open_ports, settings, local=True)
+    tasks = load_tasks([target])
     site.suffix = "here"
-    site.orchestrator.register_taskdefs([build_taskdef(task) for task in tasks.values()])
+    site.orchestrator.register_taskdefs([build_taskdef(task) for task in tasks])
     workflow_id = site.start_workflow({})
-    plan = WorkerPlan(tasks, 1, ExecutorSpec(settings, (target,), ports, max_result_bytes()))
+    plan = assemble_worker(Embedded(settings), [target], tasks, slots=1)
 
     def look_on(event: Event) -> None:
         raise BrokenPipeError(event.kind)
@@ -325,6 +322,34 @@ def test_an_onlooker_that_fails_ends_nothing(site: Site, monkeypatch: pytest.Mon
 
     assert code == 0
     assert site.workflow(workflow_id).status == "COMPLETED"
+
+
+@LOCAL_ONLY
+def test_a_worker_says_that_it_is_healthy_only_while_a_signal_drains_it(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The supervisor in this process, from before it runs until it is healthy."""
+    monkeypatch.setenv("TEST_NOTES", str(site.notes))
+    target = str(Path(steps.__file__))
+    settings = load_settings({}, root=site.root)
+    plan = assemble_worker(Embedded(settings), [target], load_tasks([target]), slots=1)
+    default = signal.getsignal(signal.SIGTERM)
+    seen: list[tuple[bool, bool]] = []
+
+    def look(pulse: Pulse) -> bool:
+        healthy, handled = check(pulse).healthy, signal.getsignal(signal.SIGTERM) != default
+        seen.append((healthy, handled))
+        return healthy
+
+    worker = Supervisor(plan, site.orchestrator, site.lake)
+    before = look(worker.pulse)
+
+    code = worker.run(until=lambda: look(worker.pulse))
+
+    assert not before
+    assert code == 0
+    assert (True, True) in seen
+    assert (True, False) not in seen
 
 
 # --- the lock ----------------------------------------------------------------------------------------------------

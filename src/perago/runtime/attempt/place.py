@@ -80,7 +80,7 @@ def in_workdir(site: Site) -> Place:
     """The place of a plain task."""
     if site.task.kind != "plain":
         raise RuntimeConfigError(
-            f"task {site.task.name!r} needs Spark, and this worker has none: see connect.open_places"
+            f"task {site.task.name!r} needs Spark, and this worker has none: see connect"
         )
     return WorkdirPlace(site)
 

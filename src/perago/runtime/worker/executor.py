@@ -14,7 +14,7 @@ import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -23,17 +23,16 @@ from typing import NoReturn
 
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
-from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
 from perago.runtime.attempt.orchestrator_wait import ask_patiently
-from perago.runtime.attempt.place import OpenPlace, in_workdir
 from perago.runtime.attempt.transaction import Observer, Surroundings, Transaction
 from perago.runtime.ending import Settled
 from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.process.leftovers import Leftovers, busy_threads
 from perago.runtime.process.streams import flush_output
+from perago.runtime.servers import Servers
+from perago.runtime.servers import opened as opened_ports
 from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Noted, Ready, Run, Stop
 from perago.runtime.worker.output import Printer
 from perago.settings import Settings
@@ -56,22 +55,24 @@ def see_nothing(_step: str) -> None:
     """The observer of a worker that nobody watches."""
 
 
-def plain_places(_tasks: Sequence[TaskDefinition]) -> OpenPlace:
-    """Where the tasks of a worker without Spark work."""
-    return in_workdir
-
-
 @dataclass(frozen=True, slots=True)
 class ExecutorSpec:
-    """How an executor process is made; it travels to the new process, so all of it can be pickled."""
+    """How an executor process is made; it travels to the new process, so all of it can be pickled.
 
-    settings: Settings
+    `tasks` are the names of those that it runs; the modules `targets` may declare others.
+    """
+
+    servers: Servers
     targets: tuple[str, ...]
-    open_ports: Callable[[], tuple[Lake, Orchestrator]]
+    tasks: tuple[str, ...]
     max_result_bytes: int | None = None
     observe: Observer = see_nothing
     log_level: int = logging.INFO
-    open_places: Callable[[Sequence[TaskDefinition]], OpenPlace] = plain_places
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of its servers, and of all else."""
+        return self.servers.settings
 
 
 def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> None:
@@ -95,11 +96,9 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
     """Open everything and run what comes until told to stop; returns the exit code."""
     with ExitStack() as opened:
         try:
-            tasks = {task.name: task for task in load_tasks(spec.targets)}
-            lake, orchestrator = spec.open_ports()
-            opened.callback(orchestrator.close)
-            opened.callback(lake.close)
-            open_place = spec.open_places(list(tasks.values()))
+            tasks = {task.name: task for task in load_tasks(spec.targets) if task.name in spec.tasks}
+            lake, orchestrator = opened.enter_context(opened_ports(spec.servers))
+            open_place = spec.servers.open_places(list(tasks.values()))
         except Exception as error:
             line.say(Broken(describe(error)))
             return 1

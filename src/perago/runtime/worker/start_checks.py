@@ -6,7 +6,6 @@ Everything here would otherwise show at the first attempt, on a server's page, h
 from __future__ import annotations
 
 import importlib.util
-import shlex
 from collections.abc import Iterable, Sequence
 
 from perago.declare.task import TaskDefinition
@@ -49,24 +48,22 @@ def check_lake(lake: Lake) -> None:
         ) from error
 
 
-def check_taskdefs(
-    orchestrator: Orchestrator,
-    tasks: Sequence[TaskDefinition],
-    targets: Sequence[str],
-    *,
-    local: bool,
-    mend: bool,
-) -> list[str]:
-    """The orchestrator's TaskDefs are those of the modules, or are made so; returns the names that were."""
-    changes = plan_changes(orchestrator, tasks)
-    wrong = [change for change in changes if change.action != "keep"]
-    if mend:
-        apply_changes(orchestrator, wrong)
-        return [change.name for change in wrong]
+def mend_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
+    """Make the orchestrator's TaskDefs those of the modules; returns the names of those that were not."""
+    wrong = _wrong(orchestrator, tasks)
+    apply_changes(orchestrator, wrong)
+    return [change.name for change in wrong]
+
+
+def check_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], *, remedy: str) -> None:
+    """The orchestrator's TaskDefs are those of the modules; `remedy` is the command that makes them so."""
+    wrong = _wrong(orchestrator, tasks)
     if wrong:
-        command = shlex.join(["perago", "register", *(["--local"] if local else []), *targets])
-        raise RuntimeConfigError(f"{'; '.join(map(_told, wrong))}. Run `{command}`, or start with --register")
-    return []
+        raise RuntimeConfigError(f"{'; '.join(map(_told, wrong))}. Run `{remedy}`, or start with --register")
+
+
+def _wrong(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[Change]:
+    return [change for change in plan_changes(orchestrator, tasks) if change.action != "keep"]
 
 
 def _told(change: Change) -> str:

@@ -56,15 +56,13 @@ MOST_TRIES_TO_BEGIN = 3
 class Supervisor:
     """One worker on one workspace root; `run` is its life."""
 
-    def __init__(
-        self, plan: WorkerPlan, orchestrator: Orchestrator, lake: Lake, *, pulse: Pulse | None = None
-    ) -> None:
+    def __init__(self, plan: WorkerPlan, orchestrator: Orchestrator, lake: Lake) -> None:
         self._plan = plan
         self._orchestrator = orchestrator
         self._lake = lake
         self._root = plan.settings.workspace_root
         self._mask = Masker(secrets_of(plan.settings))
-        self._pulse = pulse or Pulse(list(plan.tasks))
+        self._pulse = Pulse(list(plan.tasks), mask=self._mask)
         self._listener: Listener = lambda _event: None
         self._mail = Mailbox()
         self._end = Shutdown(plan.kill_after_seconds, plan.sending_seconds)
@@ -98,6 +96,11 @@ class Supervisor:
             pulse=self._pulse,
         )
         self._crew = Crew(plan.spec, plan.slots, self._wiring())
+
+    @property
+    def pulse(self) -> Pulse:
+        """How the worker is.  Not well until an executor is ready, which is after a signal begins to drain it."""
+        return self._pulse
 
     def run(self, until: Callable[[], bool] | None = None, on_event: Listener | None = None) -> int:
         """Work until a signal, `drain` or `until`, then finish what is in flight; returns the exit code.

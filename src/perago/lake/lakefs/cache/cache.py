@@ -40,6 +40,7 @@ from perago.lake.lakefs.cache.files import (
     close_to_others,
     copy_checked,
     create,
+    files_in,
     is_whole,
     link_in,
     make_private,
@@ -65,7 +66,7 @@ class Cache:
         self._folder = folder
         self._objects = folder / "objects"
         self._notes = folder / "notes"
-        self._index = Index(folder / "index.db")
+        self._index = Index(folder / "index.db", lambda: files_in(self._objects, self._notes))
         self._limit = limit
         self._clock = clock
         self._ready = False

@@ -12,7 +12,7 @@ import shutil
 import stat
 import uuid
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -83,6 +83,19 @@ def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
 def create(path: str) -> int:
     """A new file that its owner alone can read, open for writing."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def files_in(*folders: Path) -> Iterator[tuple[str, int, int]]:
+    """Name, size and time of change of every file in these folders, at any depth; unfinished ones (`.…`) left out."""
+    for top in folders:
+        for folder, _, names in os.walk(top):
+            for name in names:
+                if name.startswith("."):
+                    continue
+                # Another process may throw it out in the meantime.
+                with contextlib.suppress(FileNotFoundError):
+                    found = os.stat(f"{folder}/{name}")
+                    yield name, found.st_size, found.st_mtime_ns
 
 
 def make_private(folder: Path, ours: Collection[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.runtime.folder_import import folder_uploads
-from perago.runtime.runs import Run, find_run, new_run_id, runs_folder, save_run
+from perago.runtime.runs.record import Run, find_run, new_run_id, runs_folder, save_run
 
 
 def a_run(run_id: str) -> Run:

@@ -30,11 +30,18 @@ class Run:
     """The current folder when it was started: targets are relative to it."""
     embedded: bool = True
     """Whether it is on the embedded servers."""
+    tasks: Sequence[str] | None = None
+    """The tasks that its workflow uses; None, in records from before there was this field: all of the modules."""
 
 
 def runs_folder(root: Path) -> Path:
     """Where the runs of a root are."""
     return root / "runs"
+
+
+def orchestrator_file(root: Path, run_id: str) -> Path:
+    """Where a run on the embedded servers has its orchestrator's state."""
+    return runs_folder(root) / run_id / "orchestrator.db"
 
 
 def new_run_id(now: float) -> str:
