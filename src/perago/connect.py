@@ -40,8 +40,32 @@ if TYPE_CHECKING:
 # --- which servers ---------------------------------------------------------------------------------------------------
 
 
+class _Places:
+    """Where bodies work on one kind of servers.  Spark is brought in only where a task needs it."""
+
+    __slots__ = ()
+    settings: Settings
+    embedded: ClassVar[bool]
+
+    def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
+        """Refuse tasks that cannot work where their placement puts them; to be called before anything is polled."""
+        if any(task.kind == "spark" for task in tasks):
+            from perago.spark.placement import check_placement
+
+            check_placement(tasks, self.settings, embedded=self.embedded)
+
+    def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
+        """Where the bodies of these tasks work."""
+        self.check_places(tasks)
+        if all(task.kind == "plain" for task in tasks):
+            return in_workdir
+        from perago.spark.workdir_place import spark_places
+
+        return spark_places(self.settings, tasks, embedded=self.embedded)
+
+
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class Embedded(_Places):
     """The embedded lake of a root with its orchestrator, or with that of one run, which has a file of its own."""
 
     settings: Settings
@@ -60,14 +84,6 @@ class Embedded:
         """The same: no time that a publish budget gives is spent here."""
         return self
 
-    def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
-        """Refuse tasks that cannot work where their placement puts them; to be called before anything is polled."""
-        _check_places(self.settings, tasks, embedded=True)
-
-    def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
-        """Where the bodies of these tasks work."""
-        return _open_places(self.settings, tasks, embedded=True)
-
     def end_orphans(self) -> None:
         """Time out the attempts of a process that is known to be dead: nothing else would for a while."""
         orchestrator = self._open_orchestrator()
@@ -83,7 +99,7 @@ class Embedded:
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
+class Real(_Places):
     """lakeFS and Conductor; `completion_seconds` is the longest time that a publish budget gives a result."""
 
     settings: Settings
@@ -104,14 +120,6 @@ class Real:
         budgets = (task.controls.publish_budget for task in tasks)
         seconds = [budget.conductor_completion_timeout_seconds for budget in budgets if budget]
         return replace(self, completion_seconds=max(seconds, default=None))
-
-    def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
-        """Refuse tasks that cannot work where their placement puts them; to be called before anything is polled."""
-        _check_places(self.settings, tasks, embedded=False)
-
-    def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
-        """Where the bodies of these tasks work."""
-        return _open_places(self.settings, tasks, embedded=False)
 
     def end_orphans(self) -> None:
         """Nothing: Conductor ends them by their leases."""
@@ -165,23 +173,6 @@ def max_result_bytes() -> int:
     from perago.orchestrator.conductor.orchestrator import MAX_OUTPUT_BYTES
 
     return MAX_OUTPUT_BYTES - ROOM_FOR_THE_WORKSPACE
-
-
-def _check_places(settings: Settings, tasks: Sequence[TaskDefinition], *, embedded: bool) -> None:
-    if any(task.kind == "spark" for task in tasks):
-        from perago.spark.placement import check_placement
-
-        check_placement(tasks, settings, embedded=embedded)
-
-
-def _open_places(settings: Settings, tasks: Sequence[TaskDefinition], *, embedded: bool) -> OpenPlace:
-    """Spark is brought in only where one of the tasks needs it."""
-    _check_places(settings, tasks, embedded=embedded)
-    if all(task.kind == "plain" for task in tasks):
-        return in_workdir
-    from perago.spark.workdir_place import spark_places
-
-    return spark_places(settings, tasks, embedded=embedded)
 
 
 # --- one server ------------------------------------------------------------------------------------------------------

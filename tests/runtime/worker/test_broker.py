@@ -38,6 +38,15 @@ def test_nothing_is_polled_while_no_slot_is_free() -> None:
     assert orchestrator.calls == []
 
 
+def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
+    orchestrator = Scripted()
+
+    with polling(orchestrator, []) as (broker, _):
+        broker.offer(1, taken=0)
+
+    assert orchestrator.calls == []
+
+
 def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
     orchestrator = Scripted(poll=[[an_assignment()], []])
 

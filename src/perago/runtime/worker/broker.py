@@ -80,6 +80,11 @@ class Broker:
 
     def _round(self, busy: bool) -> bool:
         """Ask for every name once; tells whether something came."""
+        if not self._names:
+            # The worker of a workflow that has no step for it.
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped)
+            return False
         found = 0
         for name in list(self._names):
             room = self._wait_for_room()
