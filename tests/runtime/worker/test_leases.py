@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from perago.protocol.steps import PUBLISH
 from tests.support.observers import PauseAt
 from tests.support.sites import SHORT_LEASE, Site, eventually
 
@@ -60,7 +61,7 @@ def test_a_worker_cut_off_for_longer_than_its_lease_finds_itself_stale_and_publi
     before = site.head().id
     site.response_seconds = SHORT_LEASE
     go_on = site.folder / "go-on"
-    first = site.start_worker(observe=PauseAt("publish", site.folder / "reached", go_on), slots=1)
+    first = site.start_worker(observe=PauseAt(PUBLISH.name, site.folder / "reached", go_on), slots=1)
     workflow_id = site.start_workflow({})
     eventually((site.folder / "reached").exists, "the first worker is about to publish")
     stopped = [first.process.pid, *first.executors()]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from perago.protocol.steps import HAND_OVER
 from tests.conftest import ConductorServer, OwnServers
 from tests.runtime.worker.test_not_now import NGINX
 from tests.support.observers import PauseAt
@@ -55,7 +56,7 @@ def test_a_result_that_conductor_did_not_hear_is_sent_by_the_next_worker(
     before = site.head().id
     site.response_seconds = 60
     go_on = site.folder / "go-on"
-    first = site.start_worker(observe=PauseAt("hand over", site.folder / "merged", go_on))
+    first = site.start_worker(observe=PauseAt(HAND_OVER.name, site.folder / "merged", go_on))
     workflow_id = site.start_workflow({})
     eventually((site.folder / "merged").exists, "the merge is done")
     with paused(own_servers.conductor):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perago.protocol.steps import HAND_OVER
 from tests.support.observers import PauseAt
 from tests.support.sites import Site, eventually
 from tests.support.steps import forms_of_the_secret
@@ -35,7 +36,7 @@ def nothing_written(database: Path) -> Iterator[None]:
 def test_a_secret_in_an_exception_and_in_what_a_body_prints_is_seen_nowhere(site: Site) -> None:
     site.response_seconds = 60
     logs, go_on = site.folder / "logs", site.folder / "go-on"
-    pause = PauseAt("hand over", site.folder / "failed", go_on)
+    pause = PauseAt(HAND_OVER.name, site.folder / "failed", go_on)
     worker = site.start_worker(observe=pause, slots=1, PERAGO_LOG_ROOT=str(logs), **KNOWN)
     workflow_id = site.start_workflow({"do": "give the secret away"})
     eventually((site.folder / "failed").exists, "the body has failed")
