@@ -40,7 +40,7 @@ def prepare(accident: Accident) -> None:
     lake = open_local_lake(settings) if accident.root else open_lake(settings)
 
     def look(frame: FrameType, event: str, _argument: Any) -> None:
-        if event != "return" or not frame.f_code.co_filename.endswith("runtime/publish.py"):
+        if event != "return" or not frame.f_code.co_filename.endswith("runtime/attempt/publisher.py"):
             return
         sys.setprofile(None)
         if lake.head(accident.repository, accident.branch).id != accident.ref:
