@@ -68,13 +68,6 @@ def open_local_lake(settings: Settings) -> LocalLake:
     return LocalLake(settings.root / "lake")
 
 
-def open_orchestrator(settings: Settings) -> Orchestrator:
-    """The real Conductor where it is configured, else the embedded orchestrator below the root."""
-    if settings.conductor is not None:
-        return open_conductor(settings)
-    return open_local_orchestrator(settings)
-
-
 def open_conductor(settings: Settings, *, completion_seconds: float | None = None) -> Orchestrator:
     """The real Conductor; says what is missing where it is not configured."""
     if settings.conductor is None:

@@ -103,7 +103,7 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
         except Exception as error:
             line.say(Broken(describe(error)))
             return 1
-        line.say(Ready(os.getpid()))
+        line.say(Ready())
         around = Surroundings(
             lake=lake,
             orchestrator=orchestrator,

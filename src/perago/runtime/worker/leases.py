@@ -15,8 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorError, OrchestratorNotFound
@@ -73,15 +72,6 @@ class LeaseKeeper:
 
     def __exit__(self, *_: object) -> None:
         self._beats.__exit__()
-
-    @contextmanager
-    def keeping(self, execution_id: str, attempt: Attempt, interval: float) -> Iterator[None]:
-        """Extend the attempt's lease for as long as the block runs."""
-        self.keep(execution_id, attempt, interval)
-        try:
-            yield
-        finally:
-            self.let_go(execution_id)
 
     def keep(self, execution_id: str, attempt: Attempt, interval: float) -> None:
         """Extend the attempt's lease from now on.
