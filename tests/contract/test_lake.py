@@ -16,8 +16,8 @@ from perago.errors import (
     NothingToCommit,
 )
 from perago.lake.base import Lake
-from tests.contract.lakes import Work, at_once
-from tests.support.sites import eventually
+from tests.support.clock import eventually
+from tests.support.lake_work import Work, at_once
 
 
 class TestRepositories:

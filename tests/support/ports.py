@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+
 PORT_CALLS = frozenset(
     {
         "commit_at",
@@ -102,3 +105,8 @@ def after(port: Any, name: str, action: Callable[[], None]) -> Any:
         return answer
 
     return Wrapped(port, around)
+
+
+def no_ports() -> tuple[Lake, Orchestrator]:
+    """For an executor that is never started."""
+    raise AssertionError("nothing is started here")

@@ -4,7 +4,7 @@ import pytest
 
 from perago.errors import OrchestratorRefused, OrchestratorUnavailable
 from perago.runtime.attempt.orchestrator_wait import PATIENCE_SECONDS, ask_patiently
-from tests.support.world import Clock
+from tests.support.clock import Clock
 
 
 def test_an_orchestrator_that_is_away_is_asked_until_it_answers() -> None:

@@ -24,11 +24,10 @@ from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slot import Execution
 from perago.runtime.worker.tasklog import TaskLogs
 from perago.settings import load_settings
-from tests.runtime.observe.test_health import Clock
-from tests.runtime.worker.test_not_now import Hand
-from tests.runtime.worker.test_slot import no_ports
-from tests.runtime.worker.test_survival import spoil
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
+from tests.support.clock import Clock, JobByHand
+from tests.support.disks import spoil
+from tests.support.ports import no_ports
 
 AWAY = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
 
@@ -51,7 +50,7 @@ class World:
     """The deliveries of a worker whose time, and whose sending, the test moves."""
 
     def __init__(self, folder: Path, task_logs: TaskLogs, **scripts: Any) -> None:
-        self.hand = Hand(Clock())
+        self.hand = JobByHand(Clock())
         self.pulse, self.leases, self.events = Pulse([]), Leases(), list[Event]()
         settings = load_settings({"PERAGO_WORKSPACE_ROOT": str(folder)}, root=folder)
         self.plan = WorkerPlan({}, 1, ExecutorSpec(settings, (), no_ports))

@@ -12,8 +12,9 @@ import signal
 import pytest
 
 from perago.orchestrator.base import WorkflowState
+from tests.support.clock import eventually
 from tests.support.observers import STEPS, SignalAt
-from tests.support.sites import SHORT_LEASE, Site, eventually
+from tests.support.sites import SHORT_LEASE, Site
 
 pytestmark = pytest.mark.slow
 REAL_STEPS = {

@@ -7,8 +7,8 @@ import pytest
 
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
-from tests.runtime.observe.test_health import Clock
 from tests.support.attempts import Scripted, an_attempt, snapshot
+from tests.support.clock import Clock
 from tests.support.world import make_task
 
 ATTEMPT = an_attempt()

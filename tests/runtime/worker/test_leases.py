@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from tests.support.clock import eventually
 from tests.support.observers import PauseAt
-from tests.support.sites import SHORT_LEASE, Site, eventually
+from tests.support.sites import SHORT_LEASE, Site
 
 
 @pytest.mark.slow

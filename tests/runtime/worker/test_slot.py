@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Settled
 from perago.runtime.observe.masking import Masker
@@ -14,10 +12,7 @@ from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.slot import Execution, Slot, Wiring, describe_exit
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
-
-
-def no_ports() -> tuple[Lake, Orchestrator]:
-    raise AssertionError("nothing is started here")
+from tests.support.ports import no_ports
 
 
 @pytest.fixture

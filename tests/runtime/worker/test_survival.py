@@ -42,20 +42,16 @@ from perago.runtime.worker.slots import Crew
 from perago.runtime.worker.supervisor import Supervisor
 from perago.runtime.worker.timetable import Timetable
 from perago.settings import load_settings
-from tests.runtime.worker.test_slot import no_ports
 from tests.support import steps
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
-from tests.support.sites import Site, eventually
+from tests.support.clock import eventually
+from tests.support.disks import spoil
+from tests.support.ports import no_ports
+from tests.support.sites import Site
 
 ATTEMPT = an_attempt()
 DONE = Outcome("COMPLETED", output={"result": {}})
 LOCAL_ONLY = pytest.mark.parametrize("site", ["local"], indirect=True)
-
-
-def spoil(outbox: Path) -> None:
-    """Leave a file where the folder was, so that nobody, root included, can write into it."""
-    outbox.rmdir()
-    outbox.write_text("")
 
 
 # --- the outbox --------------------------------------------------------------------------------------------------
