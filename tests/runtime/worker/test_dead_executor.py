@@ -11,7 +11,7 @@ from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name, staging_branch_name
 from perago.runtime.ending import Claim
-from perago.runtime.worker.dead_executor import Aftermath, claim_of
+from perago.runtime.worker.dead_executor import DeadExecutorCleanup, claim_of
 from perago.runtime.worker.slot import Execution
 
 ATTEMPT = Attempt("wf", "task", "step", "t", retry_count=0, seq=1, iteration=0, scheduled_time=1000)
@@ -45,6 +45,6 @@ def test_stagings_of_the_dead_execution_go_and_its_claim_stays(tmp_path: Path) -
     ):
         lake.create_branch("songs", name, "main")
     execution = died_at("publish")
-    Aftermath(tmp_path, lake).clean(execution, claim_of(execution))
+    DeadExecutorCleanup(tmp_path, lake).clean(execution, claim_of(execution))
     assert [branch.name for branch in lake.branches("songs", "perago-")] == [claim]
     lake.close()

@@ -17,7 +17,7 @@ from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse
 from perago.runtime.worker.courier import LEASE_SECONDS
 from perago.runtime.worker.deliveries import Deliveries
-from perago.runtime.worker.executions import Flights
+from perago.runtime.worker.executions import Executions
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.plan import WorkerPlan
@@ -57,17 +57,22 @@ class World:
         self.orchestrator = Scripted(**scripts)
         self.orchestrator.address = "http://here/api"  # type: ignore[attr-defined]
         leases: Any = self.leases
-        self.flights = Flights({}, leases, task_logs)
+        self.executions = Executions({}, leases, task_logs)
         nothing: Any = None
         self.deliveries = Deliveries(
-            self.flights, nothing, pulse=self.pulse, tell=self.events.append, mask=str, clock=self.hand.clock
+            self.executions,
+            nothing,
+            pulse=self.pulse,
+            tell=self.events.append,
+            mask=str,
+            clock=self.hand.clock,
         )
         ports: Any = (None, self.orchestrator)
         chores: Any = self.hand
         self.deliveries.open(self.plan, ports, chores=chores, post=lambda note: note())
 
     def send(self) -> Execution:
-        execution = self.flights.admit(an_assignment())
+        execution = self.executions.admit(an_assignment())
         execution.output_read.set()
         outcome = Outcome("COMPLETED", output={"result": {}})
         self.deliveries.send(execution, Parcel(execution.id, execution.attempt, outcome))
