@@ -36,7 +36,7 @@ from perago.protocol.fitness import own_reason
 from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
 from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
-from perago.runtime.attempt.input import Order, read_order, resolve_workspace, workspace_output
+from perago.runtime.attempt.input import Input, read_input, resolve_workspace, workspace_output
 from perago.runtime.attempt.look import in_vain, look_at
 from perago.runtime.attempt.overlap import Beside, at_once, give_up
 from perago.runtime.attempt.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
@@ -125,25 +125,25 @@ class Transaction:
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, around = self._task, self._around
         with self._in("input"), author_code("the params model"):
-            order = read_order(task, self._assignment.input)
-        if task.workspace is None or order.workspace is None:
-            return {"result": self._call(order.params)}
+            given = read_input(task, self._assignment.input)
+        if task.workspace is None or given.workspace is None:
+            return {"result": self._call(given.params)}
         with self._in("input"):
-            workspace = resolve_workspace(around.lake, order.workspace, task.workspace.object_prefix)
-        publisher = self._new_publisher(order, workspace, cleanup)
+            workspace = resolve_workspace(around.lake, given.workspace, task.workspace.object_prefix)
+        publisher = self._new_publisher(given, workspace, cleanup)
         looked = None
         if not task.workspace.read_only:
             with self._in("revoke"):
                 looked = around.beside(partial(self._revoke_and_look, publisher))
             with self._in("reuse"):
                 if (reused := self._reuse(publisher, looked)) is not None:
-                    return self._output(order, reused, {})
+                    return self._output(given, reused, {})
         place = self._fill_place(publisher, cleanup, looked)
         with place.at_work():
-            result = self._checked_body(order, place, task.workspace)
+            result = self._checked_body(given, place, task.workspace)
         if task.workspace.read_only:
-            return self._output(order, Published(workspace.ref), result)
-        return self._output(order, self._publish(publisher, place, result), result)
+            return self._output(given, Published(workspace.ref), result)
+        return self._output(given, self._publish(publisher, place, result), result)
 
     def _revoke_and_look(self, publisher: Publisher) -> TargetBranch | None:
         publisher.revoke()
@@ -203,12 +203,12 @@ class Transaction:
             )
         )
 
-    def _checked_body(self, order: Order, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
+    def _checked_body(self, given: Input, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
         with self._in("pre checks"), self._kept_for(spec.pre), author_code("a pre check"):
-            run_checks("pre", spec.pre, place.tree(spec.pre), order.params)
-        result = self._call(place.argument, order.params)
+            run_checks("pre", spec.pre, place.tree(spec.pre), given.params)
+        result = self._call(place.argument, given.params)
         with self._in("post checks"), self._kept_for(spec.post), author_code("a post check"):
-            run_checks("post", spec.post, place.tree(spec.post), order.params)
+            run_checks("post", spec.post, place.tree(spec.post), given.params)
         return result
 
     def _kept_for(self, checks: Sequence[Check]) -> AbstractContextManager[None]:
@@ -264,12 +264,12 @@ class Transaction:
                 raise lost from None
             raise
 
-    def _output(self, order: Order, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _output(self, given: Input, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
         if published.recorded is not None:
             log.info("answering with the result that %s records", published.ref)
             with author_code("the result model"):
                 result = self._task.dump_result(self._task.parse_result(published.recorded))
-        return {"workspace": workspace_output(order.workspace or {}, published.ref), "result": result}
+        return {"workspace": workspace_output(given.workspace or {}, published.ref), "result": result}
 
     def _recorded(self, result: Mapping[str, Any], publisher: Publisher) -> str | None:
         if publisher.policy != "reuse":
@@ -283,14 +283,14 @@ class Transaction:
         ask = partial(self._around.orchestrator.current, self._attempt)
         assert_current_attempt_snapshot(self._attempt, self._around.persist(ask))
 
-    def _new_publisher(self, order: Order, workspace: Workspace, cleanup: ExitStack) -> Publisher:
+    def _new_publisher(self, given: Input, workspace: Workspace, cleanup: ExitStack) -> Publisher:
         task = self._task
         assert task.workspace is not None  # noqa: S101 - only called for tasks with a workspace
         budget = task.controls.publish_budget
         digest = input_digest(
             task_name=task.name,
             version=task.version,
-            params=order.raw_params,
+            params=given.raw_params,
             input_ref=workspace.ref,
             prefix=workspace.prefix,
         )
