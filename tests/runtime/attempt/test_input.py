@@ -92,8 +92,8 @@ class TestWorkspace:
     @pytest.mark.parametrize("spelled", ["ref_type", "refType"])
     def test_both_spellings_are_taken_and_answered_in_kind(self, spelled: str) -> None:
         given = {"repository": "songs", "branch": "main", spelled: "commit", "ref": "abc"}
-        given = read_input(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
-        assert workspace_output(given.workspace or {}, "new") == {**given, "ref": "new"}
+        read = read_input(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
+        assert workspace_output(read.workspace or {}, "new") == {**given, "ref": "new"}
 
     @pytest.mark.parametrize(
         ("change", "text"),

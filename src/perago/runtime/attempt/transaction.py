@@ -4,7 +4,7 @@
     validate result → post checks → changes → attempt fence → (changed: stage) + claim → read head, decide →
     attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
-Revoking and the look may go on beside the download, and claiming beside staging; all are over before what comes next.
+Revoking and the look may run alongside the download, and claiming alongside staging; each is over before what comes next.
 The look permits nothing and may end an attempt before its body.  The output is handed over as soon as the publication
 is settled; cleanup does not delay it.  The claim outlives this function: who sends the result drops it once Conductor
 has answered.
@@ -38,7 +38,7 @@ from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
 from perago.runtime.attempt.input import Input, read_input, resolve_workspace, workspace_output
 from perago.runtime.attempt.look import in_vain, look_at
-from perago.runtime.attempt.overlap import Beside, at_once, give_up
+from perago.runtime.attempt.overlap import Overlap, at_once, give_up
 from perago.runtime.attempt.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
 from perago.runtime.attempt.publisher import Published, Publisher, Result
 from perago.runtime.attempt.traffic import Traffic
@@ -77,7 +77,7 @@ class Surroundings:
     orchestrator: Orchestrator
     workspace_root: Path
     fence: FenceMode = "auto"
-    beside: Beside = at_once
+    overlap: Overlap = at_once
     observe: Observer = lambda _step: None
     clock: Callable[[], float] = time.time
     clean_up: Callable[[ExitStack], None] = clean_up_now
@@ -134,7 +134,7 @@ class Transaction:
         looked = None
         if not task.workspace.read_only:
             with self._in("revoke"):
-                looked = around.beside(partial(self._revoke_and_look, publisher))
+                looked = around.overlap(partial(self._revoke_and_look, publisher))
             with self._in("reuse"):
                 if (reused := self._reuse(publisher, looked)) is not None:
                     return self._output(given, reused, {})
@@ -246,7 +246,7 @@ class Transaction:
         with self._in("first fence"):
             self._fence()
         with self._in("stage"):
-            claimed = self._around.beside(publisher.claim)
+            claimed = self._around.overlap(publisher.claim)
             staged = self._stage(publisher, place, outcome, claimed)
         with self._in("claim"):
             claimed.result()
@@ -256,7 +256,7 @@ class Transaction:
     def _stage(
         self, publisher: Publisher, place: Place, outcome: Result, claimed: Future[None]
     ) -> StagedWorkspace | None:
-        """Stage beside the claim; who has lost to a twin says so, whatever else went wrong."""
+        """Stage while the claim is made; who has lost to a twin says so, whatever else went wrong."""
         try:
             return place.stage(publisher, outcome)
         except Exception:
@@ -302,7 +302,7 @@ class Transaction:
             cleanup=cleanup,
             merge_timeout=budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT,
             mode=self._around.fence,
-            beside=self._around.beside,
+            overlap=self._around.overlap,
         )
         return self._publisher
 

@@ -43,8 +43,8 @@ log = logging.getLogger("perago.executor")
 LEFT_TO_CLEAN = 4
 """So many settled executions may wait to be cleaned up before the next attempt has to wait for them."""
 
-BESIDE = 4
-"""Threads for what an attempt does beside its main course: revoking, claiming, looking for the fence."""
+OVERLAPPING = 4
+"""Threads for what an attempt does alongside its main course: revoking, claiming, looking for the fence."""
 
 LEAVING_SECONDS = 10.0
 """How long Python may take to end in good order."""
@@ -109,7 +109,7 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
             orchestrator=orchestrator,
             workspace_root=spec.settings.workspace_root,
             fence=spec.settings.fence,
-            beside=opened.enter_context(ThreadPoolExecutor(BESIDE, "perago-beside")).submit,
+            overlap=opened.enter_context(ThreadPoolExecutor(OVERLAPPING, "perago-overlap")).submit,
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
             persist=ask_patiently,
