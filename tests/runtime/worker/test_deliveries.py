@@ -14,7 +14,7 @@ from perago.errors import OrchestratorUnavailable
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Parcel
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse
 from perago.runtime.worker.courier import LEASE_SECONDS
 from perago.runtime.worker.deliveries import Deliveries
 from perago.runtime.worker.executions import Executions
@@ -97,7 +97,7 @@ def test_a_result_that_waits_is_counted_and_after_a_minute_makes_the_worker_unhe
 
     here.hand.run_after(0)
     assert here.pulse.what_is_wrong() == []
-    here.hand.run_after(PATIENCE_SECONDS)
+    here.hand.run_after(UNHEALTHY_AFTER_SECONDS)
     [(part, reason)] = here.pulse.what_is_wrong()
     assert part == "result"
     assert reason.startswith("the result of task task-1 (make) was not taken for 60 s: ")

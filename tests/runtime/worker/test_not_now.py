@@ -18,7 +18,7 @@ from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Delivery, Parcel
-from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse, check
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse, check
 from perago.runtime.worker.courier import LEASE_SECONDS, Courier, Delay
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.outbox import Outbox
@@ -156,7 +156,7 @@ def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_s
 ) -> None:
     hand, delays, delivered, outbox = stuck(tmp_path, snapshot(ATTEMPT))
 
-    for seconds in (0, PATIENCE_SECONDS, LEASE_SECONDS, 10):
+    for seconds in (0, UNHEALTHY_AFTER_SECONDS, LEASE_SECONDS, 10):
         assert hand.run_after(seconds) is not None
 
     assert [(delay.too_long, delay.let_go) for delay in delays] == [
@@ -176,7 +176,7 @@ def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_s
 def test_a_result_that_is_never_taken_is_given_up_when_its_task_is_over(tmp_path: Path) -> None:
     hand, _, delivered, outbox = stuck(tmp_path, snapshot(ATTEMPT), snapshot(ATTEMPT, "TIMED_OUT"))
 
-    for seconds in (0, PATIENCE_SECONDS, 10):
+    for seconds in (0, UNHEALTHY_AFTER_SECONDS, 10):
         hand.run_after(seconds)
 
     assert [(one.accepted, one.reason) for one in delivered] == [(False, "it is TIMED_OUT")]
@@ -186,7 +186,7 @@ def test_a_result_that_is_never_taken_is_given_up_when_its_task_is_over(tmp_path
 def test_a_server_that_says_nothing_at_all_keeps_its_results_and_their_leases(tmp_path: Path) -> None:
     hand, delays, delivered, outbox = stuck(tmp_path, OrchestratorUnavailable("away"))
 
-    for seconds in (0, PATIENCE_SECONDS, 2 * LEASE_SECONDS):
+    for seconds in (0, UNHEALTHY_AFTER_SECONDS, 2 * LEASE_SECONDS):
         assert hand.run_after(seconds) is not None
 
     assert not any(delay.let_go for delay in delays)

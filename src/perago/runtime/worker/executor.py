@@ -27,7 +27,7 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
-from perago.runtime.attempt.orchestrator_wait import ask_patiently
+from perago.runtime.attempt.orchestrator_wait import ask_until_answered
 from perago.runtime.attempt.place import OpenPlace, in_workdir
 from perago.runtime.attempt.transaction import Observer, Surroundings, Transaction
 from perago.runtime.ending import Settled
@@ -112,7 +112,7 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
             overlap=opened.enter_context(ThreadPoolExecutor(OVERLAPPING, "perago-overlap")).submit,
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
-            persist=ask_patiently,
+            persist=ask_until_answered,
         )
         _Desk(tasks, around, spec.observe, line.say, printer).work(line)
     return 0

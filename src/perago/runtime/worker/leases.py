@@ -21,7 +21,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorError, OrchestratorNotFound
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
-from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse
 from perago.runtime.worker.timetable import Timetable
 
 log = logging.getLogger("perago.heartbeat")
@@ -109,7 +109,9 @@ class LeaseKeeper:
             log.warning(
                 "the lease of task %s was not extended: %s", attempt.task_id, error, exc_info=_ours(error)
             )
-            self._was_not_extended(execution_id, attempt, f"{error}", max(PATIENCE_SECONDS, 2 * interval))
+            self._was_not_extended(
+                execution_id, attempt, f"{error}", max(UNHEALTHY_AFTER_SECONDS, 2 * interval)
+            )
         # A slow answer must not stretch the interval.
         return max(0.0, interval - (self._clock() - began))
 
@@ -119,12 +121,14 @@ class LeaseKeeper:
                 self._extended[execution_id] = self._clock()
                 self._pulse.right("lease", execution_id)
 
-    def _was_not_extended(self, execution_id: str, attempt: Attempt, why: str, patience: float) -> None:
+    def _was_not_extended(
+        self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float
+    ) -> None:
         self._failed(attempt)
         with self._changing:
             # Without one it was let go meanwhile, and is nobody's concern any more.
             since = self._clock() - self._extended.get(execution_id, math.inf)
-            if since >= patience:
+            if since >= unhealthy_after:
                 text = f"the lease of task {attempt.task_id} ({attempt.task_name}) was not extended for {since:.0f} s: {why}"
                 self._pulse.wrong("lease", text, execution_id)
 

@@ -135,7 +135,7 @@ class Supervisor:
     def _work(self, until: Callable[[], bool] | None) -> None:
         next_look = 0.0
         while not self._may_leave(time.monotonic()):
-            self._mail.read(self._patience(UNTIL_SECONDS if until is not None else BEAT_SECONDS))
+            self._mail.read(self._wait_seconds(UNTIL_SECONDS if until is not None else BEAT_SECONDS))
             now = time.monotonic()
             if until is not None and self._end.working and now >= next_look:
                 next_look = now + UNTIL_SECONDS
@@ -148,7 +148,7 @@ class Supervisor:
             self._pulse.beat()
             self._pulse.in_flight(len(self._executions))
 
-    def _patience(self, longest: float) -> float:
+    def _wait_seconds(self, longest: float) -> float:
         """How long to wait for news: until a slot may start, at the most."""
         next_start = self._slots.next_start() if self._end.working else None
         return longest if next_start is None else min(longest, max(0.0, next_start - time.monotonic()))
