@@ -1,12 +1,12 @@
 """Leases: every attempt in flight is extended by the supervisor, from poll to accepted result.
 
-The interval is the smaller of the publish budget's `heartbeat_interval_seconds` and a third of the response time-out, so that two
-extensions may fail before the lease is lost.  Each one also asks whether the attempt is still current: one that is over is
-told to stop.  One that is queued again under the same task id (Conductor does that now and then) goes on: it gets a
-twin, and the claim decides between them.
+The interval is the smaller of the publish budget's `heartbeat_interval_seconds` and a third of the response time-out,
+so that two extensions may fail before the lease is lost.  Each one also asks whether the attempt is still current: one
+that is over is told to stop.  One that is queued again under the same task id (Conductor does that now and then) goes
+on: it gets a twin, and the claim decides between them.
 
-An orchestrator that gives no answer about a task is no reason to stop anything: the extension is tried again at its next
-time, whatever came in between, and counts as a failure.
+An orchestrator that gives no answer about a task is no reason to stop anything: the extension is tried again at its
+next time, whatever came in between, and counts as a failure.
 """
 
 from __future__ import annotations
