@@ -48,7 +48,7 @@ from perago.runtime.attempt.workdir import Listing, list_prefix
 from perago.runtime.own_branches import drop_quietly
 from perago.settings import FenceMode
 
-log = logging.getLogger("perago.publish")
+log = logging.getLogger("perago.publisher")
 
 
 Put = Callable[[str, Sequence[str], str], None]
