@@ -66,7 +66,8 @@ ARROWS: dict[str, set[str]] = {
     "runtime.ending": {"protocol", *PORTS},
     "runtime.own_branches": {"protocol", "errors", *PORTS},
     "runtime.root": {"protocol", "errors"},
-    "runtime.process": {"protocol", "runtime.root"},
+    "runtime.looking": set(),
+    "runtime.process": {"protocol", "runtime.looking", "runtime.root"},
     "runtime.observe": {"protocol", "settings", "errors", *ENDING},
     "runtime.registration": {"declare"},
     "runtime.runs": {"errors"},
@@ -87,6 +88,7 @@ ARROWS: dict[str, set[str]] = {
     "spark": {
         "runtime.__init__",
         "runtime.attempt",
+        "runtime.looking",
         "runtime.root",
         "declare",
         "protocol",
