@@ -44,7 +44,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 SERVERS_COMMAND = Path(__file__).parents[1] / "dev" / "servers"
 TASK_MODULE = "tiny_task"
 OURS = [sys.executable, "-m", "perago", "start", TASK_MODULE, "-j", str(SLOTS), "--register"]
-_PATIENCE = 180.0
+_LONGEST_WAIT = 180.0
 
 
 def run() -> list[Row]:
@@ -116,7 +116,7 @@ class Site:
 
     def completed(self, flow: str) -> dict[str, Any]:
         """The one task of a workflow, once that is completed."""
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _LONGEST_WAIT
         while time.monotonic() < until:
             found = self.conductor("GET", f"/workflow/{flow}?includeTasks=true")
             if found["status"] == "COMPLETED":
@@ -124,14 +124,14 @@ class Site:
             if found["status"] != "RUNNING":
                 raise SystemExit(f"a workflow ended {found['status']}: {found.get('reasonForIncompletion')}")
             time.sleep(0.05)
-        raise SystemExit(f"a workflow is not done after {_PATIENCE:.0f} s")
+        raise SystemExit(f"a workflow is not done after {_LONGEST_WAIT:.0f} s")
 
     def wait_for(self, name: str, flows: list[str]) -> list[dict[str, Any]]:
         """The tasks of the workflows, once all are completed; asks little while attempts run."""
-        until = time.monotonic() + _PATIENCE
+        until = time.monotonic() + _LONGEST_WAIT
         while self.conductor("GET", f"/tasks/queue/sizes?taskType={name}").get(name, 0):
             if time.monotonic() > until:
-                raise SystemExit(f"{name}: the queue is not empty after {_PATIENCE:.0f} s")
+                raise SystemExit(f"{name}: the queue is not empty after {_LONGEST_WAIT:.0f} s")
             time.sleep(0.5)
         return [self.completed(flow) for flow in flows]
 

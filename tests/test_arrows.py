@@ -67,7 +67,8 @@ ARROWS: dict[str, set[str]] = {
     "runtime.ending": {"protocol", *PORTS},
     "runtime.own_branches": {"protocol", "errors", *PORTS},
     "runtime.root": {"protocol", "errors"},
-    "runtime.process": {"protocol", "runtime.root"},
+    "runtime.looking": set(),
+    "runtime.process": {"protocol", "runtime.looking", "runtime.root"},
     "runtime.observe": {"protocol", "settings", "errors", *ENDING},
     "runtime.registration": {"declare"},
     "runtime.servers": {"declare", "settings", "runtime.__init__", "runtime.attempt", *PORTS},
@@ -89,6 +90,7 @@ ARROWS: dict[str, set[str]] = {
     "spark": {
         "runtime.__init__",
         "runtime.attempt",
+        "runtime.looking",
         "runtime.root",
         "declare",
         "protocol",

@@ -21,6 +21,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name, replaced_tag_name, staging_branch_name
 from perago.protocol.outcome import Outcome
 from tests.conftest import ConductorServer, LakefsServer
+from tests.support.lakefs import lakefs_lake
 
 NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
@@ -174,16 +175,11 @@ class TestRealServers:
         monkeypatch: pytest.MonkeyPatch,
         tmp_path: Path,
     ) -> Iterator[Lake]:
-        from perago.lake.lakefs.lake import LakeFSLake
-
         values = (lakefs_server.url, lakefs_server.access_key_id, lakefs_server.secret_access_key)
         for name, value in zip(NAMES, (*values, conductor_server.url), strict=True):
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("PERAGO_ROOT", str(tmp_path / "root"))
-        endpoint, key, secret = values
-        with LakeFSLake(
-            endpoint, access_key_id=key, secret_access_key=secret, cache_dir=tmp_path / "cache", cache_bytes=0
-        ) as lake:
+        with lakefs_lake(lakefs_server, tmp_path / "cache", cache_bytes=0) as lake:
             yield lake
 
     @pytest.fixture

@@ -9,8 +9,9 @@ import pytest
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
-from tests.contract.lakes import LAKES, OpenLake, Work
+from tests.contract.lakes import LAKES, OpenLake
 from tests.contract.orchestrators import ORCHESTRATORS, Line
+from tests.support.lake_work import Work
 
 
 @pytest.fixture(params=[pytest.param(name, marks=kind.marks) for name, kind in LAKES.items()])

@@ -21,7 +21,7 @@ from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
 
 WORKER = "contract-worker"
-PATIENCE_SECONDS = 60.0
+LONGEST_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Line:
     def take(self, count: int = 1) -> list[Assignment]:
         """Poll until that many tasks have come."""
         taken: list[Assignment] = []
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + LONGEST_WAIT_SECONDS
         while len(taken) < count and time.monotonic() < until:
             missing = count - len(taken)
             taken.extend(self.orchestrator.poll(self.task, worker_id=WORKER, count=missing, wait_seconds=1))
@@ -150,7 +150,7 @@ class Line:
 
     def until(self, workflow_id: str, reached: Callable[[WorkflowState], bool]) -> WorkflowState:
         """Read the workflow until it is as wanted."""
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + LONGEST_WAIT_SECONDS
         while True:
             state = self.orchestrator.workflow(workflow_id)
             if reached(state):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +16,8 @@ from perago.errors import (
     NothingToCommit,
 )
 from perago.lake.base import Lake
-from tests.contract.lakes import Work, at_once
+from tests.support.clock import eventually
+from tests.support.lake_work import Work, at_once
 
 
 class TestRepositories:
@@ -342,6 +346,26 @@ class TestRefs:
             lake.create_tag(repository, "a-tag", "0" * 64)
 
 
-def test_a_closed_lake_gave_its_connections_back_and_may_be_closed_again(lake: Lake) -> None:
+def test_a_closed_lake_has_given_its_connections_back_and_may_be_closed_and_used_again(
+    lake: Lake, work: Work
+) -> None:
+    lake.close()
+    before = connections()
+    commit = work.commit("main", {"a": b"1"})
+    assert work.bytes_at(commit, "a") == b"1"
+    assert connections() - before
+
     lake.close()
     lake.close()
+
+    # A library may close its sockets on a thread of its own.
+    eventually(lambda: not connections() - before, "everything is closed")
+
+
+def connections() -> set[tuple[str, str]]:
+    """The files and sockets that this process has open; not the event loop that a library keeps for the whole process."""
+    found = set()
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.add((link.name, os.readlink(link)))
+    return {(number, target) for number, target in found if not target.startswith("anon_inode:")}

@@ -12,7 +12,7 @@ from perago.errors import (
     LakeNotFound,
 )
 from perago.lake.base import Download, Entry, Lake, Upload
-from tests.contract.lakes import Work
+from tests.support.lake_work import Work
 
 ODD_NAMES = [
     "a space.txt",

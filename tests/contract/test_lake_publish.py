@@ -11,7 +11,7 @@ from perago.errors import (
     LakeRefused,
 )
 from perago.lake.base import Lake, Merge
-from tests.contract.lakes import Work, at_once
+from tests.support.lake_work import Work, at_once
 
 
 class TestMerge:

@@ -22,7 +22,6 @@ class TestPolling:
         assert attempt.workflow_instance_id == workflow_id
         assert attempt.reference_task_name == "only"
         assert attempt.task_name == line.task
-        assert attempt.workflow_name == line.workflow
         assert (attempt.retry_count, attempt.iteration, attempt.seq) == (0, 0, 1)
         assert attempt.response_timeout_seconds == 42
         assert assignment.input == {"given": {"answer": 42}}

@@ -172,7 +172,7 @@ def test_a_check_of_another_part_is_asked_like_the_built_in_ones() -> None:
         def label(self) -> str:
             return "never()"
 
-        def problem(self, tree: Tree) -> str | None:
+        def violation(self, tree: Tree) -> str | None:
             return "it never holds"
 
     with pytest.raises(PostGuardrailViolation, match=r"post check never\(\) failed: it never holds"):

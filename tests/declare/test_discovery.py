@@ -179,7 +179,7 @@ def test_a_target_that_cannot_be_loaded_is_told_with_its_cause(target: str, text
         load_tasks([target])
 
     assert text in str(caught.value)
-    assert [text in str(fault) for fault in collect([target]).errors] == [True]
+    assert [text in str(mistake) for mistake in collect([target]).errors] == [True]
 
 
 def test_collect_goes_on_after_a_module_that_cannot_be_imported(write: Write) -> None:
@@ -216,13 +216,13 @@ def wrong(params: M) -> M: ...
     found = collect(["disc_inside"])
 
     assert [task.name for task in found.tasks] == ["fine"]
-    assert [fault.place.task for fault in found.errors if fault.place] == ["wrong"]
+    assert [mistake.place.task for mistake in found.errors if mistake.place] == ["wrong"]
 
 
 def test_collect_notes_two_modules_with_one_name(write: Write) -> None:
     write("disc_left.py", declaring("same"))
     write("disc_right.py", declaring("same"))
 
-    [fault] = collect(["disc_left", "disc_right"]).errors
+    [mistake] = collect(["disc_left", "disc_right"]).errors
 
-    assert "is taken by the task at disc_left.py:8" in str(fault)
+    assert "is taken by the task at disc_left.py:8" in str(mistake)

@@ -2,43 +2,29 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.contract.lakes import Work
+from tests.support.lake_work import Work
+from tests.support.lakefs import WITHOUT_WAITING, OpenLakeFS, lakefs_lake
 
 if TYPE_CHECKING:
     from perago.lake.lakefs.lake import LakeFSLake
     from tests.conftest import LakefsServer
 
-OpenLakeFS = Callable[..., "LakeFSLake"]
-
 
 @pytest.fixture
 def open_lakefs(lakefs_server: LakefsServer, tmp_path: Path) -> Iterator[OpenLakeFS]:
     """Open a lake on the real server or on a proxy before it, without waits between retries; closed at the end."""
-    from perago.lake.lakefs.client import Options
-    from perago.lake.lakefs.lake import LakeFSLake
-
     with ExitStack() as stack:
 
-        def make(url: str | None = None, *, cache_bytes: int = 10**9, **options: Any) -> LakeFSLake:
-            chosen = Options(**{"sleep": lambda _: None, "random": random.Random(1), **options})
-            lake = LakeFSLake(
-                url or lakefs_server.url,
-                access_key_id=lakefs_server.access_key_id,
-                secret_access_key=lakefs_server.secret_access_key,
-                cache_dir=tmp_path / "cache",
-                cache_bytes=cache_bytes,
-                options=chosen,
-            )
-            stack.callback(lake.close)
-            return lake
+        def make(url: str | None = None, **options: Any) -> LakeFSLake:
+            chosen = {**WITHOUT_WAITING, **options}
+            return stack.enter_context(lakefs_lake(lakefs_server, tmp_path / "cache", url=url, **chosen))
 
         yield make
 

@@ -13,6 +13,7 @@ from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.attempt.workdir import hash_file
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
+from tests.support.lakefs import lakefs_lake
 from tests.support.sites import Site
 
 REAL = pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])
@@ -41,17 +42,9 @@ def _local(folder: Path) -> Iterator[Site]:
 
 @contextmanager
 def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Iterator[Site]:
-    # Imported here: the SDKs take a second, and the embedded servers do without.
-    from perago.lake.lakefs.lake import LakeFSLake
+    # Imported here: the SDK takes a second, and the embedded servers do without.
     from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 
-    lake = LakeFSLake(
-        lakefs.url,
-        access_key_id=lakefs.access_key_id,
-        secret_access_key=lakefs.secret_access_key,
-        cache_dir=folder / "cache",
-        cache_bytes=100_000_000,
-    )
     environ = {
         "CONDUCTOR_SERVER_URL": conductor.url,
         "LAKECTL_SERVER_ENDPOINT_URL": lakefs.url,
@@ -76,7 +69,7 @@ def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Ite
 
     with (
         fresh_repository(lakefs) as repository,
-        closing(lake),
+        closing(lakefs_lake(lakefs, folder / "cache")) as lake,
         closing(ConductorOrchestrator(conductor.url)) as flow,
     ):
         calls = (task_log, requeue, lambda workflow: conductor.call("DELETE", f"/workflow/{workflow}"))

@@ -16,7 +16,7 @@ import pytest
 
 from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
-from perago.runtime.attempt.overlap import Beside, at_once
+from perago.runtime.attempt.overlap import Overlap, at_once
 from perago.runtime.sweep.workdirs import sweep_workdirs
 from tests.support.overlaps import ORDERS
 from tests.support.ports import Wrapped
@@ -61,7 +61,7 @@ def body(workspace: Path, params: Any) -> Any:
 
 
 def die_in_a_child(
-    world: World, definition: TaskDefinition, countdown: Countdown, beside: Beside = at_once
+    world: World, definition: TaskDefinition, countdown: Countdown, overlap: Overlap = at_once
 ) -> None:
     assignment = world.poll(definition)
     child = os.fork()
@@ -72,7 +72,7 @@ def die_in_a_child(
                 assignment,
                 lake=Wrapped(world.lake, countdown),
                 orchestrator=Wrapped(world.orchestrator, countdown),
-                beside=beside,
+                overlap=overlap,
             )
         finally:
             os._exit(0)
@@ -81,7 +81,7 @@ def die_in_a_child(
 
 
 def count_calls(
-    world: World, definition: TaskDefinition, prepare: Callable[[World], None], beside: Beside
+    world: World, definition: TaskDefinition, prepare: Callable[[World], None], overlap: Overlap
 ) -> list[str]:
     prepare(world)
     countdown = Countdown(None, "never")
@@ -90,7 +90,7 @@ def count_calls(
         world.poll(definition),
         lake=Wrapped(world.lake, countdown),
         orchestrator=Wrapped(world.orchestrator, countdown),
-        beside=beside,
+        overlap=overlap,
     )
     published_ref(settled)
     return countdown.calls

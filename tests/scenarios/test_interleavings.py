@@ -17,7 +17,7 @@ import pytest
 from perago.declare.task import TaskDefinition
 from perago.runtime.attempt import inline
 from perago.runtime.attempt.delivery import deliver, drop_claim
-from perago.runtime.attempt.overlap import Beside, at_once
+from perago.runtime.attempt.overlap import Overlap, at_once
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.ending import Delivery, Parcel
 from tests.support.enumerated import (
@@ -35,7 +35,7 @@ from tests.support.world import make_task
 
 
 def histories(
-    folder: Path, first: TaskDefinition, second: TaskDefinition, *, twins: bool, beside: Beside = at_once
+    folder: Path, first: TaskDefinition, second: TaskDefinition, *, twins: bool, overlap: Overlap = at_once
 ) -> Iterator[History]:
     """Every world that two executions with two switches between them can end in."""
     for i in itertools.count():
@@ -44,11 +44,11 @@ def histories(
             world = fresh_world(folder / f"{i}-{j}")
             workflow = world.start(first)
             assignment = world.poll(first)
-            one = gated(world, first, assignment, beside)
+            one = gated(world, first, assignment, overlap)
             first_stopped = advance(one, i)
             if not twins and not world.workflow(workflow).running:
                 break  # the first attempt is accepted by now, so there is no retry
-            two = gated(world, second, assignment if twins else world.retry(second), beside)
+            two = gated(world, second, assignment if twins else world.retry(second), overlap)
             second_stopped = advance(two, j)
             advance(one, None)
             advance(two, None)
@@ -69,7 +69,7 @@ def test_no_way_to_interleave_two_executions_breaks_a_promise(
 ) -> None:
     first = make_task(writing("by the first"), on_abandoned=policy)
     second = make_task(BODIES[kind], on_abandoned=policy)
-    found = histories(tmp_path, first, second, twins=twins, beside=ORDERS[order])
+    found = histories(tmp_path, first, second, twins=twins, overlap=ORDERS[order])
     assert list(violations(found, second)) == []
 
 

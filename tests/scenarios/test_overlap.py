@@ -1,4 +1,4 @@
-"""What an attempt does beside its main course: revoking beside the download, claiming beside staging."""
+"""What an attempt does alongside its main course: revoking beside the download, claiming beside staging."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
-from perago.runtime.attempt.overlap import Beside
+from perago.runtime.attempt.overlap import Overlap
 from tests.support.overlaps import ORDERS, WhenAsked
 from tests.support.ports import Wrapped, recording, refusing
 from tests.support.world import World, change_nothing, make_task, published_ref
 
 
 @pytest.fixture
-def threads() -> Iterator[Beside]:
+def threads() -> Iterator[Overlap]:
     with ThreadPoolExecutor(4) as pool:
         yield pool.submit
 
@@ -50,21 +50,21 @@ def setting(port: Any, name: str, event: threading.Event) -> Any:
     return Wrapped(port, around)
 
 
-def test_staging_goes_on_while_the_claim_is_on_its_way(world: World, threads: Beside) -> None:
+def test_staging_goes_on_while_the_claim_is_on_its_way(world: World, threads: Overlap) -> None:
     definition, staged = make_task(), threading.Event()
     world.start(definition)
     lake = setting(holding(world.lake, is_claim, staged), "commit", staged)
-    settled = world.execute(definition, world.poll(definition), lake=lake, beside=threads)
+    settled = world.execute(definition, world.poll(definition), lake=lake, overlap=threads)
     assert published_ref(settled) == world.head().id
     assert world.leftovers() == []
 
 
-def test_the_input_comes_while_dead_attempts_are_revoked(world: World, threads: Beside) -> None:
+def test_the_input_comes_while_dead_attempts_are_revoked(world: World, threads: Overlap) -> None:
     definition, downloaded = make_task(), threading.Event()
     world.start(definition)
     lake = holding(world.lake, lambda name, _: name == "branches", downloaded)
     settled = world.execute(
-        definition, world.poll(definition), lake=setting(lake, "download", downloaded), beside=threads
+        definition, world.poll(definition), lake=setting(lake, "download", downloaded), overlap=threads
     )
     assert published_ref(settled) == world.head().id
 
@@ -75,7 +75,7 @@ def test_the_head_that_decides_is_read_after_revoke_and_claim(world: World, orde
     definition, calls = make_task(on_abandoned=policy), []
     world.start(definition)
     settled = world.execute(
-        definition, world.poll(definition), lake=recording(world.lake, calls), beside=ORDERS[order]
+        definition, world.poll(definition), lake=recording(world.lake, calls), overlap=ORDERS[order]
     )
     decided = len(calls) - 1 - calls[::-1].index("head")
     assert published_ref(settled) == world.head().id
@@ -109,7 +109,7 @@ def test_a_claim_that_has_not_begun_when_staging_fails_is_not_made(world: World)
     definition, calls = make_task(), []
     world.start(definition)
     lake = recording(refusing(world.lake, "upload", error=LakeUnavailable("upload: cut")), calls)
-    settled = world.execute(definition, world.poll(definition), lake=lake, beside=WhenAsked)
+    settled = world.execute(definition, world.poll(definition), lake=lake, overlap=WhenAsked)
     assert (settled.outcome.status, settled.claim) == ("FAILED", None)
     assert calls.count("create_branch") == 1
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perago import SparkWorkspace
-from tests.spark.test_leftovers import USERS
 from tests.support.ports import recording, refusing
+from tests.support.spark_files import USERS
 from tests.support.spark_world import Made, Params, SparkWorld, failed
 from tests.support.world import published_ref
 

@@ -5,23 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perago.spark.paths import is_leftover
+from tests.support.spark_files import USERS
 
 PART = "part-00000-6ad9b5c1-7e1e-4b8e-9d1e-0f1d4c2b7a10-c000.snappy.parquet"
-USERS = [
-    "_temporary_notes.txt",
-    "_temporary",
-    "_temporary_tables/a.csv",
-    "__magic_tricks.csv",
-    "__magic_tricks/a.csv",
-    ".spark-staging.md",
-    ".spark-staging-notes/a.csv",
-    ".hidden.crc",
-    "my_SUCCESS",
-    "_SUCCESS.md",
-    "_SUCCESSES/a",
-    "ours.txt",
-    ".ours.txt.crc",
-]
 SIZES = {
     "ours.txt": 4,
     ".ours.txt.crc": 4,

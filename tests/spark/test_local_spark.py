@@ -6,7 +6,7 @@ from pathlib import Path
 
 from perago import SparkWorkspace
 from perago.spark.workdir_place import SparkPlaces
-from tests.spark.test_leftovers import USERS
+from tests.support.spark_files import USERS
 from tests.support.spark_world import Made, Params, SparkWorld
 from tests.support.world import published_ref
 

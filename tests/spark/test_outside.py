@@ -12,7 +12,7 @@ from perago.errors import PostGuardrailViolation
 from perago.lake.local.lake import LocalLake
 from perago.protocol.publication import Workspace
 from perago.spark.outside import check_outside, reset
-from tests.contract.lakes import Work
+from tests.support.lake_work import Work
 
 INPUT = {
     "_lakefs_actions/fence.yaml": b"fence",

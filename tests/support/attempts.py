@@ -14,7 +14,7 @@ WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref
 
 
 def an_attempt(task_id: str = "task-1", task_name: str = "make", retry_count: int = 0) -> Attempt:
-    return Attempt("workflow-1", task_id, "step", task_name, retry_count, 1, 0, "flow", 3)
+    return Attempt("workflow-1", task_id, "step", task_name, retry_count, 1, 0, response_timeout_seconds=3)
 
 
 def an_assignment(task_id: str = "task-1", task_name: str = "make") -> Assignment:

@@ -9,7 +9,7 @@ from typing import Any
 from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
-from perago.runtime.attempt.overlap import Beside, at_once
+from perago.runtime.attempt.overlap import Overlap, at_once
 from tests.support.gates import SWAP, Gated
 from tests.support.server_order import ServerOrder
 from tests.support.world import Made, World, change_nothing
@@ -58,12 +58,12 @@ def fresh_world(folder: Path, *, hard: bool = True) -> World:
 
 
 def gated(
-    world: World, definition: TaskDefinition, assignment: Assignment, beside: Beside = at_once
+    world: World, definition: TaskDefinition, assignment: Assignment, overlap: Overlap = at_once
 ) -> Gated:
     """An execution that stops before every call."""
     return Gated(
         lambda lake, orchestrator: world.execute(
-            definition, assignment, lake=lake, orchestrator=orchestrator, beside=beside
+            definition, assignment, lake=lake, orchestrator=orchestrator, overlap=overlap
         ),
         world.lake,
         world.orchestrator,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeForbidden
 from perago.lake.lakefs.fence import Fence
 from tests.conftest import LakefsServer
+from tests.support.lakefs import WITHOUT_WAITING, lakefs_lake
 from tests.support.ports import before
 from tests.support.world import World
 
@@ -30,19 +30,7 @@ def opened(
     server: LakefsServer, folder: Path, *, url: str | None = None, **options: Any
 ) -> Iterator[LakeFSLake]:
     """A lake on the server, or on a proxy before it, without waits between retries."""
-    # Imported here: the SDK takes a second, and a run without servers does not need it.
-    from perago.lake.lakefs.client import Options
-    from perago.lake.lakefs.lake import LakeFSLake
-
-    lake = LakeFSLake(
-        url or server.url,
-        access_key_id=server.access_key_id,
-        secret_access_key=server.secret_access_key,
-        cache_dir=folder / "cache",
-        cache_bytes=10**9,
-        options=Options(**{"sleep": lambda _: None, "random": random.Random(1), **options}),
-    )
-    with lake:
+    with lakefs_lake(server, folder / "cache", url=url, **{**WITHOUT_WAITING, **options}) as lake:
         yield lake
 
 

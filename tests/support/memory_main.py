@@ -9,16 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from perago.lake.lakefs.cache.cache import Cache, object_name
-from perago.lake.lakefs.lake import LakeFSLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Workspace
 from perago.runtime.attempt.workdir import Workdir
+from tests.support.lakefs import lakefs_lake
 
 ATTEMPT = Attempt("wf", "task", "step", "make", retry_count=0, seq=1, iteration=0)
 EMPTY = hashlib.md5(b"", usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Keyless:
+    """A server that asks for no keys."""
+
+    url: str
+    access_key_id: str = "id"
+    secret_access_key: str = "key"
 
 
 def peak_kib() -> int:
@@ -34,13 +44,7 @@ def main(url: str, folder: Path) -> None:
     cache.reserve({object_name(EMPTY, 0): 0})
     cache.put_in(EMPTY, 0, str(folder / "empty"))
     cache.close()
-    with LakeFSLake(
-        url,
-        access_key_id="id",
-        secret_access_key="key",
-        cache_dir=folder / "cache",
-        cache_bytes=10**9,
-    ) as lake:
+    with lakefs_lake(Keyless(url), folder / "cache") as lake:
         # Idle: a process that has made its first connection.
         lake.repositories()
         before = peak_kib()

@@ -24,6 +24,10 @@ class Request:
 
 Answer = tuple[int, object]
 Script = Callable[[Request], Answer]
+NGINX = (
+    "<html>\r\n<head><title>{0}</title></head>\r\n<body><center><h1>{0}</h1></center><hr>nginx</body></html>"
+)
+"""The page of a proxy that answers in the server's place, for a status line."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,20 +18,11 @@ from typing import Any
 
 from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Orchestrator, WorkflowState
+from tests.support.clock import LONGEST_WAIT, eventually
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
-PATIENCE = 180.0
 # For tests that wait until a lease ends.  The others have one that no busy machine lets run out.
 SHORT_LEASE = 3
-
-
-def eventually(question: Callable[[], Any], what: str, patience: float = PATIENCE) -> Any:
-    """The first answer that is true; the test fails if none comes."""
-    until = time.monotonic() + patience
-    while not (answer := question()):
-        assert time.monotonic() < until, f"waited {patience:.0f} s in vain: {what}"
-        time.sleep(0.05)
-    return answer
 
 
 @dataclass(slots=True)
@@ -46,7 +36,7 @@ class Worker:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        return self.process.wait(PATIENCE)
+        return self.process.wait(LONGEST_WAIT)
 
     def drain(self) -> int:
         """Ask it to finish and return its exit code."""

@@ -24,6 +24,7 @@ from perago.runtime.attempt.inline import Executor
 from perago.runtime.attempt.transaction import Surroundings
 from perago.runtime.attempt.workdir import hash_file
 from perago.runtime.ending import Settled
+from tests.support.clock import Clock
 
 _names = itertools.count()
 
@@ -82,19 +83,6 @@ def impatient(definition: TaskDefinition) -> TaskDefinition:
         heartbeat_interval_seconds=5,
     )
     return replace(definition, controls=definition.controls.model_copy(update={"publish_budget": budget}))
-
-
-class Clock:
-    """A clock that only moves when told."""
-
-    def __init__(self) -> None:
-        self.now = 1_700_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @dataclass(slots=True)

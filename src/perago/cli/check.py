@@ -13,7 +13,7 @@ from perago.cli.options import AsJson, Targets, warn_about
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
 from perago.declare.discovery import collect
-from perago.declare.mistakes import Fault
+from perago.declare.mistakes import NotedMistake
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import declaration_warnings
 
@@ -23,7 +23,7 @@ def check(targets: Targets, as_json: AsJson = False) -> None:
     found = collect(targets)
     if as_json:
         output.data(
-            {"tasks": [_as_json(task) for task in found.tasks], "errors": [_fault(e) for e in found.errors]}
+            {"tasks": [_as_json(task) for task in found.tasks], "errors": [_mistake(e) for e in found.errors]}
         )
     else:
         for task in found.tasks:
@@ -31,8 +31,8 @@ def check(targets: Targets, as_json: AsJson = False) -> None:
             for name, text in _lines(task):
                 output.say(f"  {name:<11}{text}")
         warn_about(found.tasks, declaration_warnings)
-        for fault in found.errors:
-            output.error(str(fault))
+        for mistake in found.errors:
+            output.error(str(mistake))
     if found.errors:
         raise typer.Exit(output.FAILED)
 
@@ -117,11 +117,11 @@ def _as_json(task: TaskDefinition) -> dict[str, Any]:
     }
 
 
-def _fault(fault: Fault) -> dict[str, Any]:
-    place = fault.place
+def _mistake(mistake: NotedMistake) -> dict[str, Any]:
+    place = mistake.place
     return {
         "file": place.file if place else None,
         "line": place.line if place else None,
         "task": place.task if place else None,
-        "message": fault.message,
+        "message": mistake.message,
     }

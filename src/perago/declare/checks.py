@@ -1,6 +1,6 @@
 """Checks on a workspace: before the body (`pre`) and after it (`post`).
 
-A check is a value with a `label()` and a `problem(tree)`, or any callable `(workdir, params) -> None` that
+A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that
 raises to say no.  The rule of the phases: what fails before the body is a `PreGuardrailViolation` (terminal),
 what fails after it a `PostGuardrailViolation`; an author's own `TaskFailed` passes through either.
 """
@@ -20,7 +20,7 @@ from perago.declare.file_tree import FolderTree as FolderTree
 from perago.declare.file_tree import ListingTree as ListingTree
 from perago.declare.file_tree import Tree as Tree
 from perago.declare.file_tree import literal_folder
-from perago.declare.mistakes import Problem, calling_place, report
+from perago.declare.mistakes import Mistake, calling_place, report
 from perago.errors import (
     GuardrailViolation,
     PostGuardrailViolation,
@@ -63,7 +63,7 @@ class TreeCheck(Protocol):
     def label(self) -> str:
         """The check as it was written."""
 
-    def problem(self, tree: Tree) -> str | None:
+    def violation(self, tree: Tree) -> str | None:
         """What is wrong and what was there instead, or None."""
 
 
@@ -85,7 +85,7 @@ class PathCheck:
         shown = "".join(f", {name}={count}" for name, count in bounds.items() if count is not None)
         return f"{self.kind}({self.pattern!r}{shown})"
 
-    def problem(self, tree: Tree) -> str | None:
+    def violation(self, tree: Tree) -> str | None:
         """What is wrong and what was there instead, or None."""
         match self.kind:
             case "require_file":
@@ -144,7 +144,7 @@ def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object
     for check in checks:
         said = f"{phase} check {label(check)}"
         try:
-            wrong = check.problem(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
+            wrong = check.violation(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
         except TaskFailed:
             raise
         except BaseException as error:
@@ -198,24 +198,24 @@ def _asked(check: Callable[[Path, Any], None], tree: Tree, params: object) -> st
 
 def _path_check(kind: CheckKind, path: str | os.PathLike[str], **bounds: int | None) -> PathCheck:
     pattern, wrong = _relative(path)
-    problems = [Problem(f"{kind} pattern", wrong, path)] if wrong else []
-    problems += _wrong_bounds(kind, bounds)
-    if problems:
-        report(problems, calling_place())
+    mistakes = [Mistake(f"{kind} pattern", wrong, path)] if wrong else []
+    mistakes += _wrong_bounds(kind, bounds)
+    if mistakes:
+        report(mistakes, calling_place())
         return PathCheck("forbid_glob", "*", max_count=0)
     return PathCheck(kind, pattern, **bounds)
 
 
-def _wrong_bounds(kind: CheckKind, bounds: dict[str, int | None]) -> list[Problem]:
+def _wrong_bounds(kind: CheckKind, bounds: dict[str, int | None]) -> list[Mistake]:
     for name, value in bounds.items():
         optional = (kind, name) == ("require_glob", "max_count")
         if value is None and optional:
             continue
         if type(value) is not int or value < 0:
-            return [Problem(f"{kind} {name}", "must be a whole number, 0 or more", value)]
+            return [Mistake(f"{kind} {name}", "must be a whole number, 0 or more", value)]
     least, most = bounds.get("min_count"), bounds.get("max_count")
     if least is not None and most is not None and least > most:
-        return [Problem(f"{kind} max_count", f"must not be below min_count ({least})", most)]
+        return [Mistake(f"{kind} max_count", f"must not be below min_count ({least})", most)]
     return []
 
 

@@ -1,7 +1,7 @@
 """The base of every declared value: frozen, closed, and wrong in one way only.
 
 Pydantic finds what is wrong; this module says it in the words of the declaration.  A `ValidationError` never
-leaves here: it becomes the `TaskDefinitionError` of `faults`.
+leaves here: it becomes the `TaskDefinitionError` of `mistakes`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from perago.declare.mistakes import BrokenRule, Problem, calling_place, report
+from perago.declare.mistakes import BrokenRule, Mistake, calling_place, report
 
 _JAVA_INT = 2**31 - 1
 """Conductor keeps these numbers in Java ints."""
@@ -30,7 +30,7 @@ class Declared(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            report(_problems(type(self), error), calling_place())
+            report(_mistakes(type(self), error), calling_place())
             super().__init__(**self._harmless())
 
     @classmethod
@@ -39,19 +39,19 @@ class Declared(BaseModel):
         return {}
 
 
-def _problems(declared: type[Declared], error: ValidationError) -> list[Problem]:
-    return [_problem(declared, details) for details in error.errors(include_url=False)]
+def _mistakes(declared: type[Declared], error: ValidationError) -> list[Mistake]:
+    return [_mistake(declared, details) for details in error.errors(include_url=False)]
 
 
-def _problem(declared: type[Declared], details: ErrorDetails) -> Problem:
+def _mistake(declared: type[Declared], details: ErrorDetails) -> Mistake:
     broken = details.get("ctx", {}).get("error")
     path = [*details["loc"], broken.field] if isinstance(broken, BrokenRule) else details["loc"]
     field = declared.__name__ + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     if isinstance(broken, BrokenRule):
-        return Problem(field, str(broken), broken.value)
+        return Mistake(field, str(broken), broken.value)
     if details["type"] == "missing":
-        return Problem(field, "is required")
-    return Problem(field, _rule(declared, details), details["input"])
+        return Mistake(field, "is required")
+    return Mistake(field, _rule(declared, details), details["input"])
 
 
 def _rule(declared: type[Declared], details: ErrorDetails) -> str:

@@ -6,7 +6,7 @@ tasks again from it.  A file inside a package is imported under its dotted name,
 any other file under a name made from its path, with its folder on the path, as Python does for a script.
 
 Only what a module declares itself counts, not what it imports.  Whatever goes wrong is one
-`TaskDefinitionError` with the file and line of the cause, or, in `collect`, one noted fault.
+`TaskDefinitionError` with the file and line of the cause, or, in `collect`, one noted mistake.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
-from perago.declare.mistakes import Fault, Place, noting
+from perago.declare.mistakes import NotedMistake, Place, noting
 from perago.declare.task import TaskDefinition, declared_in, forget
 from perago.errors import TaskDefinitionError
 
@@ -33,7 +33,7 @@ class Collected:
     """What loading with noting found; `tasks` are those without a mistake."""
 
     tasks: tuple[TaskDefinition, ...]
-    errors: tuple[Fault, ...]
+    errors: tuple[NotedMistake, ...]
 
 
 def load_tasks(targets: Sequence[str]) -> list[TaskDefinition]:
@@ -62,30 +62,30 @@ def load_module_task(target: str) -> TaskDefinition:
 def collect(targets: Sequence[str]) -> Collected:
     """Load all targets and note every mistake in them, instead of stopping at the first."""
     tasks: list[TaskDefinition] = []
-    with _only_if_right() as faults:
+    with _only_if_right() as mistakes:
         for target in targets:
-            before = len(faults)
+            before = len(mistakes)
             try:
                 found = _tasks_of(target)
             except TaskDefinitionError as error:
-                faults.append(Fault(str(error)))
+                mistakes.append(NotedMistake(str(error)))
                 continue
             tasks += found
-            if not found and len(faults) == before:
-                faults.append(Fault(_no_task(target)))
+            if not found and len(mistakes) == before:
+                mistakes.append(NotedMistake(_no_task(target)))
         unique, clashes = _by_name(tasks)
-        faults.extend(clashes)
-    right = (task for task in unique if not any(_is_part_of(task, fault.place) for fault in faults))
-    return Collected(tuple(right), tuple(faults))
+        mistakes.extend(clashes)
+    right = (task for task in unique if not any(_is_part_of(task, mistake.place) for mistake in mistakes))
+    return Collected(tuple(right), tuple(mistakes))
 
 
 @contextmanager
-def _only_if_right() -> Iterator[list[Fault]]:
+def _only_if_right() -> Iterator[list[NotedMistake]]:
     """Note mistakes; a module that holds one, or may have seen one, does not stay imported."""
     known = set(sys.modules)
-    with noting() as faults:
-        yield faults
-    if faults:
+    with noting() as mistakes:
+        yield mistakes
+    if mistakes:
         for name in [name for name in sys.modules if name not in known]:
             if _is_authors(getattr(sys.modules[name], "__file__", None)):
                 del sys.modules[name]
@@ -108,14 +108,14 @@ def _no_task(target: str) -> str:
     return f"target {target!r}: declares no task; decorate a function of this module with @task"
 
 
-def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], list[Fault]]:
+def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], list[NotedMistake]]:
     found: dict[str, TaskDefinition] = {}
     clashes = []
     for task in tasks:
         first = found.setdefault(task.name, task)
         if first.place != task.place:
             other = Place(first.place.file, first.place.line)
-            clashes.append(Fault(f"name = {task.name!r}: is taken by the task at {other}", task.place))
+            clashes.append(NotedMistake(f"name = {task.name!r}: is taken by the task at {other}", task.place))
     return list(found.values()), clashes
 
 

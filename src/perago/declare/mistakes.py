@@ -33,7 +33,7 @@ _NOT_AUTHORS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Mistake:
     """One broken rule: which field, what it holds, and what it should."""
 
     field: str
@@ -69,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class NotedMistake:
     """A mistake that was noted; its text is that of the error it would have been."""
 
     message: str
@@ -79,29 +79,29 @@ class Fault:
         return self.message if self.place is None else f"{self.place}: {self.message}"
 
 
-_notebook: ContextVar[list[Fault] | None] = ContextVar("perago_noted_faults", default=None)
+_notebook: ContextVar[list[NotedMistake] | None] = ContextVar("perago_noted_mistakes", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[Fault]]:
+def noting() -> Iterator[list[NotedMistake]]:
     """Note mistakes into the list it gives, instead of raising the first."""
-    faults: list[Fault] = []
-    token = _notebook.set(faults)
+    mistakes: list[NotedMistake] = []
+    token = _notebook.set(mistakes)
     try:
-        yield faults
+        yield mistakes
     finally:
         _notebook.reset(token)
 
 
-def report(problems: Sequence[Problem], place: Place) -> None:
-    """Raise one error that tells all `problems`, or note each of them."""
+def report(mistakes: Sequence[Mistake], place: Place) -> None:
+    """Raise one error that tells all `mistakes`, or note each of them."""
     noted = _notebook.get()
     if noted is None:
-        raise TaskDefinitionError(f"{place}: {'; '.join(map(str, problems))}") from None
-    for problem in problems:
-        fault = Fault(str(problem), place)
-        if fault not in noted:  # `from perago import X` looks X up twice
-            noted.append(fault)
+        raise TaskDefinitionError(f"{place}: {'; '.join(map(str, mistakes))}") from None
+    for mistake in mistakes:
+        found = NotedMistake(str(mistake), place)
+        if found not in noted:  # `from perago import X` looks X up twice
+            noted.append(found)
 
 
 def calling_place() -> Place:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from pydantic import BaseModel
 
 from perago.declare.checks import Tree
-from perago.declare.mistakes import Problem, calling_place, report
+from perago.declare.mistakes import Mistake, calling_place, report
 from perago.errors import GuardrailViolation
 from perago.protocol.paths import either, is_absolute, is_empty, leads_out
 
@@ -81,7 +81,7 @@ class TableCheck:
             said.append(f"format={self.format!r}")
         return f"{self.kind}({', '.join(said)})"
 
-    def problem(self, tree: Tree) -> str | None:
+    def violation(self, tree: Tree) -> str | None:
         """What is wrong and how many rows it concerns, or None."""
         if not isinstance(tree, TableTree):
             raise GuardrailViolation("it looks into a table, which only a Spark task can")
@@ -130,28 +130,28 @@ def require_values(
 def _check(
     kind: TableCheckKind, table: str, format: str, options: Mapping[str, Any], **said: Any
 ) -> TableCheck:
-    problems = list(_wrong(kind, table, format, said))
-    if problems:
-        report(problems, calling_place())
+    mistakes = list(_wrong(kind, table, format, said))
+    if mistakes:
+        report(mistakes, calling_place())
         return TableCheck("require_rows", "mistaken", least=0)
     return TableCheck(kind, table, format=format, options=tuple(sorted(options.items())), **said)
 
 
-def _wrong(kind: str, table: object, format: str, said: Mapping[str, Any]) -> Iterable[Problem]:
+def _wrong(kind: str, table: object, format: str, said: Mapping[str, Any]) -> Iterable[Mistake]:
     if not isinstance(table, str) or _is_no_table(table):
-        yield Problem(f"{kind} table", "must be a path below the workspace's prefix", table)
+        yield Mistake(f"{kind} table", "must be a path below the workspace's prefix", table)
     if format not in FORMATS:
-        yield Problem(f"{kind} format", f"must be one of {', '.join(FORMATS)}", format)
+        yield Mistake(f"{kind} format", f"must be one of {', '.join(FORMATS)}", format)
     columns = said.get("columns", ())
     if not all(isinstance(name, str) and name for name in columns):
-        yield Problem(f"{kind} columns", "must be names of columns", columns)
+        yield Mistake(f"{kind} columns", "must be names of columns", columns)
     elif kind in ("require_columns", "require_unique") and not columns:
-        yield Problem(f"{kind} columns", "must name at least one column", columns)
+        yield Mistake(f"{kind} columns", "must name at least one column", columns)
     if kind == "require_values" and not said["allowed"]:
-        yield Problem("require_values allowed", "must hold at least one value", said["allowed"])
+        yield Mistake("require_values allowed", "must hold at least one value", said["allowed"])
     if kind == "require_rows":
         least, most = said["least"], said["most"]
         if type(least) is not int or least < 0:
-            yield Problem("require_rows min", "must be a whole number, 0 or more", least)
+            yield Mistake("require_rows min", "must be a whole number, 0 or more", least)
         elif most is not None and (type(most) is not int or most < least):
-            yield Problem("require_rows max", f"must be a whole number, not below min ({least})", most)
+            yield Mistake("require_rows max", f"must be a whole number, not below min ({least})", most)

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from perago.declare import payload
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.mistakes import Place, Problem, calling_place, report
+from perago.declare.mistakes import Mistake, Place, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
 from perago.declare.workspace import WorkspaceSpec
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
@@ -84,7 +84,7 @@ def task(
     """Declare a function as a task; all that is wrong with it is one `TaskDefinitionError`."""
     if misplaced:
         report(
-            [Problem("@task", "takes keyword arguments only: @task(name=…, owner_email=…)")], calling_place()
+            [Mistake("@task", "takes keyword arguments only: @task(name=…, owner_email=…)")], calling_place()
         )
         return lambda fn: fn
     said: dict[str, Any] = {
@@ -110,7 +110,7 @@ def task(
 
 def metrics_are_gone(name: str) -> type:
     """Report the use of a metrics name of perago 0.6.1; what stands in for it takes anything."""
-    report([Problem(f"perago.{name}", METRICS_ARE_GONE)], calling_place())
+    report([Mistake(f"perago.{name}", METRICS_ARE_GONE)], calling_place())
     return type(name, (), {"__init__": lambda self, *args, **kwargs: None})
 
 
@@ -132,15 +132,15 @@ def _define(
 ) -> TaskDefinition | None:
     """The definition, or None where mistakes were noted."""
     place = _place(fn, said["name"])
-    problems = [*_unknown_fields(unknown), *_wrong_fields(said), *_name_taken(fn, said["name"], place)]
+    mistakes = [*_unknown_fields(unknown), *_wrong_fields(said), *_name_taken(fn, said["name"], place)]
     signature = None
     try:
         signature = read_signature(fn, local_names)
-        problems += _disagreements(signature, said)
+        mistakes += _disagreements(signature, said)
     except NotATask as error:
-        problems += error.problems
-    if problems or signature is None:
-        report(problems, place)
+        mistakes += error.mistakes
+    if mistakes or signature is None:
+        report(mistakes, place)
         return None
     return TaskDefinition(
         fn=fn,
@@ -173,72 +173,72 @@ def _redeclares(known: TaskDefinition, place: Place) -> bool:
     return known.place == place or known.fn.__module__ == "__main__"
 
 
-def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[Problem]:
+def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[Mistake]:
     if "<locals>" in getattr(fn, "__qualname__", ""):
         return  # made by a function, perhaps many times; discovery compares what is left in the end
     for known in _declared.get(getattr(fn, "__module__", ""), []):
         if known.name == name and not _redeclares(known, place):
-            yield Problem(
+            yield Mistake(
                 "name", f"is taken by another task of this module, at line {known.place.line}", name
             )
 
 
-def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Problem]:
+def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Mistake]:
     for name, value in unknown.items():
         if name == "metrics":
-            yield Problem("metrics", METRICS_ARE_GONE)
+            yield Mistake("metrics", METRICS_ARE_GONE)
         else:
-            yield Problem(name, f"is no field of @task, which has {', '.join(_FIELDS)}", value)
+            yield Mistake(name, f"is no field of @task, which has {', '.join(_FIELDS)}", value)
 
 
-def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Problem]:
+def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Mistake]:
     yield from _wrong_name(said["name"])
     email = said["owner_email"]
     if email is _MISSING:
-        yield Problem("owner_email", "is required")
+        yield Mistake("owner_email", "is required")
     elif not isinstance(email, str) or not email.strip():
-        yield Problem("owner_email", "must be text and not blank", email)
+        yield Mistake("owner_email", "must be text and not blank", email)
     if said["description"] is not None and not isinstance(said["description"], str):
-        yield Problem("description", "must be text", said["description"])
+        yield Mistake("description", "must be text", said["description"])
     if said["workspace"] is not None and not isinstance(said["workspace"], WorkspaceSpec):
-        yield Problem("workspace", "must be a WorkspaceSpec", said["workspace"])
+        yield Mistake("workspace", "must be a WorkspaceSpec", said["workspace"])
     if not isinstance(said["controls"], TaskControls):
-        yield Problem("controls", "must be a TaskControls", said["controls"])
+        yield Mistake("controls", "must be a TaskControls", said["controls"])
     elif said["workspace"] is None and said["controls"].publish_budget is not None:
         rule = "needs workspace=WorkspaceSpec(…): a task without a workspace publishes nothing"
-        yield Problem("controls.publish_budget", rule)
+        yield Mistake("controls.publish_budget", rule)
     if not isinstance(said["version"], str) or not said["version"].strip():
-        yield Problem("version", "must be text and not blank", said["version"])
+        yield Mistake("version", "must be text and not blank", said["version"])
     if not isinstance(said["strict_params"], bool):
-        yield Problem("strict_params", "must be True or False", said["strict_params"])
+        yield Mistake("strict_params", "must be True or False", said["strict_params"])
 
 
-def _wrong_name(name: object) -> Iterator[Problem]:
+def _wrong_name(name: object) -> Iterator[Mistake]:
     if name is _MISSING:
-        yield Problem("name", "is required")
+        yield Mistake("name", "is required")
     elif not isinstance(name, str) or not name.strip():
-        yield Problem("name", "must be text and not blank", name)
+        yield Mistake("name", "must be text and not blank", name)
     elif "/" in name or has_backslash(name) or has_dot_part(name) or leads_out(name):
-        yield Problem("name", "must not hold path parts ('/', '\\', '.' or '..')", name)
+        yield Mistake("name", "must not hold path parts ('/', '\\', '.' or '..')", name)
     elif name.strip() != name or not name.isprintable():
-        yield Problem("name", "must not begin or end with white space or hold control characters", name)
+        yield Mistake("name", "must not begin or end with white space or hold control characters", name)
 
 
-def _disagreements(signature: Signature, said: Mapping[str, Any]) -> Iterator[Problem]:
+def _disagreements(signature: Signature, said: Mapping[str, Any]) -> Iterator[Mistake]:
     spec = said["workspace"]
     if signature.has_workspace and spec is None:
-        yield Problem(
+        yield Mistake(
             "workspace", "is required: the function takes a workspace, so say workspace=WorkspaceSpec(…)"
         )
     if not signature.has_workspace and spec is not None:
-        yield Problem(
+        yield Mistake(
             "workspace", "needs a function that takes one: (workspace: Path, params: Model) -> Model"
         )
     if isinstance(spec, WorkspaceSpec) and spec.placement == "direct" and signature.kind == "plain":
         rule = "is for Spark tasks: a function that takes a Path works in a folder"
-        yield Problem("workspace.placement", rule, spec.placement)
+        yield Mistake("workspace.placement", rule, spec.placement)
     if isinstance(spec, WorkspaceSpec) and signature.kind == "plain":
         for check in (*spec.pre, *spec.post):
             if getattr(check, "__perago_check__", None) == "table":
                 rule = "looks into a table, which only a Spark task can: (workspace: SparkWorkspace, …)"
-                yield Problem(f"workspace check {label(check)}", rule)
+                yield Mistake(f"workspace check {label(check)}", rule)

@@ -36,7 +36,6 @@ class Attempt:
     retry_count: int
     seq: int
     iteration: int
-    workflow_name: str = ""
     response_timeout_seconds: float = 0
     scheduled_time: int = 0
     """When the orchestrator scheduled the task, in its own unit; 0 where it does not tell.

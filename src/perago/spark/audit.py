@@ -47,7 +47,7 @@ class Auditor:
         self._checks = [check for check in checks if isinstance(check, TableCheck)]
         self._found: dict[Source, dict[TableCheck, str]] = {}
 
-    def problem(self, check: TableCheck, tree: Tree) -> str | None:
+    def violation(self, check: TableCheck, tree: Tree) -> str | None:
         """What is wrong with the check's table, or None."""
         if check.source not in self._found:
             checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])
@@ -91,7 +91,7 @@ class AuditedTree:
 
     def table_problem(self, check: TableCheck) -> str | None:
         """What is wrong with the table, or None."""
-        return self._auditor.problem(check, self._tree)
+        return self._auditor.violation(check, self._tree)
 
 
 def _offences(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Offence]:

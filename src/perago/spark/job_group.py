@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import TaskFailed
 from perago.runtime.attempt.place import Note, Site
+from perago.runtime.looking import looking
 from perago.spark.failures import SPARK_ERRORS, short_reason
 from perago.spark.session import Sessions
 
@@ -72,26 +72,21 @@ def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
 @contextlib.contextmanager
 def _telling(context: SparkContext, group: str, note: Note) -> Iterator[None]:
     """Say how far the group's stages are, for as long as the block runs."""
-    over = threading.Event()
+    said = ""
 
-    def look() -> None:
-        said = ""
-        while not over.wait(_LOOK_SECONDS):
-            try:
-                text = _progress(context, group)
-            except _SPARK_IS_GONE:
-                return
-            if text and text != said:
-                said = text
-                note(text)
+    def look() -> bool:
+        nonlocal said
+        try:
+            text = _progress(context, group)
+        except _SPARK_IS_GONE:
+            return False
+        if text and text != said:
+            said = text
+            note(text)
+        return True
 
-    thread = threading.Thread(target=look, name="perago-spark-progress", daemon=True)
-    thread.start()
-    try:
+    with looking(look, every=_LOOK_SECONDS, name="perago-spark-progress"):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _progress(context: SparkContext, group: str) -> str:

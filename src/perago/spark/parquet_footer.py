@@ -7,7 +7,6 @@ would do too, in a job of its own.  Where there is none (another writer, another
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -19,16 +18,8 @@ if TYPE_CHECKING:
 _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 
 
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file with rows of a table, as Hadoop names it."""
-
-    uri: str
-    size: int
-
-
-def first_file(spark: SparkSession, uri: str) -> DataFile | None:
-    """Any file of the table at `uri` that Spark would read (a pattern is resolved first), or None."""
+def first_file(spark: SparkSession, uri: str) -> str | None:
+    """The URI of any file of the table at `uri` that Spark would read (a pattern is resolved first), or None."""
     jvm: Any = spark._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(uri)
@@ -43,15 +34,15 @@ def first_file(spark: SparkSession, uri: str) -> DataFile | None:
             if status.isDirectory():
                 pending += list(system.listStatus(status.getPath()))
             elif status.getLen() > 0:
-                return DataFile(status.getPath().toString(), status.getLen())
+                return str(status.getPath().toString())
     return None
 
 
-def parquet_schema(spark: SparkSession, file: DataFile) -> StructType | None:
+def parquet_schema(spark: SparkSession, file: str) -> StructType | None:
     """The schema that Spark wrote into the file's footer, or None where another writer made it."""
     jvm: Any = spark._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
-    path = jvm.org.apache.hadoop.fs.Path(file.uri)
+    path = jvm.org.apache.hadoop.fs.Path(file)
     try:
         reader = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(
             jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(path, conf)

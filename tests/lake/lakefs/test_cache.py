@@ -17,7 +17,7 @@ import pytest
 
 from perago.lake.lakefs.cache.cache import Cache, object_name
 from perago.lake.lakefs.cache.files import create
-from tests.support.full_disk import no_file_above
+from tests.support.disks import no_file_above
 
 
 def md5(data: bytes) -> str:

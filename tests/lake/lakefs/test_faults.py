@@ -10,8 +10,8 @@ import pytest
 from perago.errors import LakeConflict, LakeNotFound, LakeRefused, LakeUnavailable
 from perago.lake.base import Download, Merge
 from tests.conftest import LakefsServer
-from tests.contract.lakes import Work
-from tests.lake.conftest import OpenLakeFS
+from tests.support.lake_work import Work
+from tests.support.lakefs import OpenLakeFS
 from tests.support.proxy import Fault, fault_proxy
 
 MERGE = r"POST .*/refs/[^/]+/merge/"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from perago.lake.base import Download
 from perago.lake.lakefs.fence import FENCE_KEY, FENCE_MARK, FENCE_PATH, FENCE_TEXT, Fence
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer
-from tests.contract.lakes import Work, at_once
-from tests.lake.conftest import OpenLakeFS
+from tests.support.lake_work import Work, at_once
+from tests.support.lakefs import OpenLakeFS, lakefs_lake
 from tests.support.proxy import fault_proxy
 
 
@@ -53,14 +54,8 @@ class TestRefs:
     def test_wrong_keys_are_forbidden_and_not_in_the_text(
         self, lakefs_server: LakefsServer, lakefs_work: Work, tmp_path: Path
     ) -> None:
-        lake = LakeFSLake(
-            lakefs_server.url,
-            access_key_id=lakefs_server.access_key_id,
-            secret_access_key="a-wrong-secret",
-            cache_dir=tmp_path / "other",
-            cache_bytes=0,
-        )
-        with lake:
+        wrong = replace(lakefs_server, secret_access_key="a-wrong-secret")
+        with lakefs_lake(wrong, tmp_path / "other", cache_bytes=0) as lake:
             for call in (
                 lambda: lake.head(lakefs_work.repository, "main"),
                 lambda: list(lake.read(lakefs_work.repository, "main", "a")),

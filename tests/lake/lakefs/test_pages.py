@@ -14,6 +14,8 @@ import pytest
 
 from perago.errors import LakeError
 from perago.lake.lakefs.lake import LakeFSLake
+from tests.conftest import LakefsServer
+from tests.support.lakefs import lakefs_lake
 
 Page = tuple[list[str], str, bool]
 """Names, the offset of the next page, and whether there is one."""
@@ -45,13 +47,8 @@ def lake_of(pages: dict[str, Page], folder: Path) -> Iterator[LakeFSLake]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    lake = LakeFSLake(
-        f"http://127.0.0.1:{server.server_address[1]}",
-        access_key_id="id",
-        secret_access_key="key",
-        cache_dir=folder / "cache",
-        cache_bytes=0,
-    )
+    nobody = LakefsServer(f"http://127.0.0.1:{server.server_address[1]}", "id", "key")
+    lake = lakefs_lake(nobody, folder / "cache", cache_bytes=0)
     try:
         yield lake
     finally:

@@ -17,9 +17,9 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Workspace
 from perago.runtime.attempt.workdir import Workdir, list_prefix
 from tests.conftest import LakefsServer
-from tests.contract.lakes import Work
-from tests.lake.conftest import OpenLakeFS
-from tests.support.full_disk import no_file_above
+from tests.support.disks import no_file_above
+from tests.support.lake_work import Work
+from tests.support.lakefs import OpenLakeFS
 from tests.support.proxy import Fault, FaultProxy, fault_proxy
 
 ATTEMPT = Attempt("wf", "task", "step", "make", retry_count=0, seq=1, iteration=0)

@@ -12,7 +12,7 @@ from perago.errors import LakeError
 from perago.lake.base import Download
 from perago.lake.local.lake import LocalLake
 from perago.lake.local.objects import MOST_IN_DATABASE
-from tests.contract.lakes import Work
+from tests.support.lake_work import Work
 
 LARGE = MOST_IN_DATABASE + 1
 FIRST_LEAF = "CAST(body AS TEXT) LIKE '[0,[\"large\"%'"

@@ -15,7 +15,7 @@ from perago.lake.base import Download, Merge
 from perago.lake.local.files import copy_whole
 from perago.lake.local.lake import LocalLake
 from perago.lake.local.objects import MOST_IN_DATABASE
-from tests.contract.lakes import Work
+from tests.support.lake_work import Work
 
 LARGE = MOST_IN_DATABASE + 1
 

@@ -19,7 +19,7 @@ from perago.orchestrator.base import Assignment, Orchestrator, WorkflowState
 from perago.protocol.outcome import Outcome
 
 CASES_FILE = Path(__file__).with_name("cases.json")
-PATIENCE_SECONDS = 180
+LONGEST_WAIT_SECONDS = 180.0
 TASKDEF = {
     "ownerEmail": "cases@example.com",
     "retryCount": 1,
@@ -57,7 +57,7 @@ def play(orchestrator: Orchestrator, case: Case) -> dict[str, Any]:
     orchestrator.register_workflow({**definition, "name": workflow, "version": 1})
     workflow_id = orchestrator.start_workflow(workflow, input=case.input)
     answers = {reference: list(tries) for reference, tries in case.results.items()}
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + LONGEST_WAIT_SECONDS
     while (state := orchestrator.workflow(workflow_id)).running:
         assert time.monotonic() < until, f"{case.name} is still {state}"
         taken = orchestrator.poll(task, worker_id="cases", count=20, wait_seconds=0.1)

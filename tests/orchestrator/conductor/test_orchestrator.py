@@ -165,7 +165,6 @@ def test_an_assignment_carries_what_the_runtime_needs(step: Step) -> None:
 
     assert found.input == {"params": {"n": 1}}
     assert found.attempt.logical_task_key == f"{workflow_id}/only"
-    assert found.attempt.workflow_name == f"{step.task_name}_wf"
     assert found.attempt.task_name == step.task_name
     assert found.attempt.response_timeout_seconds == 60
 

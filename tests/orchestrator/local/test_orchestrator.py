@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -25,29 +24,15 @@ from perago.errors import (
 from perago.orchestrator.base import Assignment
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome, completed
-from tests.orchestrator.local.test_parse import fork, join, simple, workflow
+from tests.support.clock import Clock
+from tests.support.workflows import fork, join, simple, workflow
 
 TASKDEF = {"name": "work", "retryCount": 1, "retryDelaySeconds": 10, "responseTimeoutSeconds": 30}
 
 
-@dataclass
-class Clock:
-    """Time that passes only when someone sleeps or the test says so."""
-
-    now: float = 1_000_000.0
-    slept: list[float] = field(default_factory=list)
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1_000_000.0)
 
 
 @pytest.fixture

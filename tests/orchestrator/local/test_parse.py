@@ -10,45 +10,7 @@ import pytest
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.local.parse import read_workflow
 from perago.orchestrator.local.step_types import STEP_TYPES
-
-
-def simple(reference: str, **fields: Any) -> dict[str, Any]:
-    return {"name": "work", "taskReferenceName": reference, "type": "SIMPLE", **fields}
-
-
-def switch(reference: str, **fields: Any) -> dict[str, Any]:
-    return {
-        "name": "switch",
-        "taskReferenceName": reference,
-        "type": "SWITCH",
-        "evaluatorType": "value-param",
-        "expression": "x",
-        "decisionCases": {"a": [simple(f"{reference}_a")]},
-        **fields,
-    }
-
-
-def loop(reference: str, *body: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {
-        "name": "loop",
-        "taskReferenceName": reference,
-        "type": "DO_WHILE",
-        "loopCondition": f"$.{reference}.iteration < 2",
-        "loopOver": list(body),
-        **fields,
-    }
-
-
-def fork(reference: str, *branches: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"name": "fork", "taskReferenceName": reference, "type": "FORK_JOIN", "forkTasks": list(branches)}
-
-
-def join(reference: str, *on: str) -> dict[str, Any]:
-    return {"name": "join", "taskReferenceName": reference, "type": "JOIN", "joinOn": list(on)}
-
-
-def workflow(*tasks: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"name": "flow", "version": 1, "schemaVersion": 2, "tasks": list(tasks), **fields}
+from tests.support.workflows import fork, join, loop, simple, switch, workflow
 
 
 def refusal(source: dict[str, Any]) -> str:

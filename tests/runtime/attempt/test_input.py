@@ -15,7 +15,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, TaskInputError
 from perago.lake.local.lake import LocalLake
 from perago.protocol.publication import Workspace
-from perago.runtime.attempt.input import read_order, resolve_workspace, workspace_output
+from perago.runtime.attempt.input import read_input, resolve_workspace, workspace_output
 from tests.support.world import make_task
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "abc"}
@@ -41,20 +41,20 @@ WITH_WORKSPACE = make_task()
 
 def refusal(definition: TaskDefinition, payload: dict[str, Any]) -> str:
     with pytest.raises(TaskInputError) as caught:
-        read_order(definition, payload)
+        read_input(definition, payload)
     return str(caught.value)
 
 
 class TestTopLevel:
     def test_a_task_with_a_workspace_takes_exactly_workspace_and_params(self) -> None:
-        order = read_order(WITH_WORKSPACE, {"workspace": WORKSPACE, "params": {"text": "x"}})
-        assert order.params.text == "x"  # type: ignore[attr-defined]
-        assert (order.raw_params, order.workspace) == ({"text": "x"}, WORKSPACE)
+        given = read_input(WITH_WORKSPACE, {"workspace": WORKSPACE, "params": {"text": "x"}})
+        assert given.params.text == "x"  # type: ignore[attr-defined]
+        assert (given.raw_params, given.workspace) == ({"text": "x"}, WORKSPACE)
 
     def test_a_task_without_one_takes_exactly_params(self) -> None:
-        order = read_order(PLAIN, {"params": {"stem": "x"}})
-        assert order.params == Params(stem="x", count=1)
-        assert (order.raw_params, order.workspace) == ({"stem": "x"}, None)
+        given = read_input(PLAIN, {"params": {"stem": "x"}})
+        assert given.params == Params(stem="x", count=1)
+        assert (given.raw_params, given.workspace) == ({"stem": "x"}, None)
 
     @pytest.mark.parametrize(
         ("definition", "payload", "texts"),
@@ -92,8 +92,8 @@ class TestWorkspace:
     @pytest.mark.parametrize("spelled", ["ref_type", "refType"])
     def test_both_spellings_are_taken_and_answered_in_kind(self, spelled: str) -> None:
         given = {"repository": "songs", "branch": "main", spelled: "commit", "ref": "abc"}
-        order = read_order(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
-        assert workspace_output(order.workspace or {}, "new") == {**given, "ref": "new"}
+        read = read_input(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
+        assert workspace_output(read.workspace or {}, "new") == {**given, "ref": "new"}
 
     @pytest.mark.parametrize(
         ("change", "text"),

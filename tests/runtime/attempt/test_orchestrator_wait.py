@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from perago.errors import OrchestratorRefused, OrchestratorUnavailable
-from perago.runtime.attempt.orchestrator_wait import PATIENCE_SECONDS, ask_patiently
-from tests.support.world import Clock
+from perago.runtime.attempt.orchestrator_wait import LONGEST_WAIT_SECONDS, ask_until_answered
+from tests.support.clock import Clock
 
 
 def test_an_orchestrator_that_is_away_is_asked_until_it_answers() -> None:
@@ -16,7 +16,7 @@ def test_an_orchestrator_that_is_away_is_asked_until_it_answers() -> None:
             raise OrchestratorUnavailable("away")
         return "here"
 
-    assert ask_patiently(ask, clock=clock, sleep=clock.sleep) == "here"
+    assert ask_until_answered(ask, clock=clock, sleep=clock.sleep) == "here"
     assert len(set(asked)) == 5
 
 
@@ -28,8 +28,8 @@ def test_one_that_stays_away_is_given_up_in_the_end() -> None:
         raise OrchestratorUnavailable("away")
 
     with pytest.raises(OrchestratorUnavailable):
-        ask_patiently(ask, clock=clock, sleep=clock.sleep)
-    assert clock() - began >= PATIENCE_SECONDS
+        ask_until_answered(ask, clock=clock, sleep=clock.sleep)
+    assert clock() - began >= LONGEST_WAIT_SECONDS
 
 
 def test_a_refusal_is_an_answer() -> None:
@@ -37,4 +37,4 @@ def test_a_refusal_is_an_answer() -> None:
         raise OrchestratorRefused("no")
 
     with pytest.raises(OrchestratorRefused):
-        ask_patiently(ask)
+        ask_until_answered(ask)

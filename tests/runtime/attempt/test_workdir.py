@@ -25,8 +25,8 @@ from perago.runtime.attempt.workdir import Workdir, list_prefix, scan_folder
 from perago.runtime.root.identity import process_identity
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.sweep.workdirs import sweep_workdirs
-from tests.contract.lakes import Work
 from tests.support.forks import killed_before_call
+from tests.support.lake_work import Work
 from tests.support.opens import OPENS
 
 ATTEMPT = Attempt("wf-1", "11111111-2222-3333-4444-555555555555", "step", "make", 2, 3, 0)

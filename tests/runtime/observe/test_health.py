@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from perago.runtime.observe.health import Limits, Pulse, check
 from perago.runtime.observe.masking import Masker
+from tests.support.clock import Clock
 
 LIMITS = Limits(poll=60, supervisor=30)
-
-
-class Clock:
-    """A clock that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_worker_that_polls_and_moves_is_healthy() -> None:

@@ -15,16 +15,9 @@ from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.observe.masking import MASK
 from perago.settings import Settings, load_settings
+from tests.support.environ import SERVERS
 
 ATTEMPT = Attempt("wf-1", "task-1", "clean__2", "clean", retry_count=3, seq=1, iteration=2)
-SERVERS = {
-    "LAKECTL_SERVER_ENDPOINT_URL": "http://lake.example",
-    "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": "AKIA",
-    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": "lake/secret+1",
-    "CONDUCTOR_SERVER_URL": "https://user:in-the-url@conductor.example/api",
-    "CONDUCTOR_AUTH_KEY": "key",
-    "CONDUCTOR_AUTH_SECRET": "conductor-secret",
-}
 log = logging.getLogger("perago.example")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from perago.runtime.observe.masking import MASK, Masker, secrets_of
 from perago.settings import Settings, load_settings
-from tests.runtime.observe.test_logs import SERVERS
+from tests.support.environ import SERVERS
 
 ODD = 'lake/secret+1 "q" \\ é%'
 

@@ -23,8 +23,9 @@ from perago.protocol.names import (
 )
 from perago.protocol.outcome import Outcome
 from perago.runtime.sweep.branches import Owners, Verdict, find_leftovers, judge, remove
+from tests.support.clock import Clock
 from tests.support.ports import Wrapped, before, recording, refusing
-from tests.support.world import Clock, World, make_task, published_ref
+from tests.support.world import World, make_task, published_ref
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -24,7 +24,7 @@ from perago.protocol.steps import (
     Step,
 )
 from perago.runtime.ending import Claim
-from perago.runtime.worker.dead_executor import Aftermath, claim_of
+from perago.runtime.worker.dead_executor import DeadExecutorCleanup, claim_of
 from perago.runtime.worker.slot import Execution
 
 ATTEMPT = Attempt("wf", "task", "step", "t", retry_count=0, seq=1, iteration=0, scheduled_time=1000)
@@ -59,7 +59,7 @@ def test_stagings_are_looked_for_where_the_table_says_that_there_may_be_one(
         lake.create_repository("songs")
         staging = staging_branch_name(ATTEMPT, "e1")
         lake.create_branch("songs", staging, "main")
-        Aftermath(tmp_path, lake).clean(died_at(step))
+        DeadExecutorCleanup(tmp_path, lake).clean(died_at(step))
         left = [branch.name for branch in lake.branches("songs", "perago-")]
     assert left == ([] if step.may_have_staging else [staging])
 
@@ -75,6 +75,6 @@ def test_stagings_of_the_dead_execution_go_and_its_claim_stays(tmp_path: Path) -
     ):
         lake.create_branch("songs", name, "main")
     execution = died_at(PUBLISH)
-    Aftermath(tmp_path, lake).clean(execution, claim_of(execution))
+    DeadExecutorCleanup(tmp_path, lake).clean(execution, claim_of(execution))
     assert [branch.name for branch in lake.branches("songs", "perago-")] == [claim]
     lake.close()

@@ -14,21 +14,20 @@ from perago.errors import OrchestratorUnavailable
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Parcel
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse
 from perago.runtime.worker.courier import LEASE_SECONDS
 from perago.runtime.worker.deliveries import Deliveries
-from perago.runtime.worker.executions import Flights
+from perago.runtime.worker.executions import Executions
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slot import Execution
 from perago.runtime.worker.tasklog import TaskLogs
 from perago.settings import load_settings
-from tests.runtime.observe.test_health import Clock
-from tests.runtime.worker.test_not_now import Hand
-from tests.runtime.worker.test_slot import NoServers
-from tests.runtime.worker.test_survival import spoil
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
+from tests.support.clock import Clock, JobByHand
+from tests.support.disks import spoil
+from tests.support.no_servers import NoServers
 
 AWAY = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
 
@@ -51,24 +50,29 @@ class World:
     """The deliveries of a worker whose time, and whose sending, the test moves."""
 
     def __init__(self, folder: Path, task_logs: TaskLogs, **scripts: Any) -> None:
-        self.hand = Hand(Clock())
+        self.hand = JobByHand(Clock())
         self.pulse, self.leases, self.events = Pulse([]), Leases(), list[Event]()
         settings = load_settings({"PERAGO_WORKSPACE_ROOT": str(folder)}, root=folder)
         self.plan = WorkerPlan({}, 1, ExecutorSpec(NoServers(settings), (), ()))
         self.orchestrator = Scripted(**scripts)
         self.orchestrator.address = "http://here/api"  # type: ignore[attr-defined]
         leases: Any = self.leases
-        self.flights = Flights({}, leases, task_logs)
+        self.executions = Executions({}, leases, task_logs)
         nothing: Any = None
         self.deliveries = Deliveries(
-            self.flights, nothing, pulse=self.pulse, tell=self.events.append, mask=str, clock=self.hand.clock
+            self.executions,
+            nothing,
+            pulse=self.pulse,
+            tell=self.events.append,
+            mask=str,
+            clock=self.hand.clock,
         )
         ports: Any = (None, self.orchestrator)
         chores: Any = self.hand
         self.deliveries.open(self.plan, ports, chores=chores, post=lambda note: note())
 
     def send(self) -> Execution:
-        execution = self.flights.admit(an_assignment())
+        execution = self.executions.admit(an_assignment())
         execution.output_read.set()
         outcome = Outcome("COMPLETED", output={"result": {}})
         self.deliveries.send(execution, Parcel(execution.id, execution.attempt, outcome))
@@ -93,7 +97,7 @@ def test_a_result_that_waits_is_counted_and_after_a_minute_makes_the_worker_unhe
 
     here.hand.run_after(0)
     assert here.pulse.what_is_wrong() == []
-    here.hand.run_after(PATIENCE_SECONDS)
+    here.hand.run_after(UNHEALTHY_AFTER_SECONDS)
     [(part, reason)] = here.pulse.what_is_wrong()
     assert part == "result"
     assert reason.startswith("the result of task task-1 (make) was not taken for 60 s: ")

@@ -16,9 +16,10 @@ from perago.runtime.ending import Settled
 from perago.runtime.observe.health import Pulse, check
 from perago.runtime.worker.fitness import IN_A_ROW, Fitness, ask_lake, try_to_work
 from perago.runtime.worker.timetable import Job
+from tests.support.clock import eventually
 from tests.support.ports import refusing
 from tests.support.proxy import Fault, fault_proxy
-from tests.support.sites import Site, eventually
+from tests.support.sites import Site
 
 REAL_ONLY = pytest.mark.parametrize(
     "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True

@@ -31,8 +31,9 @@ from perago.protocol.steps import (
     STAGE,
     WORKDIR,
 )
+from tests.support.clock import eventually
 from tests.support.observers import SignalAt
-from tests.support.sites import SHORT_LEASE, Site, eventually
+from tests.support.sites import SHORT_LEASE, Site
 
 pytestmark = pytest.mark.slow
 REAL_STEPS = {

@@ -8,6 +8,7 @@ import pytest
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
 from tests.support.attempts import Scripted, an_attempt, snapshot
+from tests.support.clock import Clock
 from tests.support.world import make_task
 
 ATTEMPT = an_attempt()
@@ -86,3 +87,19 @@ def test_a_twin_that_is_let_go_does_not_take_the_others_lease_with_it() -> None:
         leases.let_go("loser")
 
         assert orchestrator.used_up["extend_lease"].wait(10)
+
+
+def test_a_lease_that_is_let_go_is_not_extended_again() -> None:
+    clock = Clock()
+    ours, another = an_attempt(), an_attempt()
+    orchestrator: Any = Scripted(current=[snapshot(another)], extend_lease=[None, None])
+
+    # With one thread a beat of ours, due before the other's, would come first.
+    with LeaseKeeper(orchestrator, "worker", threads=1, clock=clock) as leases:
+        leases.keep("ours", ours, 1.0)
+        leases.let_go("ours")
+        clock.now += 2
+        leases.keep("another", another, 0.0)
+        assert orchestrator.used_up["extend_lease"].wait(10)
+
+    assert [attempt for attempt in orchestrator.asked("extend_lease") if attempt is ours] == []

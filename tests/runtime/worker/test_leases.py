@@ -9,8 +9,9 @@ import time
 import pytest
 
 from perago.protocol.steps import PUBLISH
+from tests.support.clock import eventually
 from tests.support.observers import PauseAt
-from tests.support.sites import SHORT_LEASE, Site, eventually
+from tests.support.sites import SHORT_LEASE, Site
 
 
 @pytest.mark.slow

@@ -18,20 +18,17 @@ from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Delivery, Parcel
-from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse, check
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse, check
 from perago.runtime.worker.courier import LEASE_SECONDS, Courier, Delay
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.timetable import Job, Timetable
-from tests.runtime.observe.test_health import Clock
+from perago.runtime.worker.timetable import Timetable
 from tests.support.attempts import Scripted, an_attempt, snapshot
-from tests.support.scripted_server import Answer, Request, scripted
+from tests.support.clock import Clock, JobByHand, eventually
+from tests.support.scripted_server import NGINX, Answer, Request, scripted
 
 ATTEMPT = an_attempt()
 DONE = Outcome("COMPLETED", output={"result": {"rows": 3}})
-NGINX = (
-    "<html>\r\n<head><title>{0}</title></head>\r\n<body><center><h1>{0}</h1></center><hr>nginx</body></html>"
-)
 SPRING = {"timestamp": "2026-11-16T10:00:00Z", "status": 404, "error": "Not Found", "path": "/api/tasks"}
 GONE = {"status": 404, "message": "Task not found for taskId: task-1", "instance": "vm", "retryable": False}
 NOT_NOW: list[Any] = [
@@ -137,25 +134,10 @@ def test_a_result_of_a_task_that_conductor_does_not_know_is_given_up(tmp_path: P
     assert list(outbox.parcels()) == []
 
 
-class Hand:
-    """A timetable whose one job the test runs itself, at the times that it chooses."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.job: Job = lambda: None
-
-    def add(self, _key: object, job: Job) -> None:
-        self.job = job
-
-    def run_after(self, seconds: float) -> float | None:
-        self.clock.now += seconds
-        return self.job()
-
-
-def stuck(tmp_path: Path, *current: Any) -> tuple[Hand, list[Delay], list[Delivery], Outbox]:
+def stuck(tmp_path: Path, *current: Any) -> tuple[JobByHand, list[Delay], list[Delivery], Outbox]:
     """A result that the server answers with 500 every time, and what it says of its task."""
     error = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
-    hand, delays, delivered = Hand(Clock()), list[Delay](), list[Delivery]()
+    hand, delays, delivered = JobByHand(Clock()), list[Delay](), list[Delivery]()
     orchestrator: Any = Scripted(complete=[error], current=current)
     timetable: Any = hand
     courier = Courier(
@@ -174,7 +156,7 @@ def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_s
 ) -> None:
     hand, delays, delivered, outbox = stuck(tmp_path, snapshot(ATTEMPT))
 
-    for seconds in (0, PATIENCE_SECONDS, LEASE_SECONDS, 10):
+    for seconds in (0, UNHEALTHY_AFTER_SECONDS, LEASE_SECONDS, 10):
         assert hand.run_after(seconds) is not None
 
     assert [(delay.too_long, delay.let_go) for delay in delays] == [
@@ -194,7 +176,7 @@ def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_s
 def test_a_result_that_is_never_taken_is_given_up_when_its_task_is_over(tmp_path: Path) -> None:
     hand, _, delivered, outbox = stuck(tmp_path, snapshot(ATTEMPT), snapshot(ATTEMPT, "TIMED_OUT"))
 
-    for seconds in (0, PATIENCE_SECONDS, 10):
+    for seconds in (0, UNHEALTHY_AFTER_SECONDS, 10):
         hand.run_after(seconds)
 
     assert [(one.accepted, one.reason) for one in delivered] == [(False, "it is TIMED_OUT")]
@@ -204,7 +186,7 @@ def test_a_result_that_is_never_taken_is_given_up_when_its_task_is_over(tmp_path
 def test_a_server_that_says_nothing_at_all_keeps_its_results_and_their_leases(tmp_path: Path) -> None:
     hand, delays, delivered, outbox = stuck(tmp_path, OrchestratorUnavailable("away"))
 
-    for seconds in (0, PATIENCE_SECONDS, 2 * LEASE_SECONDS):
+    for seconds in (0, UNHEALTHY_AFTER_SECONDS, 2 * LEASE_SECONDS):
         assert hand.run_after(seconds) is not None
 
     assert not any(delay.let_go for delay in delays)
@@ -273,21 +255,12 @@ def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_un
         failures.get(timeout=10)
         failures.get(timeout=10)
         pulse.beat()
-        reason = eventually(lambda: check(pulse).reasons)[0]
+        reason = eventually(lambda: check(pulse).reasons, "the lease is unhealthy")[0]
         assert reason.startswith("the lease of task task-1 (make) was not extended for ")
         assert "403" in reason
 
         back.set()
-        eventually(lambda: not pulse.what_is_wrong())
-
-
-def eventually(question: Callable[[], Any]) -> Any:
-    """The first answer that is true."""
-    for _ in range(1000):
-        if answer := question():
-            return answer
-        threading.Event().wait(0.01)
-    raise AssertionError("waited in vain")
+        eventually(lambda: not pulse.what_is_wrong(), "all is well again")
 
 
 def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
@@ -303,7 +276,7 @@ def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
     orchestrator: Any = Scripted(current=[away], extend_lease=[away])
     with LeaseKeeper(orchestrator, "worker", failed=failed, pulse=pulse, clock=clock) as leases:
         leases.keep("execution", ATTEMPT, 0.0)
-        eventually(pulse.what_is_wrong)
+        eventually(pulse.what_is_wrong, "the lease is unhealthy")
         leases.let_go("execution")
 
     assert pulse.what_is_wrong() == []

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from perago.protocol.steps import HAND_OVER
+from tests.support.clock import eventually
 from tests.support.observers import PauseAt
-from tests.support.sites import Site, eventually
+from tests.support.sites import Site
 from tests.support.steps import forms_of_the_secret
 
 KNOWN = {

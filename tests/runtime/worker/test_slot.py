@@ -1,37 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perago.declare.task import TaskDefinition
-from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.place import OpenPlace
 from perago.runtime.ending import Settled
 from perago.runtime.observe.masking import Masker
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.slot import Execution, Slot, Wiring, describe_exit
-from perago.settings import Settings, load_settings
+from perago.settings import load_settings
 from tests.support.attempts import an_assignment
-
-
-@dataclass(frozen=True, slots=True)
-class NoServers:
-    """Servers that nobody may open."""
-
-    settings: Settings
-    embedded: bool = True
-
-    def open_ports(self) -> tuple[Lake, Orchestrator]:
-        raise AssertionError("nothing is started here")
-
-    def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
-        raise AssertionError("nothing is started here")
+from tests.support.no_servers import NoServers
 
 
 @pytest.fixture

@@ -36,24 +36,20 @@ from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.mailbox import Mailbox
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.slot import Execution, Wiring
-from perago.runtime.worker.slots import Crew
+from perago.runtime.worker.slots import Slots
 from perago.runtime.worker.supervisor import Supervisor
 from perago.runtime.worker.timetable import Timetable
 from perago.settings import load_settings
-from tests.runtime.worker.test_slot import NoServers
 from tests.support import steps
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
-from tests.support.sites import Site, eventually
+from tests.support.clock import eventually
+from tests.support.disks import spoil
+from tests.support.no_servers import NoServers
+from tests.support.sites import Site
 
 ATTEMPT = an_attempt()
 DONE = Outcome("COMPLETED", output={"result": {}})
 LOCAL_ONLY = pytest.mark.parametrize("site", ["local"], indirect=True)
-
-
-def spoil(outbox: Path) -> None:
-    """Leave a file where the folder was, so that nobody, root included, can write into it."""
-    outbox.rmdir()
-    outbox.write_text("")
 
 
 # --- the outbox --------------------------------------------------------------------------------------------------
@@ -184,7 +180,7 @@ def descriptors_left(count: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def a_crew(folder: Path, count: int) -> tuple[Crew, SimpleQueue[int]]:
+def some_slots(folder: Path, count: int) -> tuple[Slots, SimpleQueue[int]]:
     gone: SimpleQueue[int] = SimpleQueue()
 
     def nothing(*_: Any) -> None:
@@ -192,7 +188,7 @@ def a_crew(folder: Path, count: int) -> tuple[Crew, SimpleQueue[int]]:
 
     spec = ExecutorSpec(NoServers(load_settings({}, root=folder)), (), ())
     wiring = Wiring(nothing, lambda slot, _: gone.put(slot.number), nothing, nothing, Masker([]))
-    return Crew(spec, count, wiring), gone
+    return Slots(spec, count, wiring), gone
 
 
 def open_descriptors() -> int:
@@ -203,10 +199,10 @@ def open_descriptors() -> int:
 def test_a_slot_that_finds_no_descriptors_waits_and_leaves_nothing_behind(tmp_path: Path, left: int) -> None:
     resource_tracker.ensure_running()
     before = open_descriptors()
-    crew, _ = a_crew(tmp_path, 1)
+    slots, _ = some_slots(tmp_path, 1)
 
     with descriptors_left(left):
-        [(slot, error)] = crew.start_due(100.0)
+        [(slot, error)] = slots.start_due(100.0)
 
     assert isinstance(error, OSError)
     assert (slot.state, slot.start_at) == ("waiting", 101.0)
@@ -214,29 +210,29 @@ def test_a_slot_that_finds_no_descriptors_waits_and_leaves_nothing_behind(tmp_pa
 
 
 def test_a_slot_that_cannot_start_does_not_keep_the_others_from_it(tmp_path: Path) -> None:
-    crew, gone = a_crew(tmp_path, 2)
+    slots, gone = some_slots(tmp_path, 2)
     with descriptors_left(1):
-        assert all(isinstance(error, OSError) for _, error in crew.start_due(100.0))
+        assert all(isinstance(error, OSError) for _, error in slots.start_due(100.0))
 
-    started = dict(crew.start_due(101.0))
+    started = dict(slots.start_due(101.0))
 
     assert list(started.values()) == [1, 1]
-    crew.kill_all()
+    slots.kill_all()
     assert {gone.get(timeout=30), gone.get(timeout=30)} == {0, 1}
 
 
 def test_an_attempt_that_cannot_be_handed_over_is_told_and_the_next_one_takes_the_slot(
     tmp_path: Path,
 ) -> None:
-    crew, _ = a_crew(tmp_path, 1)
+    slots, _ = some_slots(tmp_path, 1)
     with descriptors_left(1):
-        [(slot, _)] = crew.start_due(0.0)
+        [(slot, _)] = slots.start_due(0.0)
     ours, _theirs = Pipe()
     slot.state, slot._pipe = "idle", ours
     unfit = Execution("unfit", replace(an_assignment(), input={"params": lambda: None}))
     good = Execution("good", an_assignment("task-2"))
 
-    refused = list(crew.hand_out(deque([unfit, good])))
+    refused = list(slots.hand_out(deque([unfit, good])))
 
     assert [execution for execution, _ in refused] == [unfit]
     assert slot.execution is good
@@ -244,9 +240,9 @@ def test_an_attempt_that_cannot_be_handed_over_is_told_and_the_next_one_takes_th
 
 def test_an_executor_whose_words_cannot_be_read_is_killed(tmp_path: Path) -> None:
     """A body that writes into descriptors that are not its own: nobody would hear that its attempt has ended."""
-    crew, gone = a_crew(tmp_path, 1)
-    [(slot, _)] = crew.start_due(0.0)
-    crew.kill_all()
+    slots, gone = some_slots(tmp_path, 1)
+    [(slot, _)] = slots.start_due(0.0)
+    slots.kill_all()
     gone.get(timeout=30)
     ours, theirs = Pipe()
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as executor:

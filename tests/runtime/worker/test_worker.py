@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from tests.support.sites import Site, eventually
+from tests.support.clock import eventually
+from tests.support.sites import Site
 
 
 def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step(site: Site) -> None:

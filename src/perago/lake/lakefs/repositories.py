@@ -26,12 +26,12 @@ def create_repository(client: LakeFSClient, name: str) -> None:
     place = f"{prefix}{separator}{name}-{secrets.token_hex(4)}"
     wanted = sdk.RepositoryCreation(name=name, storage_namespace=place, default_branch="main")
 
-    def create(apis: Apis, patience: Timeout) -> Any:
-        return apis.repositories.create_repository(wanted, _request_timeout=patience)
+    def create(apis: Apis, limit: Timeout) -> Any:
+        return apis.repositories.create_repository(wanted, _request_timeout=limit)
 
     client.call(doing, create, repeat=Repeat.UNSENT)
 
 
-def _storage(apis: Apis, patience: Timeout) -> dict[str, Any]:
-    answer: dict[str, Any] = apis.config.get_config(_request_timeout=patience)
+def _storage(apis: Apis, limit: Timeout) -> dict[str, Any]:
+    answer: dict[str, Any] = apis.config.get_config(_request_timeout=limit)
     return dict(answer.get("storage_config") or {})

@@ -59,7 +59,6 @@ def assignment(task: Mapping[str, Any]) -> Assignment:
             retry_count=int(task["retryCount"]),
             seq=int(task["seq"]),
             iteration=int(task.get("iteration") or 0),
-            workflow_name=task.get("workflowType") or "",
             response_timeout_seconds=float(task.get("responseTimeoutSeconds") or 0),
             scheduled_time=int(task.get("scheduledTime") or 0),
         ),

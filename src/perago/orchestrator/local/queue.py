@@ -29,7 +29,7 @@ def take(
 ) -> list[Assignment]:
     """Put up to `count` waiting tasks in progress and hand them out."""
     rows = connection.execute(
-        "SELECT task.*, run.taskdefs, run.name AS workflow_name FROM task JOIN run ON run.id = task.run_id "
+        "SELECT task.*, run.taskdefs FROM task JOIN run ON run.id = task.run_id "
         f"WHERE {_WAITING} ORDER BY task.available, task.number LIMIT ?3",
         (name, now, count),
     ).fetchall()
@@ -44,7 +44,7 @@ def take(
         task.worker_id = worker_id
         task.poll_count += 1
         save_task(connection, task, rules)
-        taken.append(Assignment(_attempt(task, rules, row["workflow_name"]), task.input))
+        taken.append(Assignment(_attempt(task, rules), task.input))
     return taken
 
 
@@ -65,7 +65,7 @@ def _has_room(connection: sqlite3.Connection, rules: TaskRules, now: float) -> b
     return True
 
 
-def _attempt(task: Task, rules: TaskRules, workflow_name: str) -> Attempt:
+def _attempt(task: Task, rules: TaskRules) -> Attempt:
     return Attempt(
         workflow_instance_id=task.run_id,
         task_id=task.id,
@@ -74,7 +74,6 @@ def _attempt(task: Task, rules: TaskRules, workflow_name: str) -> Attempt:
         retry_count=task.retry_count,
         seq=task.seq,
         iteration=task.iteration,
-        workflow_name=workflow_name,
         response_timeout_seconds=rules.response_timeout_seconds,
         scheduled_time=milliseconds(task.scheduled),
     )

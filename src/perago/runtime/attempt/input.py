@@ -20,7 +20,7 @@ from perago.protocol.publication import Workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Input:
     """A checked input: the model the body gets, the same as JSON, and the workspace as it was spelled."""
 
     params: BaseModel
@@ -28,14 +28,14 @@ class Order:
     workspace: Mapping[str, str] | None
 
 
-def read_order(task: TaskDefinition, payload: Mapping[str, Any]) -> Order:
+def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
     """Check an attempt's input against the task's contract."""
     wanted = {"params"} if task.workspace is None else {"params", "workspace"}
     _exactly(wanted, payload, "task input")
     raw = payload["params"]
     params = task.parse_params(json.dumps(raw))
     workspace = None if task.workspace is None else _workspace(payload["workspace"])
-    return Order(params, raw, workspace)
+    return Input(params, raw, workspace)
 
 
 def resolve_workspace(lake: Lake, given: Mapping[str, str], prefix: str) -> Workspace:

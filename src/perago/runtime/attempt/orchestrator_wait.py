@@ -14,22 +14,22 @@ from typing import TypeVar
 
 from perago.errors import OrchestratorUnavailable
 
-log = logging.getLogger("perago.patience")
+log = logging.getLogger("perago.orchestrator_wait")
 
-PATIENCE_SECONDS = 300.0
+LONGEST_WAIT_SECONDS = 300.0
 LONGEST_PAUSE = 5.0
 
 T = TypeVar("T")
 
 
-def ask_patiently(
+def ask_until_answered(
     ask: Callable[[], T],
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """The first answer; `OrchestratorUnavailable` when none has come for five minutes."""
-    until, pause = clock() + PATIENCE_SECONDS, 0.2
+    until, pause = clock() + LONGEST_WAIT_SECONDS, 0.2
     while True:
         try:
             return ask()

@@ -1,4 +1,4 @@
-"""Work that may be done beside other work: begun here, asked for later; what changes anything is always waited for.
+"""Work that may overlap with other work: begun here, asked for later; what changes anything is always waited for.
 
 A transaction says what may overlap; whether it does is up to who runs it.  An executor gives it threads, so that
 servers are waited for at the same time.  By default nothing overlaps: what is begun is done at once.
@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Beside(Protocol):
+class Overlap(Protocol):
     """Begins work; its `Future` has the answer.  `ThreadPoolExecutor.submit` is one."""
 
     def __call__(self, work: Callable[[], T], /) -> Future[T]: ...

@@ -42,14 +42,14 @@ from perago.protocol.publication import (
     way_on,
 )
 from perago.protocol.signing import Signature, is_by_attempt, is_publication_of, recorded_result
-from perago.runtime.attempt.overlap import Beside, at_once
+from perago.runtime.attempt.overlap import Overlap, at_once
 from perago.runtime.attempt.revoking import revoke
 from perago.runtime.attempt.target import read_target
 from perago.runtime.attempt.workdir import Listing, list_prefix
 from perago.runtime.own_branches import drop_quietly
 from perago.settings import FenceMode
 
-log = logging.getLogger("perago.publish")
+log = logging.getLogger("perago.publisher")
 
 
 Put = Callable[[str, Sequence[str], str], None]
@@ -87,7 +87,7 @@ class Publisher:
     cleanup: ExitStack
     merge_timeout: float
     mode: FenceMode = "auto"
-    beside: Beside = at_once
+    overlap: Overlap = at_once
     claimed: str | None = field(default=None, init=False)
     in_flight: bool = field(default=False, init=False)
     """Whether a publish request may still land: nobody may drop the claim then."""
@@ -125,7 +125,7 @@ class Publisher:
 
     def stage(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
         """Put the changes on a branch of this execution's own, made at `base`, and commit them."""
-        level = self.beside(lambda: self._level_of(base))
+        level = self.overlap(lambda: self._level_of(base))
         branch = self.new_staging(base)
         objects = [self.signature.workspace.prefix + path for path in changes.delete]
         if objects:
@@ -158,7 +158,7 @@ class Publisher:
         """Decide by the head as it is now, and make the result visible."""
         workspace = self.signature.workspace
         # A merge is what nearly always follows: its fence level is looked up while the head is read.
-        level = self.beside(lambda: self._level(staged)) if staged is not None else None
+        level = self.overlap(lambda: self._level(staged)) if staged is not None else None
         target = read_target(self.lake, workspace, self.policy)
         if (reused := self.reuse(target.head)) is not None:
             return reused

@@ -4,7 +4,7 @@
     validate result → post checks → changes → attempt fence → (changed: stage) + claim → read head, decide →
     attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
-Revoking and the look may go on beside the download, and claiming beside staging; all are over before what comes next.
+Revoking and the look may run alongside the download, and claiming alongside staging; each is over before what comes next.
 The look permits nothing and may end an attempt before its body.  The output is handed over as soon as the publication
 is settled; cleanup does not delay it.  The claim outlives this function: who sends the result drops it once Conductor
 has answered.
@@ -39,9 +39,9 @@ from perago.protocol.policies import SUPERSEDE
 from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest, recordable
 from perago.protocol.steps import NOT_BEGUN, Step
-from perago.runtime.attempt.input import Order, read_order, resolve_workspace, workspace_output
+from perago.runtime.attempt.input import Input, read_input, resolve_workspace, workspace_output
 from perago.runtime.attempt.look import in_vain, look_at
-from perago.runtime.attempt.overlap import Beside, at_once, give_up
+from perago.runtime.attempt.overlap import Overlap, at_once, give_up
 from perago.runtime.attempt.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
 from perago.runtime.attempt.publisher import Published, Publisher, Result
 from perago.runtime.attempt.traffic import Traffic
@@ -80,7 +80,7 @@ class Surroundings:
     orchestrator: Orchestrator
     workspace_root: Path
     fence: FenceMode = "auto"
-    beside: Beside = at_once
+    overlap: Overlap = at_once
     observe: Observer = lambda _step: None
     clock: Callable[[], float] = time.time
     clean_up: Callable[[ExitStack], None] = clean_up_now
@@ -128,25 +128,25 @@ class Transaction:
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, around = self._task, self._around
         with self._in(steps.INPUT), author_code("the params model"):
-            order = read_order(task, self._assignment.input)
-        if task.workspace is None or order.workspace is None:
-            return {"result": self._call(order.params)}
+            given = read_input(task, self._assignment.input)
+        if task.workspace is None or given.workspace is None:
+            return {"result": self._call(given.params)}
         with self._in(steps.INPUT):
-            workspace = resolve_workspace(around.lake, order.workspace, task.workspace.object_prefix)
-        publisher = self._new_publisher(order, workspace, cleanup)
+            workspace = resolve_workspace(around.lake, given.workspace, task.workspace.object_prefix)
+        publisher = self._new_publisher(given, workspace, cleanup)
         looked = None
         if not task.workspace.read_only:
             with self._in(steps.REVOKE):
-                looked = around.beside(partial(self._revoke_and_look, publisher))
+                looked = around.overlap(partial(self._revoke_and_look, publisher))
             with self._in(steps.REUSE):
                 if (reused := self._reuse(publisher, looked)) is not None:
-                    return self._output(order, reused, {})
+                    return self._output(given, reused, {})
         place = self._fill_place(publisher, cleanup, looked)
         with place.at_work():
-            result = self._checked_body(order, place, task.workspace)
+            result = self._checked_body(given, place, task.workspace)
         if task.workspace.read_only:
-            return self._output(order, Published(workspace.ref), result)
-        return self._output(order, self._publish(publisher, place, result), result)
+            return self._output(given, Published(workspace.ref), result)
+        return self._output(given, self._publish(publisher, place, result), result)
 
     def _revoke_and_look(self, publisher: Publisher) -> TargetBranch | None:
         publisher.revoke()
@@ -206,12 +206,12 @@ class Transaction:
             )
         )
 
-    def _checked_body(self, order: Order, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
+    def _checked_body(self, given: Input, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
         with self._in(steps.PRE_CHECKS), self._kept_for(spec.pre), author_code("a pre check"):
-            run_checks("pre", spec.pre, place.tree(spec.pre), order.params)
-        result = self._call(place.argument, order.params)
+            run_checks("pre", spec.pre, place.tree(spec.pre), given.params)
+        result = self._call(place.argument, given.params)
         with self._in(steps.POST_CHECKS), self._kept_for(spec.post), author_code("a post check"):
-            run_checks("post", spec.post, place.tree(spec.post), order.params)
+            run_checks("post", spec.post, place.tree(spec.post), given.params)
         return result
 
     def _kept_for(self, checks: Sequence[Check]) -> AbstractContextManager[None]:
@@ -249,7 +249,7 @@ class Transaction:
         with self._in(steps.FIRST_FENCE):
             self._fence()
         with self._in(steps.STAGE):
-            claimed = self._around.beside(publisher.claim)
+            claimed = self._around.overlap(publisher.claim)
             staged = self._stage(publisher, place, outcome, claimed)
         with self._in(steps.CLAIM):
             claimed.result()
@@ -259,7 +259,7 @@ class Transaction:
     def _stage(
         self, publisher: Publisher, place: Place, outcome: Result, claimed: Future[None]
     ) -> StagedWorkspace | None:
-        """Stage beside the claim; who has lost to a twin says so, whatever else went wrong."""
+        """Stage while the claim is made; who has lost to a twin says so, whatever else went wrong."""
         try:
             return place.stage(publisher, outcome)
         except Exception:
@@ -267,12 +267,12 @@ class Transaction:
                 raise lost from None
             raise
 
-    def _output(self, order: Order, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _output(self, given: Input, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
         if published.recorded is not None:
             log.info("answering with the result that %s records", published.ref)
             with author_code("the result model"):
                 result = self._task.dump_result(self._task.parse_result(published.recorded))
-        return {"workspace": workspace_output(order.workspace or {}, published.ref), "result": result}
+        return {"workspace": workspace_output(given.workspace or {}, published.ref), "result": result}
 
     def _recorded(self, result: Mapping[str, Any], publisher: Publisher) -> str | None:
         if not publisher.records_results:
@@ -288,14 +288,14 @@ class Transaction:
         ask = partial(self._around.orchestrator.current, self._attempt)
         assert_current_attempt_snapshot(self._attempt, self._around.persist(ask))
 
-    def _new_publisher(self, order: Order, workspace: Workspace, cleanup: ExitStack) -> Publisher:
+    def _new_publisher(self, given: Input, workspace: Workspace, cleanup: ExitStack) -> Publisher:
         task = self._task
         assert task.workspace is not None  # noqa: S101 - only called for tasks with a workspace
         budget = task.controls.publish_budget
         digest = input_digest(
             task_name=task.name,
             version=task.version,
-            params=order.raw_params,
+            params=given.raw_params,
             input_ref=workspace.ref,
             prefix=workspace.prefix,
         )
@@ -307,7 +307,7 @@ class Transaction:
             cleanup=cleanup,
             merge_timeout=budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT,
             mode=self._around.fence,
-            beside=self._around.beside,
+            overlap=self._around.overlap,
         )
         return self._publisher
 

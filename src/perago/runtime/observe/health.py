@@ -23,7 +23,7 @@ from typing import Literal, get_args
 
 Part = Literal["result", "lease", "outbox", "executors", "worker"]
 PARTS: tuple[Part, ...] = get_args(Part)
-PATIENCE_SECONDS = 60.0
+UNHEALTHY_AFTER_SECONDS = 60.0
 """How long a server may be away before a result or a lease that waits for it makes the worker unhealthy."""
 
 

@@ -12,10 +12,10 @@ import logging
 import multiprocessing.process
 import multiprocessing.resource_tracker
 import os
-import threading
 from collections.abc import Iterator
 from typing import Any
 
+from perago.runtime.looking import looking
 from perago.runtime.root.identity import children, is_zombie
 
 log = logging.getLogger("perago.orphans")
@@ -29,20 +29,15 @@ def reaping_orphans(*, adopts: bool | None = None, every: float = LOOK_SECONDS) 
     if not (os.getpid() == 1 if adopts is None else adopts):
         yield
         return
-    over = threading.Event()
+    seen: set[int] = set()
 
-    def look() -> None:
-        seen: set[int] = set()
-        while not over.wait(every):
-            seen = reap(seen)
+    def look() -> bool:
+        nonlocal seen
+        seen = reap(seen)
+        return True
 
-    thread = threading.Thread(target=look, name="perago-orphans", daemon=True)
-    thread.start()
-    try:
+    with looking(look, every=every, name="perago-orphans"):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def reap(seen: set[int]) -> set[int]:

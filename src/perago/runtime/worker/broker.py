@@ -89,12 +89,12 @@ class Broker:
         for name in list(self._names):
             room = self._wait_for_room()
             if room > 0:
-                found += self._poll(name, room, self._patience(busy))
+                found += self._poll(name, room, self._poll_seconds(busy))
         # The next round begins with another name, so that none of them starves.
         self._names.append(self._names.pop(0))
         return found > 0
 
-    def _patience(self, busy: bool) -> float:
+    def _poll_seconds(self, busy: bool) -> float:
         if len(self._names) == 1:
             return LONG_POLL_SECONDS
         return 0.0 if busy else ROUND_SECONDS / len(self._names)

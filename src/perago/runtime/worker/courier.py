@@ -36,7 +36,7 @@ from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.protocol.outcome import result_refused, sendable
 from perago.runtime.attempt.delivery import deliver, give_up_on
 from perago.runtime.ending import Delivery, Parcel
-from perago.runtime.observe.health import PATIENCE_SECONDS
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.worker.leases import why_over
 from perago.runtime.worker.outbox import Outbox
@@ -61,7 +61,7 @@ class Delay:
     @property
     def too_long(self) -> bool:
         """Whether somebody should look."""
-        return self.seconds >= PATIENCE_SECONDS
+        return self.seconds >= UNHEALTHY_AFTER_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class _Errand:
         courier, now = self.courier, self.courier.clock()
         self.waits_since = now if self.waits_since is None else self.waits_since
         seconds = now - self.waits_since
-        is_open, over = self._look() if seconds >= PATIENCE_SECONDS else (False, "")
+        is_open, over = self._look() if seconds >= UNHEALTHY_AFTER_SECONDS else (False, "")
         if over:
             return self._give_up(over)
         lets_go = is_open and not self.lease_let_go and seconds >= LEASE_SECONDS

@@ -21,11 +21,11 @@ from perago.runtime.own_branches import drop_quietly
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.worker.slot import Execution
 
-log = logging.getLogger("perago.aftermath")
+log = logging.getLogger("perago.dead_executor")
 
 
 @dataclass(frozen=True, slots=True)
-class Aftermath:
+class DeadExecutorCleanup:
     """Removes what executions have left in a root and in a lake."""
 
     root: Path

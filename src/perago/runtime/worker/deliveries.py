@@ -17,8 +17,8 @@ from perago.runtime.observe.events import Event, Listener
 from perago.runtime.observe.health import Pulse
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.worker.courier import Courier, Delay
-from perago.runtime.worker.dead_executor import Aftermath
-from perago.runtime.worker.executions import Flights
+from perago.runtime.worker.dead_executor import DeadExecutorCleanup
+from perago.runtime.worker.executions import Executions
 from perago.runtime.worker.mailbox import Note
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.plan import WorkerPlan
@@ -33,16 +33,16 @@ class Deliveries:
 
     def __init__(
         self,
-        flights: Flights,
-        aftermath: Aftermath,
+        executions: Executions,
+        cleanup: DeadExecutorCleanup,
         *,
         pulse: Pulse,
         tell: Listener,
         mask: Callable[[str], str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._flights = flights
-        self._aftermath = aftermath
+        self._executions = executions
+        self._cleanup = cleanup
         self._pulse = pulse
         self._tell = tell
         self._mask = mask
@@ -87,7 +87,7 @@ class Deliveries:
         for parcel in self._courier.outbox.parcels():
             log.info("a result of an earlier worker is in the outbox: task %s", parcel.attempt.task_id)
             try:
-                self._flights.keep_lease(parcel.execution_id, parcel.attempt)
+                self._executions.keep_lease(parcel.execution_id, parcel.attempt)
             except (TypeError, ValueError) as error:
                 log.warning("the result of task %s stays in the outbox: %s", parcel.attempt.task_id, error)
                 continue
@@ -100,7 +100,7 @@ class Deliveries:
         self._unsent.discard(parcel.execution_id)
         self._pulse.right("result", parcel.execution_id)
         self._is_kept(parcel.execution_id)
-        execution = self._flights.end(parcel.execution_id)
+        execution = self._executions.end(parcel.execution_id)
         event = Event(
             "accepted" if delivery.accepted else "not-accepted",
             parcel.attempt,
@@ -122,7 +122,7 @@ class Deliveries:
             said = f"{which} was not taken for {delay.seconds:.0f} s: {delay.reason}"
             self._pulse.wrong("result", said, execution_id)
         if delay.let_go:
-            self._flights.let_go(execution_id)
+            self._executions.let_go(execution_id)
         self._tell(Event("not-sent", attempt, execution_id, text=delay.reason))
 
     def _kept(self, parcel: Parcel, error: Exception | None) -> None:
@@ -153,5 +153,5 @@ class Deliveries:
     def _before_sending(self, execution: Execution) -> None:
         """On the sending thread: a dead executor's leavings go, and the task's log is complete."""
         if execution.died:
-            self._aftermath.clean(execution)
-        self._flights.finish_log(execution)
+            self._cleanup.clean(execution)
+        self._executions.finish_log(execution)

@@ -20,7 +20,7 @@ READ_SECONDS = 2.0
 LOG_SECONDS = 5.0
 
 
-class Flights:
+class Executions:
     """The executions between poll and accepted result."""
 
     def __init__(self, tasks: Mapping[str, TaskDefinition], leases: LeaseKeeper, task_logs: TaskLogs) -> None:

@@ -25,7 +25,7 @@ from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
-from perago.runtime.attempt.orchestrator_wait import ask_patiently
+from perago.runtime.attempt.orchestrator_wait import ask_until_answered
 from perago.runtime.attempt.transaction import Observer, Surroundings, Transaction
 from perago.runtime.ending import Settled
 from perago.runtime.observe.logs import attempt_logs, logging_to
@@ -42,8 +42,8 @@ log = logging.getLogger("perago.executor")
 LEFT_TO_CLEAN = 4
 """So many settled executions may wait to be cleaned up before the next attempt has to wait for them."""
 
-BESIDE = 4
-"""Threads for what an attempt does beside its main course: revoking, claiming, looking for the fence."""
+OVERLAPPING = 4
+"""Threads for what an attempt does alongside its main course: revoking, claiming, looking for the fence."""
 
 LEAVING_SECONDS = 10.0
 """How long Python may take to end in good order."""
@@ -102,16 +102,16 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
         except Exception as error:
             line.say(Broken(describe(error)))
             return 1
-        line.say(Ready(os.getpid()))
+        line.say(Ready())
         around = Surroundings(
             lake=lake,
             orchestrator=orchestrator,
             workspace_root=spec.settings.workspace_root,
             fence=spec.settings.fence,
-            beside=opened.enter_context(ThreadPoolExecutor(BESIDE, "perago-beside")).submit,
+            overlap=opened.enter_context(ThreadPoolExecutor(OVERLAPPING, "perago-overlap")).submit,
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
-            persist=ask_patiently,
+            persist=ask_until_answered,
         )
         _Desk(tasks, around, spec.observe, line.say, printer).work(line)
     return 0

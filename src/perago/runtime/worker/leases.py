@@ -1,12 +1,12 @@
 """Leases: every attempt in flight is extended by the supervisor, from poll to accepted result.
 
-The interval is the smaller of the publish budget's heartbeat and a third of the response time-out, so that two
-beats may be lost before the lease is.  Each beat also asks whether the attempt is still current: one that is over is
-told to stop.  One that is queued again under the same task id (Conductor does that now and then) goes on: it gets a
-twin, and the claim decides between them.
+The interval is the smaller of the publish budget's `heartbeat_interval_seconds` and a third of the response time-out,
+so that two extensions may fail before the lease is lost.  Each one also asks whether the attempt is still current: one
+that is over is told to stop.  One that is queued again under the same task id (Conductor does that now and then) goes
+on: it gets a twin, and the claim decides between them.
 
-An orchestrator that gives no answer about a task is no reason to stop anything: the beat is tried again at its next
-time, whatever came in between, and counts as a failure.
+An orchestrator that gives no answer about a task is no reason to stop anything: the extension is tried again at its
+next time, whatever came in between, and counts as a failure.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorError, OrchestratorNotFound
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
-from perago.runtime.observe.health import PATIENCE_SECONDS, Pulse
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse
 from perago.runtime.worker.timetable import Timetable
 
-log = logging.getLogger("perago.heartbeat")
+log = logging.getLogger("perago.leases")
 
 DEFAULT_RESPONSE_SECONDS = 60.0
 QUEUED_AGAIN = "SCHEDULED"
@@ -65,23 +64,14 @@ class LeaseKeeper:
         self._clock = clock
         self._extended: dict[str, float] = {}
         self._changing = threading.Lock()
-        self._beats = Timetable("leases", threads=threads, clock=clock)
+        self._timetable = Timetable("leases", threads=threads, clock=clock)
 
     def __enter__(self) -> LeaseKeeper:
-        self._beats.__enter__()
+        self._timetable.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._beats.__exit__()
-
-    @contextmanager
-    def keeping(self, execution_id: str, attempt: Attempt, interval: float) -> Iterator[None]:
-        """Extend the attempt's lease for as long as the block runs."""
-        self.keep(execution_id, attempt, interval)
-        try:
-            yield
-        finally:
-            self.let_go(execution_id)
+        self._timetable.__exit__()
 
     def keep(self, execution_id: str, attempt: Attempt, interval: float) -> None:
         """Extend the attempt's lease from now on.
@@ -91,16 +81,18 @@ class LeaseKeeper:
         """
         with self._changing:
             self._extended[execution_id] = self._clock()
-        self._beats.add(execution_id, lambda: self._beat(execution_id, attempt, interval), after=interval)
+        self._timetable.add(
+            execution_id, lambda: self._extend(execution_id, attempt, interval), after=interval
+        )
 
     def let_go(self, execution_id: str) -> None:
         """Stop extending: the result was accepted, or the attempt is not ours any more."""
-        self._beats.cancel(execution_id)
+        self._timetable.cancel(execution_id)
         with self._changing:
             self._extended.pop(execution_id, None)
             self._pulse.right("lease", execution_id)
 
-    def _beat(self, execution_id: str, attempt: Attempt, interval: float) -> float | None:
+    def _extend(self, execution_id: str, attempt: Attempt, interval: float) -> float | None:
         began = self._clock()
         try:
             over = why_over(attempt, self._orchestrator.current(attempt))
@@ -119,7 +111,9 @@ class LeaseKeeper:
             log.warning(
                 "the lease of task %s was not extended: %s", attempt.task_id, error, exc_info=_ours(error)
             )
-            self._was_not_extended(execution_id, attempt, f"{error}", max(PATIENCE_SECONDS, 2 * interval))
+            self._was_not_extended(
+                execution_id, attempt, f"{error}", max(UNHEALTHY_AFTER_SECONDS, 2 * interval)
+            )
         # A slow answer must not stretch the interval.
         return max(0.0, interval - (self._clock() - began))
 
@@ -129,12 +123,14 @@ class LeaseKeeper:
                 self._extended[execution_id] = self._clock()
                 self._pulse.right("lease", execution_id)
 
-    def _was_not_extended(self, execution_id: str, attempt: Attempt, why: str, patience: float) -> None:
+    def _was_not_extended(
+        self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float
+    ) -> None:
         self._failed(attempt)
         with self._changing:
             # Without one it was let go meanwhile, and is nobody's concern any more.
             since = self._clock() - self._extended.get(execution_id, math.inf)
-            if since >= patience:
+            if since >= unhealthy_after:
                 text = f"the lease of task {attempt.task_id} ({attempt.task_name}) was not extended for {since:.0f} s: {why}"
                 self._pulse.wrong("lease", text, execution_id)
 

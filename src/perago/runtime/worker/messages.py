@@ -28,8 +28,6 @@ class Stop:
 class Ready:
     """From an executor: the tasks are loaded, the ports are open."""
 
-    pid: int
-
 
 @dataclass(frozen=True, slots=True)
 class Broken:

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,13 @@ def _parcel(data: Mapping[str, Any]) -> Parcel:
     publication, claim = data["publication"], data["claim"]
     return Parcel(
         execution_id=data["execution_id"],
-        attempt=Attempt(**data["attempt"]),
+        attempt=_attempt(data["attempt"]),
         outcome=Outcome(**data["outcome"]),
         publication=Publication(**publication) if publication else None,
         claim=Claim(**claim) if claim else None,
     )
+
+
+def _attempt(data: Mapping[str, Any]) -> Attempt:
+    """The attempt of an entry, which a worker of another version may have written with more fields."""
+    return Attempt(**{field.name: data[field.name] for field in fields(Attempt) if field.name in data})

@@ -9,7 +9,7 @@ from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.slot import Execution, Slot, Wiring
 
 
-class Crew:
+class Slots:
     """All slots; used from the supervisor's thread only."""
 
     def __init__(self, spec: ExecutorSpec, count: int, wiring: Wiring) -> None:

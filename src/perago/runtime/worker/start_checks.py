@@ -5,7 +5,6 @@ Everything here would otherwise show at the first attempt, on a server's page, h
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 
 from perago.declare.task import TaskDefinition
@@ -19,12 +18,8 @@ from perago.settings import Settings
 
 
 def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
-    """The tasks can be run here: the extras they need are installed, the fence they ask for is possible."""
+    """The fence that the settings ask for is possible for every task."""
     for task in tasks:
-        if task.kind == "spark" and importlib.util.find_spec("pyspark") is None:
-            raise RuntimeConfigError(
-                f"task {task.name!r} is a Spark task and PySpark is not installed: pip install 'perago[spark]'"
-            )
         spec = task.workspace
         if (
             settings.fence == "hard"

@@ -28,9 +28,9 @@ from perago.runtime.observe.masking import Masker, secrets_of
 from perago.runtime.root.lock import locked_root
 from perago.runtime.sweep.workdirs import sweep_workdirs
 from perago.runtime.worker.broker import Broker
-from perago.runtime.worker.dead_executor import Aftermath, claim_of
+from perago.runtime.worker.dead_executor import DeadExecutorCleanup, claim_of
 from perago.runtime.worker.deliveries import Deliveries
-from perago.runtime.worker.executions import Flights, fields_of
+from perago.runtime.worker.executions import Executions, fields_of
 from perago.runtime.worker.fitness import Fitness, try_to_work
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.mailbox import Mailbox
@@ -39,7 +39,7 @@ from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.shutdown import Shutdown
 from perago.runtime.worker.signals import on_stop_signals
 from perago.runtime.worker.slot import Execution, Slot, Wiring, describe_exit
-from perago.runtime.worker.slots import Crew
+from perago.runtime.worker.slots import Slots
 from perago.runtime.worker.tasklog import TaskLogs
 from perago.runtime.worker.timetable import Timetable
 
@@ -69,7 +69,7 @@ class Supervisor:
         self._waiting: deque[Execution] = deque()
         self._taken = 0
         self._polled_out = threading.Event()
-        self._aftermath = Aftermath(self._root, lake)
+        self._cleanup = DeadExecutorCleanup(self._root, lake)
         self._chores = Timetable("chores", threads=SENDERS)
         self._task_logs = TaskLogs(orchestrator.log)
         self._fitness = Fitness(
@@ -83,9 +83,9 @@ class Supervisor:
             pulse=self._pulse,
             threads=max(2, min(plan.slots, 8)),
         )
-        self._flights = Flights(plan.tasks, self._leases, self._task_logs)
+        self._executions = Executions(plan.tasks, self._leases, self._task_logs)
         self._deliveries = Deliveries(
-            self._flights, self._aftermath, pulse=self._pulse, tell=self._tell, mask=self._mask
+            self._executions, self._cleanup, pulse=self._pulse, tell=self._tell, mask=self._mask
         )
         self._broker = Broker(
             orchestrator,
@@ -95,7 +95,7 @@ class Supervisor:
             ended=lambda: self._mail.post(self._polled_out.set),
             pulse=self._pulse,
         )
-        self._crew = Crew(plan.spec, plan.slots, self._wiring())
+        self._slots = Slots(plan.spec, plan.slots, self._wiring())
 
     @property
     def pulse(self) -> Pulse:
@@ -117,7 +117,7 @@ class Supervisor:
             first_sweep = min(SECOND_SWEEP_SECONDS, self._sweep())
             for service in (self._chores, self._task_logs, self._leases):
                 opened.enter_context(service)
-            opened.callback(self._crew.kill_all)
+            opened.callback(self._slots.kill_all)
             opened.enter_context(on_stop_signals(lambda name: self._mail.post(lambda: self._signalled(name))))
             self._deliveries.resume()
             # Soon again: executors of a supervisor that was just killed may still have been dying.
@@ -138,7 +138,7 @@ class Supervisor:
     def _work(self, until: Callable[[], bool] | None) -> None:
         next_look = 0.0
         while not self._may_leave(time.monotonic()):
-            self._mail.read(self._patience(UNTIL_SECONDS if until is not None else BEAT_SECONDS))
+            self._mail.read(self._wait_seconds(UNTIL_SECONDS if until is not None else BEAT_SECONDS))
             now = time.monotonic()
             if until is not None and self._end.working and now >= next_look:
                 next_look = now + UNTIL_SECONDS
@@ -149,11 +149,11 @@ class Supervisor:
             except Exception:
                 log.exception("the worker met an error of its own, and goes on")
             self._pulse.beat()
-            self._pulse.in_flight(len(self._flights))
+            self._pulse.in_flight(len(self._executions))
 
-    def _patience(self, longest: float) -> float:
+    def _wait_seconds(self, longest: float) -> float:
         """How long to wait for news: until a slot may start, at the most."""
-        next_start = self._crew.next_start() if self._end.working else None
+        next_start = self._slots.next_start() if self._end.working else None
         return longest if next_start is None else min(longest, max(0.0, next_start - time.monotonic()))
 
     def _keep_going(self, now: float) -> None:
@@ -161,19 +161,19 @@ class Supervisor:
         if self._end.out_of_time(now):
             self._force("the drain took too long")
         if self._end.working or (self._end.draining and self._waiting):
-            for slot, started in self._crew.start_due(now):
+            for slot, started in self._slots.start_due(now):
                 self._started(slot, started)
         self._fill_slots()
         if not self._end.working and self._polled_out.is_set() and not self._waiting:
-            self._crew.dismiss_idle()
+            self._slots.dismiss_idle()
 
     def _fill_slots(self) -> None:
         """Hand out what waits, and ask for as much more as there is room for."""
         if not self._end.forced:
-            for execution, error in self._crew.hand_out(self._waiting):
+            for execution, error in self._slots.hand_out(self._waiting):
                 self._say_for(execution, not_handed_out(error))
         if self._end.working:
-            room = self._crew.idle - len(self._waiting) if self._fitness.fit else 0
+            room = self._slots.idle - len(self._waiting) if self._fitness.fit else 0
             self._broker.offer(room, taken=self._taken)
             self._taken = 0
 
@@ -182,14 +182,14 @@ class Supervisor:
         # The sweep is the one chore that is never done; the others send results and clean up after the dead.
         chores = len(self._chores) > 1
         return self._end.over(
-            now, busy=busy, executors=not self._crew.all_gone, unsent=chores or bool(self._deliveries)
+            now, busy=busy, executors=not self._slots.all_gone, unsent=chores or bool(self._deliveries)
         )
 
     # --- an attempt's way ------------------------------------------------------------------------------------
 
     def _polled(self, found: Sequence[Assignment]) -> None:
         for assignment in found:
-            execution = self._flights.admit(assignment)
+            execution = self._executions.admit(assignment)
             self._waiting.append(execution)
             self._event("polled", execution)
         self._taken += len(found)
@@ -203,11 +203,11 @@ class Supervisor:
                 slot.broken = reason
                 log.error("executor %d could not start: %s", slot.number, reason)
             case Began(execution_id, step):
-                if (execution := self._flights.get(execution_id)) is not None:
+                if (execution := self._executions.get(execution_id)) is not None:
                     execution.step = step
                     self._event("step", execution)
             case Noted(execution_id, text):
-                if (execution := self._flights.get(execution_id)) is not None:
+                if (execution := self._executions.get(execution_id)) is not None:
                     self._event("doing", execution, text=self._mask(text))
             case Ended():
                 self._ended(slot, answer)
@@ -235,22 +235,22 @@ class Supervisor:
         if settled.outcome.send:
             self._deliveries.send(execution, parcel_of(execution.id, execution.assignment, settled))
         else:
-            self._flights.end(execution.id)
-            self._chores.add(("quiet", execution.id), lambda: self._aftermath.drop_claim(settled.claim))
+            self._executions.end(execution.id)
+            self._chores.add(("quiet", execution.id), lambda: self._cleanup.drop_claim(settled.claim))
 
     def _over(self, execution_id: str, why: str) -> None:
         """The orchestrator has moved on from an attempt that is still running here: stop it, say nothing."""
-        execution = self._flights.get(execution_id)
+        execution = self._executions.get(execution_id)
         if execution is None or execution.settled is not None or execution.died:
             return
         log.warning("the attempt is over (%s) and is stopped", why, extra=fields_of(execution))
-        slot = self._crew.running(execution_id)
+        slot = self._slots.running(execution_id)
         if slot is not None:
             slot.stopped_stale = True
             slot.kill()
         elif execution in self._waiting:
             self._waiting.remove(execution)
-            self._flights.end(execution.id)
+            self._executions.end(execution.id)
             self._event("stopped", execution, text=why)
 
     # --- executors -------------------------------------------------------------------------------------------
@@ -267,11 +267,11 @@ class Supervisor:
             self._tell(Event("died", attempt, running.id if running else "", step, text=how))
         for execution in left:
             if self._end.forced:
-                self._aftermath.remove_workdir(execution)
+                self._cleanup.remove_workdir(execution)
             elif execution.settled is not None:
                 self._clean_later(execution)
             elif stale:
-                self._flights.end(execution.id)
+                self._executions.end(execution.id)
                 self._event("stopped", execution)
                 self._clean_later(execution)
             else:
@@ -294,7 +294,7 @@ class Supervisor:
     def _clean_later(self, execution: Execution) -> None:
         # The claim of a settled execution is the courier's.
         claim = None if execution.settled is not None else claim_of(execution)
-        self._chores.add(("clean", execution.id), lambda: self._aftermath.clean(execution, claim))
+        self._chores.add(("clean", execution.id), lambda: self._cleanup.clean(execution, claim))
 
     # --- the end ---------------------------------------------------------------------------------------------
 
@@ -309,12 +309,12 @@ class Supervisor:
             self._end.drain(time.monotonic())
             self._fitness.stop()
             self._broker.stop()
-            log.info("draining (%s): %d attempts are in flight", why, len(self._flights))
+            log.info("draining (%s): %d attempts are in flight", why, len(self._executions))
 
     def _force(self, why: str) -> None:
         log.warning("executors are killed (%s): Conductor's leases end their attempts", why)
         self._end.force(time.monotonic())
-        self._crew.kill_all()
+        self._slots.kill_all()
 
     def _started(self, slot: Slot, started: int | Exception) -> None:
         """A slot has had so many executors with this one, or there is no room for one."""
@@ -330,7 +330,7 @@ class Supervisor:
     def _sweep(self) -> float:
         ttl = self._plan.settings.workspace_gc_ttl
         try:
-            swept = len(sweep_workdirs(self._root, now=time.time(), ttl=ttl, runs_here=self._flights.has))
+            swept = len(sweep_workdirs(self._root, now=time.time(), ttl=ttl, runs_here=self._executions.has))
             self._mail.post(lambda: self._tell(Event("swept", count=swept)))
         except OSError as error:
             log.warning("workdirs could not be swept: %s", error)
@@ -340,8 +340,8 @@ class Supervisor:
         return Wiring(
             answered=lambda slot, answer: self._mail.post(lambda: self._answered(slot, answer)),
             gone=lambda slot, exit_code: self._mail.post(lambda: self._gone(slot, exit_code)),
-            printed=self._flights.printed,
-            output_ended=self._flights.output_ended,
+            printed=self._executions.printed,
+            output_ended=self._executions.output_ended,
             mask=self._mask,
         )
 

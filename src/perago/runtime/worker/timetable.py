@@ -19,7 +19,7 @@ log = logging.getLogger("perago.timetable")
 Job = Callable[[], float | None]
 """Does its work and returns the seconds until it wants to run again, or None when it is done."""
 
-AFTER_A_FAULT = 5.0
+AFTER_A_FAILURE = 5.0
 
 
 @dataclass(slots=True, order=True)
@@ -89,7 +89,7 @@ class Timetable:
             except Exception:
                 # A job that carries a result must not be lost to a mistake of ours.
                 log.exception("a background job failed, and is tried again")
-                delay = AFTER_A_FAULT
+                delay = AFTER_A_FAILURE
             self._put_back(entry, delay)
 
     def _next(self) -> _Entry | None:

@@ -1,10 +1,11 @@
-"""A disk on which no file can grow beyond a few bytes: what a full one answers, without filling one."""
+"""Disks that do not take what they are given: full ones, without filling one, and folders that nobody can write into."""
 
 from __future__ import annotations
 
 import contextlib
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 
 @contextlib.contextmanager
@@ -16,3 +17,9 @@ def no_file_above(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def spoil(folder: Path) -> None:
+    """Leave a file where the folder was, so that nobody, root included, can write into it."""
+    folder.rmdir()
+    folder.write_text("")

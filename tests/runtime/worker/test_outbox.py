@@ -1,0 +1,22 @@
+"""Results that outlive their worker, and the version that wrote them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from perago.protocol.outcome import Outcome
+from perago.runtime.ending import Parcel
+from perago.runtime.worker.outbox import Outbox
+from tests.support.attempts import an_attempt
+
+
+def test_a_result_that_an_older_worker_wrote_with_more_fields_is_read(tmp_path: Path) -> None:
+    written = Parcel("execution", an_attempt(), Outcome("COMPLETED"))
+    Outbox(tmp_path).put(written)
+    file = tmp_path / "outbox" / "execution.json"
+    data = json.loads(file.read_text())
+    data["attempt"]["workflow_name"] = "nightly"
+    file.write_text(json.dumps(data))
+
+    assert list(Outbox(tmp_path).parcels()) == [written]
