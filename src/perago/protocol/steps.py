@@ -15,13 +15,14 @@
     stage          any                free
     claim          any                free
     publish        any                in flight
-    hand over      any                free
+    hand over      any                in flight
     cleanup        any                handed over
 
 - direct: only direct Spark placement has made its branch by then; any: every placement may have.
 - free: a claim may be there, and may be given up once the attempt is over.
 - in flight: the call that moves the branch may still land after its sender died, so the claim stays, and tells the retry
-  that it owes a barrier.
+  that it owes a barrier.  That holds while an ending is handed over, too: it may be that of a publish without an answer,
+  and who died there has not told.
 - handed over: the result is on its way, and whoever sends it drops the claim.
 - A task without a workspace has only `input`, `body`, `result`, `hand over` and `cleanup`; a read-only one goes from `post
   checks` to `hand over`.  An attempt whose body would be in vain goes from `download` to `claim` and then to `hand over`.
@@ -68,7 +69,7 @@ FIRST_FENCE = Step("first fence", staging="direct")
 STAGE = Step("stage", staging="any", claim="free")
 CLAIM = Step("claim", staging="any", claim="free")
 PUBLISH = Step("publish", staging="any", claim="in flight")
-HAND_OVER = Step("hand over", staging="any", claim="free")
+HAND_OVER = Step("hand over", staging="any", claim="in flight")
 CLEANUP = Step("cleanup", staging="any", claim="handed over")
 
 ORDER = (

@@ -15,7 +15,6 @@ from perago.protocol.steps import (
     BODY,
     CLAIM,
     FIRST_FENCE,
-    HAND_OVER,
     INPUT,
     NOT_BEGUN,
     ORDER,
@@ -41,7 +40,7 @@ def died_at(step: Step) -> Execution:
     return execution
 
 
-@pytest.mark.parametrize("step", [STAGE, CLAIM, HAND_OVER], ids=named)
+@pytest.mark.parametrize("step", [STAGE, CLAIM], ids=named)
 def test_the_claim_may_go_where_no_publish_request_can_be_in_flight(step: Step) -> None:
     assert claim_of(died_at(step)) == Claim("songs", claim_branch_name(ATTEMPT, "main"))
 
