@@ -113,10 +113,10 @@ class LakeFSLake:
         """Commits from `ref` along first parents, newest first, at most `limit`."""
         doing = f"read the log of {ref!r} of repository {repository!r}"
 
-        def page(apis: Apis, limit: Timeout, after: str) -> Any:
+        def page(apis: Apis, patience: Timeout, after: str) -> Any:
             amount = max(1, min(limit, _PAGE))
             return apis.refs.log_commits(
-                repository, ref, after=after, amount=amount, first_parent=True, _request_timeout=limit
+                repository, ref, after=after, amount=amount, first_parent=True, _request_timeout=patience
             )
 
         return self._first_commits(doing, page, limit)
