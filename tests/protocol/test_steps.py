@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from perago.protocol import steps
-from perago.protocol.steps import CLAIM, NOT_BEGUN, ORDER, PUBLISH, STAGE, Step, step_named
+from perago.protocol.steps import CLAIM, HAND_OVER, NOT_BEGUN, ORDER, PUBLISH, STAGE, Step, step_named
 
 
 def test_the_words_at_the_top_are_the_table() -> None:
@@ -38,4 +38,4 @@ def test_a_staging_branch_that_may_be_there_may_be_there_until_the_end() -> None
 
 def test_a_claim_is_given_up_only_where_one_may_be_and_never_while_the_branch_may_move() -> None:
     assert [step for step in (NOT_BEGUN, *ORDER) if step.may_give_up_claim] == [STAGE, CLAIM]
-    assert [step for step in ORDER if step.claim == "in flight"] == [PUBLISH]
+    assert [step for step in ORDER if step.claim == "in flight"] == [PUBLISH, HAND_OVER]
