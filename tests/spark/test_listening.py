@@ -109,7 +109,7 @@ class Pipeline:
         return world.execute(definition, world.poll(definition))
 
     def up_to_the_audit(self) -> None:
-        nothing = {"file": None, "repository": "", "branch": "", "ref": ""}
+        nothing = {"file": None, "ref": ""}
         for function, params in (
             (listening.generate_plays, {"rows": ROWS}),
             (listening.clean_plays, {"accident": nothing}),

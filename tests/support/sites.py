@@ -121,13 +121,16 @@ class Site:
         self.workers.append(worker)
         return worker
 
+    def registered(self, steps: int = 1) -> list[str]:
+        """The names of the first steps' tasks, once a worker has registered them: it has started by then."""
+        names = [f"worker_step_{number}_{self.suffix}" for number in range(1, steps + 1)]
+        eventually(lambda: all(self.orchestrator.taskdef(one) for one in names), "TaskDefs are registered")
+        return names
+
     def start_workflow(self, *params: Mapping[str, Any], branch: str = "main") -> str:
         """Start a workflow with a step for each of the params, refs chained from step to step."""
         name = f"flow_{len(params)}_{self.suffix}"
-        registered = [f"worker_step_{number}_{self.suffix}" for number in range(1, len(params) + 1)]
-        eventually(
-            lambda: all(self.orchestrator.taskdef(one) for one in registered), "TaskDefs are registered"
-        )
+        registered = self.registered(len(params))
         self.orchestrator.register_workflow(
             {
                 "name": name,

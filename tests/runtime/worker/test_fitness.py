@@ -236,9 +236,12 @@ def test_a_root_that_is_full_will_not_do(tmp_path: Path) -> None:
 def test_a_worker_whose_keys_are_refused_burns_three_retries_and_goes_on_when_they_are_taken(
     site: Site,
 ) -> None:
-    refusing_all = Fault("answer", ".", times=10**9, status=401)
+    refusing_all = Fault("answer", ".", times=0, status=401)
     with fault_proxy(site.environ["LAKECTL_SERVER_ENDPOINT_URL"], refusing_all) as proxy:
         worker = site.start_worker(slots=1, LAKECTL_SERVER_ENDPOINT_URL=proxy.url)
+        # With such keys a worker does not even start: they are taken back while it runs.
+        site.registered()
+        refusing_all.times = 10**9
         workflow_id = site.start_workflow({})
         eventually(lambda: "cannot work yet" in worker.said(), "the worker has tried by itself")
         assert [task.status for task in site.workflow(workflow_id).tasks] == ["FAILED"] * 3 + ["SCHEDULED"]
