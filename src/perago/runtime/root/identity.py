@@ -6,9 +6,11 @@ import contextlib
 import os
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+_LOOKS = 5
 
 
 def process_identity(pid: int | None = None) -> dict[str, Any]:
@@ -39,8 +41,20 @@ def is_zombie(pid: int) -> bool:
     return _started(pid) == -1
 
 
-def children() -> set[int]:
+def children(read: Callable[[], set[int]] | None = None) -> set[int]:
     """The processes whose parent is this one, dead ones too, where /proc tells."""
+    read = read or _children_now
+    found = read()
+    for _ in range(_LOOKS):
+        # A child that ends while the list is read may hide another: two looks have to agree.
+        again = read()
+        if again == found:
+            break
+        found = again
+    return found
+
+
+def _children_now() -> set[int]:
     found: set[int] = set()
     for thread in Path("/proc/self/task").glob("*/children"):
         # A thread may have ended since.
