@@ -19,7 +19,7 @@ demo: setup ## run the demonstration
 	@dev/demo
 
 # More workers than cores: many tests wait, for a lease or a process, and leave the cores to the others.
-WORKERS ?= 6
+WORKERS ?= 4
 test: setup ## start the real servers, run every test, stop the servers (ARGS="…" goes to pytest)
 	@dev/with-servers $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=10 $(ARGS)
 

@@ -46,6 +46,8 @@ def test_one(): ...
 SKIPPING = ["test_skipif.py", "test_skip_in_body.py", "test_importorskip.py", "test_server.py"]
 INI = "[pytest]\naddopts = --strict-markers\nmarkers =\n    servers: needs servers\n"
 
+pytestmark = pytest.mark.slow
+
 
 def run_pytest(folder: Path, *arguments: str, ci: str | None) -> subprocess.CompletedProcess[str]:
     """Run the files below our conftest, without any server's environment."""

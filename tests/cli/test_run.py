@@ -104,6 +104,7 @@ FLOW = ("run", "flow.json", "--tasks", "tasks.py", "--workspace", "songs")
 FIRST = (*FLOW, "--import", "songs=in")
 
 
+@pytest.mark.slow
 def test_a_workflow_runs_and_the_lake_shows_what_it_published(shell: Shell) -> None:
     ended = shell.data(*FIRST)
     assert ended["status"] == "COMPLETED"

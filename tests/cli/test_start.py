@@ -177,6 +177,7 @@ def test_a_wrong_port_is_refused(target: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -281,6 +281,7 @@ def _settling_without_a_barrier(self: ServerOrder, repository: str, branch: str,
     return None
 
 
+@pytest.mark.slow
 def test_settling_without_a_barrier_says_refused_of_what_lands_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +290,7 @@ def test_settling_without_a_barrier_says_refused_of_what_lands_later(
     assert any(violations(after_a_client_that_hung_up(tmp_path, chosen), chosen.second))
 
 
+@pytest.mark.slow
 def test_a_claim_that_settling_drops_brings_a_violation_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -217,6 +217,7 @@ def _run(policy: str, others_write: bool, examples: int) -> None:
 
 
 @pytest.mark.parametrize(("policy", "others_write"), CASES)
+@pytest.mark.slow
 def test_a_few_random_histories_keep_the_promises(policy: str, others_write: bool) -> None:
     _run(policy, others_write, 5)
 

@@ -80,6 +80,7 @@ def test_eight_processes_that_publish_at_once_lose_no_update(
     assert lake.fsck() == []
 
 
+@pytest.mark.slow
 def test_eight_processes_may_make_one_lake_at_once(processes: ForkServerContext, tmp_path: Path) -> None:
     makers = [processes.Process(target=_make, args=(tmp_path / "lake", f"repo-{n}")) for n in range(8)]
     for maker in makers:

@@ -29,6 +29,8 @@ if __name__ == "__main__":
 """
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="Linux gives orphans to a subreaper")
 
+pytestmark = pytest.mark.slow
+
 
 def run(tmp_path, code: str) -> None:
     script = tmp_path / "adopting.py"

@@ -73,6 +73,7 @@ def printed(spoil: str) -> tuple[list[str], list[str], list[str]]:
         "os.dup2(os.pipe()[1], 2)",
     ],
 )
+@pytest.mark.slow
 def test_the_body_is_seen_to_the_end_and_the_next_one_can_print(spoil: str) -> None:
     first, second, ended = printed(spoil)
 

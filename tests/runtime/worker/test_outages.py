@@ -54,7 +54,7 @@ def test_a_result_that_conductor_did_not_hear_is_sent_by_the_next_worker(
 ) -> None:
     """Conductor is paused after the merge, the worker is killed and started again, Conductor resumes."""
     before = site.head().id
-    site.response_seconds = 60
+    site.response_seconds = 300
     go_on = site.folder / "go-on"
     first = site.start_worker(observe=PauseAt(HAND_OVER.name, site.folder / "merged", go_on))
     workflow_id = site.start_workflow({})

@@ -56,6 +56,7 @@ LOCAL_ONLY = pytest.mark.parametrize("site", ["local"], indirect=True)
 
 
 @LOCAL_ONLY
+@pytest.mark.slow
 def test_a_worker_whose_outbox_cannot_be_written_sends_its_results_from_memory(site: Site) -> None:
     worker = site.start_worker(slots=2)
     go_on = site.folder / "go-on"
@@ -298,6 +299,7 @@ def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expecte
 
 
 @LOCAL_ONLY
+@pytest.mark.slow
 def test_an_onlooker_that_fails_ends_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor in this process; every event that it tells of is answered with an error."""
     monkeypatch.setenv("TEST_NOTES", str(site.notes))
@@ -321,6 +323,7 @@ def test_an_onlooker_that_fails_ends_nothing(site: Site, monkeypatch: pytest.Mon
 
 
 @LOCAL_ONLY
+@pytest.mark.slow
 def test_a_worker_says_that_it_is_healthy_only_while_a_signal_drains_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

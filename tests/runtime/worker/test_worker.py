@@ -10,6 +10,7 @@ from tests.support.clock import eventually
 from tests.support.sites import Site
 
 
+@pytest.mark.slow
 def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step(site: Site) -> None:
     before = site.head().id
     worker = site.start_worker()
