@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from perago import PublishBudget, TaskControls, WorkspaceSpec, task
+from perago import TaskControls, WorkspaceSpec, task
 from perago.connect import Embedded, Real, assemble_worker, max_result_bytes, servers_of_run
 from perago.errors import RuntimeConfigError
 from perago.runtime.servers import opened
 from perago.settings import Settings, load_settings
+from tests.support.budgets import a_budget
 from tests.support.world import Made, Params
 
 LAKEFS = {
@@ -31,14 +32,7 @@ def settings(root: Path, **environ: str) -> Settings:
 def a_task(name: str, completion: int | None = None) -> Any:
     budget = None
     if completion is not None:
-        budget = PublishBudget(
-            observed_merge_p99_seconds=1,
-            safety_margin_seconds=0,
-            lakefs_merge_timeout_seconds=1,
-            conductor_completion_timeout_seconds=completion,
-            worker_shutdown_grace_seconds=1,
-            heartbeat_interval_seconds=1,
-        )
+        budget = a_budget(conductor_completion_timeout_seconds=completion)
 
     @task(
         name=name,

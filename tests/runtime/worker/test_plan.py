@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from perago import PublishBudget, TaskControls, WorkspaceSpec, task
+from perago import TaskControls, WorkspaceSpec, task
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.plan import WorkerPlan
 from perago.settings import load_settings
 from tests.runtime.worker.test_slot import NoServers
+from tests.support.budgets import a_budget
 from tests.support.world import Made, Params
 
 
@@ -28,14 +29,7 @@ def a_plan(*graces: int | None, **environ: str) -> WorkerPlan:
 def a_task(name: str, grace: int | None) -> Any:
     budget = None
     if grace is not None:
-        budget = PublishBudget(
-            observed_merge_p99_seconds=1,
-            safety_margin_seconds=0,
-            lakefs_merge_timeout_seconds=1,
-            conductor_completion_timeout_seconds=1,
-            worker_shutdown_grace_seconds=grace,
-            heartbeat_interval_seconds=1,
-        )
+        budget = a_budget(worker_shutdown_grace_seconds=grace)
 
     @task(
         name=name,

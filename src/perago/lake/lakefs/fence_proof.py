@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from perago.errors import HeadMoved, LakeError, LakeUnavailable
 from perago.lake.lakefs.client import LakeFSClient, Repeat, sdk
-from perago.lake.lakefs.side_branches import new_side_name
-from perago.protocol.metadata import EXPECTED_HEAD, KEY
+from perago.lake.lakefs.side_branches import SIGNED, new_side_name
+from perago.protocol.metadata import EXPECTED_HEAD
 
 log = logging.getLogger("perago.lake.lakefs.fence")
 
@@ -88,7 +88,7 @@ class FenceProof:
         target = sdk.BranchCreation(name=branch, source=commit, hidden=True)
         wrong = sdk.Merge(
             message="Prove the Perago fence",
-            metadata={KEY: "perago-fence", EXPECTED_HEAD: NO_HEAD},
+            metadata={**SIGNED, EXPECTED_HEAD: NO_HEAD},
             allow_empty=True,
             squash_merge=True,
         )
