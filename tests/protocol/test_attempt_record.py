@@ -1,0 +1,79 @@
+"""An execution's record survives its line, and the line is never over 4 KB."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from perago.protocol.attempt_record import (
+    MARK,
+    MOST_BYTES,
+    AttemptRecord,
+    CheckRecord,
+    parse_record,
+    record_line,
+)
+
+WHOLE = AttemptRecord(
+    execution="e1",
+    status="COMPLETED",
+    step="publish",
+    started=1.5,
+    seconds={"body": 0.25, "publish": 0.125},
+    checks=(
+        CheckRecord("pre", "require_file('a')", "1 file"),
+        CheckRecord("post", "odd", "ß\n", passed=False),
+    ),
+    downloaded=3,
+    uploaded=4,
+    saved=5,
+    changed=1,
+    deleted=2,
+    fence="hard",
+    worker="w",
+)
+
+
+def test_a_record_is_read_back_as_it_was_written() -> None:
+    line = record_line(WHOLE)
+
+    assert "\n" not in line
+    assert parse_record(line) == WHOLE
+
+
+def test_what_is_not_known_is_not_written() -> None:
+    line = record_line(AttemptRecord("e1", "FAILED"))
+
+    assert json.loads(line.removeprefix(MARK)) == {"v": 1, "execution": "e1", "status": "FAILED"}
+    assert parse_record(line) == AttemptRecord("e1", "FAILED")
+
+
+def test_checks_are_left_out_from_the_end_until_the_line_fits_and_are_counted() -> None:
+    checks = tuple(CheckRecord("post", f"{n} " + "ü" * 1000, "x" * 1000) for n in range(50))
+
+    line = record_line(AttemptRecord("e1", "COMPLETED", checks=checks))
+    read = parse_record(line)
+
+    assert read is not None
+    assert len(line.encode()) <= MOST_BYTES
+    assert len(read.checks) + read.left_out == 50
+    assert read.checks
+    assert read.checks[0].label.startswith("0 ")
+    assert read.checks[0].label.endswith(" …")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "printed by a body",
+        MARK + "not JSON",
+        MARK + "[1]",
+        MARK + '{"execution": "e"}',
+        MARK + '{"v": 2, "execution": "e", "status": "s"}',
+        MARK + '{"v": 1, "execution": "e", "status": "s", "of_a_newer": 1}',
+        MARK + '{"v": 1, "execution": "e", "status": "s", "checks": [1]}',
+    ],
+)
+def test_a_line_that_is_not_a_record_is_none(line: str) -> None:
+    assert parse_record(line) is None
