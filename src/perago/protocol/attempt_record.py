@@ -1,7 +1,7 @@
 """What is kept of one execution for people: its times, checks and bytes, as one line of the orchestrator's task log.
 
-Whatever shows attempts (`perago run`, `perago show`, the page) reads this line, on either orchestrator, whoever's worker wrote
-it.  The rule: a line is at most 4 KB.  Checks are left out from the end until it fits, and `left_out` says how many.
+Whatever shows attempts (`perago run`, `perago show`) reads this line, on either orchestrator, whoever's worker wrote it.
+The rule: a line is at most 4 KB.  Checks are left out from the end until it fits, and `left_out` says how many.
 """
 
 from __future__ import annotations
