@@ -40,6 +40,7 @@ VARIABLES: list[tuple[str, str, str, Any]] = [
     ("PERAGO_SHUTDOWN_FORCE_KILL_AFTER", "90", "shutdown_force_kill_after", 90.0),
     ("PERAGO_SPARK_MASTER", "spark://m:7077", "spark_master", "spark://m:7077"),
     ("PERAGO_SPARK_CONF", "spark.x=1", "spark_conf", "spark.x=1"),
+    ("PERAGO_SPARK_SESSION", "quick", "spark_session", "quick"),
     ("CONDUCTOR_SERVER_URL", "http://c/api/", "conductor", ConductorSettings("http://c/api")),
 ]
 
@@ -69,6 +70,7 @@ class TestDefaults:
             shutdown_force_kill_after=None,
             spark_master="local[*]",
             spark_conf="",
+            spark_session="auto",
         )
 
     def test_the_root_of_the_command_line_wins_and_takes_the_folders_along(self) -> None:

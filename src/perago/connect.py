@@ -12,6 +12,7 @@ sizes and time-outs.  Nothing else imports an adapter.  SDKs are imported only w
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -78,7 +79,7 @@ class Embedded(_Places):
 
     def of_run(self, run_id: str) -> Embedded:
         """The same lake, with the run's orchestrator."""
-        return replace(self, run=run_id)
+        return replace(self, run=run_id, settings=short_lived(self.settings))
 
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Embedded:
         """The same: no time that a publish budget gives is spent here."""
@@ -113,7 +114,7 @@ class Real(_Places):
 
     def of_run(self, run_id: str) -> Real:
         """The same: all runs share them."""
-        return self
+        return replace(self, settings=short_lived(self.settings))
 
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Real:
         """The same, with the times that these tasks' publish budgets give."""
@@ -135,6 +136,21 @@ def servers_of_run(settings: Settings, root: Path | None) -> Embedded | Real:
             f"{missing} is not configured but the other server is: configure both, or use the embedded ones with --root"
         )
     return Real(settings)
+
+
+def short_lived(settings: Settings) -> Settings:
+    """Settings for work that ends soon: quick Spark sessions, unless they say otherwise."""
+    return replace(settings, spark_session="quick") if settings.spark_session == "auto" else settings
+
+
+def speed_up_next_time(settings: Settings, tasks: Sequence[TaskDefinition]) -> None:
+    """After short work: begin to make what lets the next Spark session start sooner, if it is not there yet."""
+    if any(task.kind == "spark" for task in tasks):
+        from perago.spark.class_archive import make_in_background
+        from perago.spark.conf import is_quick
+
+        if is_quick(settings):
+            make_in_background(os.environ)
 
 
 # --- a worker --------------------------------------------------------------------------------------------------------

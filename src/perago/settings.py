@@ -16,6 +16,7 @@ from perago.errors import RuntimeConfigError
 
 FenceMode = Literal["auto", "hard", "soft"]
 LogFormat = Literal["text", "json"]
+SparkSessionKind = Literal["auto", "quick", "full"]
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 DURATIONS = "a duration such as 30s, 5m, 1h or 2d"
@@ -65,6 +66,8 @@ class Settings:
     shutdown_force_kill_after: float | None
     spark_master: str
     spark_conf: str
+    spark_session: SparkSessionKind
+    """Quick sessions suit short work on one machine; auto: whoever makes the session says."""
 
 
 def load_settings(environ: Mapping[str, str], *, root: Path | None = None) -> Settings:
@@ -93,6 +96,7 @@ def load_settings(environ: Mapping[str, str], *, root: Path | None = None) -> Se
         ),
         spark_master=read.text("PERAGO_SPARK_MASTER") or "local[*]",
         spark_conf=read.text("PERAGO_SPARK_CONF") or "",
+        spark_session=cast(SparkSessionKind, read.one_of("PERAGO_SPARK_SESSION", ("auto", "quick", "full"))),
     )
 
 

@@ -16,14 +16,14 @@ from tests.support.spark_world import SparkWorld
 
 LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
 
-# The JVMs of tests are gone before the second compiler's work pays: a third of their time would be spent on it.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+# Workers of `perago start` would take full sessions, which pay only in a long life.
+os.environ.setdefault("PERAGO_SPARK_SESSION", "quick")
 
 
 @pytest.fixture(scope="session")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     """The process's one session; it can reach lakeFS where the servers are up."""
-    environ = {"PERAGO_SPARK_MASTER": "local[2]"}
+    environ = {"PERAGO_SPARK_MASTER": "local[2]", "PERAGO_SPARK_SESSION": "quick"}
     settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
     made = Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if os.environ.get(LAKEFS) else Sessions(settings)
     made.get()

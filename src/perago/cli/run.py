@@ -74,7 +74,7 @@ def run(
     if not resume and (workflow is None or not tasks):
         raise typer.BadParameter("give WORKFLOW.json and --tasks, or --resume")
     # The runtime brings the process machinery along: other commands go without.
-    from perago.connect import servers_of_run
+    from perago.connect import servers_of_run, speed_up_next_time
     from perago.runtime.runs import session
 
     servers = servers_of_run(load_settings(os.environ, root=root), root)
@@ -85,6 +85,7 @@ def run(
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
     with Viewer(quiet=as_json_) as viewer:
         ended = session.drive(current, plan, viewer)
+    speed_up_next_time(plan.settings, list(plan.tasks.values()))
     if ended.running:
         output.fail(f"stopped; `perago run --resume {current.id}` goes on with it")
     if as_json_:

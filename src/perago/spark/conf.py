@@ -2,6 +2,8 @@
 
     Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER, PERAGO_SPARK_CONF
 
+A quick session's options for its JVM come before those that are set, so that the JVM takes the latter.
+
 The defaults suit a small machine with a local master; on a cluster Spark's own sizes stay.  Keys to a lake are never
 here: a session's configuration is on the JVM's command line, where everybody can read it.
 """
@@ -10,13 +12,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from perago.errors import RuntimeConfigError
 from perago.settings import Settings
 
 _GIB = 1024**3
+_JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _LINE = re.compile(r"\s*([^\s=:#]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
@@ -32,6 +35,20 @@ def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) 
     defaults = {"spark.app.name": "perago", **_defaults(settings, scratch)}
     chosen = {key: value for key, value in defaults.items() if key not in known}
     return {**chosen, "spark.master": settings.spark_master, **said}
+
+
+def is_quick(settings: Settings) -> bool:
+    """Whether a session is to start quickly rather than run fast for long: only where its JVM does all the work."""
+    master = parse_conf(settings.spark_conf).get("spark.master", settings.spark_master)
+    return settings.spark_session == "quick" and is_local(master)
+
+
+def with_jvm_options(
+    conf: Mapping[str, str], options: Sequence[str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """The configuration with these options for the session's JVM."""
+    set_before = conf.get(_JVM_OPTIONS) or _spark_defaults(environ).get(_JVM_OPTIONS)
+    return {**conf, _JVM_OPTIONS: " ".join([*options, *filter(None, [set_before])])}
 
 
 def parse_conf(text: str) -> dict[str, str]:

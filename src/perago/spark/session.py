@@ -24,7 +24,8 @@ from perago.errors import RuntimeConfigError
 from perago.runtime.root.identity import is_alive, process_identity
 from perago.runtime.root.removal import remove_tree
 from perago.settings import Settings
-from perago.spark.conf import is_local, parse_conf, session_conf
+from perago.spark.class_archive import QUICK_COMPILER, archive_file, use_options
+from perago.spark.conf import is_local, is_quick, parse_conf, session_conf, with_jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,10 +58,11 @@ class Sessions:
             return self._session
 
     def warm_up(self) -> None:
-        """Begin to make the session on a thread of its own, so that the first attempt need not wait for all of it."""
+        """Begin to make the session on a thread of its own, alongside the download of the attempt that needs it."""
         # Here, not on the thread: what is in the environment when a body begins is put back when it ends.
         self._choose_python()
-        threading.Thread(target=self._try_to_get, name="perago-spark-start", daemon=True).start()
+        if self._session is None:
+            threading.Thread(target=self._try_to_get, name="perago-spark-start", daemon=True).start()
 
     def for_checks(self) -> SparkSession:
         """A session beside it in which one query is one Spark job: adaptive execution would make a job per shuffle."""
@@ -108,11 +110,32 @@ class Sessions:
         _add_to_list(conf, "spark.jars.excludes", self._excludes)
         self._choose_python()
         with _own_signals():
-            session = _start(conf)
+            session = self._start(conf)
         session.sparkContext.setLogLevel("WARN")
         _write_no_checksum_files(session)
         atexit.register(_end, session, scratch)
         return session
+
+    def _start(self, conf: dict[str, str]) -> SparkSession:
+        if not is_quick(self._settings):
+            log.info("a full Spark session starts")
+            return _start(conf)
+        archive = archive_file(os.environ)
+        options = use_options(archive) if archive is not None else ()
+        log.info(
+            "a quick Spark session starts, %s an archive of Spark's classes", "with" if options else "without"
+        )
+        try:
+            return _start(with_jvm_options(conf, [QUICK_COMPILER, *options], os.environ))
+        except RuntimeConfigError:
+            if archive is None or not options:
+                raise
+        # A damaged archive can end the JVM before it says a word.
+        log.warning(
+            "Spark did not start with the archive %s: it is removed, and Spark starts without", archive
+        )
+        archive.unlink(missing_ok=True)
+        return _start(with_jvm_options(conf, [QUICK_COMPILER], os.environ))
 
 
 def _start(conf: dict[str, str]) -> SparkSession:

@@ -24,7 +24,6 @@ def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedde
     spark_tasks = [task for task in tasks if task.kind == "spark"]
     direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
     sessions = Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if direct else Sessions(settings)
-    sessions.warm_up()
     return SparkPlaces(settings, sessions, embedded)
 
 
@@ -40,6 +39,7 @@ class SparkPlaces:
         """The place for one execution."""
         if site.task.kind != "spark":
             return in_workdir(site)
+        self.sessions.warm_up()
         if placement_of(site.task, self.settings, embedded=self.embedded) == "local":
             return LocalPlace(site, self.sessions)
         from perago.spark.branch_place import DirectPlace

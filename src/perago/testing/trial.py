@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perago.connect import Embedded, max_result_bytes
+from perago.connect import Embedded, max_result_bytes, short_lived
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.errors import TaskDefinitionError
@@ -42,8 +42,7 @@ def try_task(
     task = getattr(function, "__perago_task__", None)
     if not isinstance(task, TaskDefinition):
         raise TaskDefinitionError(f"{function!r} is no task: decorate it with @perago.task")
-    settings = load_settings({}, root=root / secrets.token_hex(4))
-    servers = Embedded(settings)
+    servers = Embedded(short_lived(load_settings({}, root=root / secrets.token_hex(4))))
     with opened(servers) as (lake, orchestrator):
         return _Bench(task, lake, orchestrator, servers).attempt(files or {}, params)
 

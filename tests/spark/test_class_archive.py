@@ -1,0 +1,121 @@
+"""The archive of Spark's classes: one per Java and Spark, and never worse than none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perago.settings import load_settings
+from perago.spark.class_archive import QUICK_COMPILER, archive_file, make_in_background, use_options
+from perago.spark.conf import is_quick, with_jvm_options
+
+OPTIONS = "spark.driver.extraJavaOptions"
+
+
+def java_home(folder: Path, version: str) -> Path:
+    (folder / "bin").mkdir(parents=True)
+    (folder / "release").write_text(f'JAVA_VERSION="{version}"')
+    return folder
+
+
+def test_each_java_has_an_archive_of_its_own_in_the_users_cache(tmp_path: Path) -> None:
+    one, other = java_home(tmp_path / "17", "17"), java_home(tmp_path / "21", "21")
+
+    first = archive_file({"JAVA_HOME": str(one), "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    second = archive_file({"JAVA_HOME": str(other), "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    (one / "release").write_text('JAVA_VERSION="17.0.99"')
+    updated = archive_file({"JAVA_HOME": str(one), "XDG_CACHE_HOME": str(tmp_path / "cache")})
+
+    assert first is not None
+    assert first.parent == tmp_path / "cache" / "perago" / "spark"
+    assert len({first, second, updated}) == 3
+
+
+def test_without_java_there_is_no_archive(tmp_path: Path) -> None:
+    assert archive_file({"PATH": str(tmp_path)}) is None
+    assert archive_file({"JAVA_HOME": str(tmp_path)}) is None
+
+
+def test_an_archive_that_is_missing_or_cut_off_or_that_the_command_line_would_tear_is_not_used(
+    tmp_path: Path,
+) -> None:
+    there, torn, shorter = (tmp_path / name for name in ("a.jsa", "a b.jsa", "cut.jsa"))
+    for archive in (there, torn, shorter):
+        archive.write_bytes(b"12")
+        archive.with_suffix(".size").write_text("2")
+    shorter.write_bytes(b"1")
+
+    assert f"-XX:SharedArchiveFile={there}" in use_options(there)
+    assert use_options(torn) == ()
+    assert use_options(shorter) == ()
+    assert use_options(tmp_path / "missing.jsa") == ()
+
+
+def test_an_archive_that_is_there_or_failed_lately_is_not_made_again(tmp_path: Path) -> None:
+    environ = {"JAVA_HOME": str(java_home(tmp_path / "17", "17")), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    archive = archive_file(environ)
+    assert archive is not None
+    archive.parent.mkdir(parents=True)
+
+    archive.touch()
+    assert make_in_background(environ) is False
+    archive.unlink()
+    archive.with_suffix(".failed").touch()
+    assert make_in_background(environ) is False
+
+
+def test_what_the_operator_gives_the_jvm_comes_last_and_wins(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"{OPTIONS} -Xss4m\n")
+    environ = {"SPARK_CONF_DIR": str(tmp_path)}
+
+    assert with_jvm_options({}, [QUICK_COMPILER], {})[OPTIONS] == QUICK_COMPILER
+    assert with_jvm_options({}, [QUICK_COMPILER], environ)[OPTIONS] == f"{QUICK_COMPILER} -Xss4m"
+    said = with_jvm_options({OPTIONS: "-Xss8m"}, [QUICK_COMPILER], environ)
+    assert said[OPTIONS] == f"{QUICK_COMPILER} -Xss8m"
+
+
+@pytest.mark.parametrize(
+    ("environ", "quick"),
+    [
+        ({"PERAGO_SPARK_SESSION": "quick"}, True),
+        ({"PERAGO_SPARK_SESSION": "full"}, False),
+        ({}, False),
+        ({"PERAGO_SPARK_SESSION": "quick", "PERAGO_SPARK_MASTER": "spark://h:7077"}, False),
+        ({"PERAGO_SPARK_SESSION": "quick", "PERAGO_SPARK_CONF": "spark.master=yarn"}, False),
+    ],
+)
+def test_sessions_are_quick_on_this_machine_only_and_where_it_is_said(
+    environ: dict[str, str], quick: bool
+) -> None:
+    assert is_quick(load_settings(environ)) is quick
+
+
+@pytest.mark.slow
+def test_a_damaged_archive_is_removed_and_spark_starts_without_it(tmp_path: Path) -> None:
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PERAGO_SPARK_SESSION": "quick"}
+    archive, real = archive_file(environ), archive_file(os.environ)
+    assert archive is not None
+    assert real is not None
+    if not real.is_file():
+        subprocess.run([sys.executable, "-m", "perago.spark.class_archive"], check=True)
+    archive.parent.mkdir(parents=True)
+    with real.open("rb") as whole:
+        archive.write_bytes(whole.read(100_000))
+    archive.with_suffix(".size").write_text("100000")
+    code = (
+        "import os; from pathlib import Path; from perago.settings import load_settings; "
+        "from perago.spark.session import Sessions; "
+        f"print(Sessions(load_settings(os.environ, root=Path({str(tmp_path / 'root')!r}))).get().range(7).count())"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (ended.returncode, ended.stdout.split()[-1]) == (0, "7"), ended.stderr
+    assert "it is removed, and Spark starts without" in ended.stderr
+    assert not archive.exists()
