@@ -21,7 +21,7 @@ demo: setup ## run the demonstration
 # More workers than cores: many tests wait, for a lease or a process, and leave the cores to the others.
 WORKERS ?= 4
 test: setup ## start the real servers, run every test, stop the servers (ARGS="…" goes to pytest)
-	@dev/with-servers $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=10 $(ARGS)
+	@PERAGO_DEV_IN_MEMORY=1 dev/with-servers $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=10 $(ARGS)
 
 check: setup ## format, lint, types and the fast tests; no servers; under a minute
 	@$(BIN)/ruff format --check .

@@ -25,6 +25,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from realservers.state import memory_folder
+
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
 SERVER_FIXTURES = frozenset(
@@ -58,6 +60,10 @@ LONG = (
 # Behind them in the queues of the workers; see `_turn`.
 QUICK = "tests/protocol/test_publication.py"
 DEV_SERVERS = Path(__file__).parents[1] / "dev" / "servers"
+
+# Databases and workdirs wait for the disk at every change; what tests write is not to outlive them.
+if (memory := memory_folder()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
 
 
 # Hypothesis would fail a property that a busy machine runs slowly.

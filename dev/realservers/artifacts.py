@@ -12,10 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from realservers import CONDUCTOR_VERSION, LAKEFS_VERSION
-from realservers.tools import cache_folder, go_command, locked, maven_command, run, say
+from realservers.tools import cache_folder, go_command, java_command, locked, maven_command, run, say
 
 LAKEFS_MODULE = "github.com/treeverse/lakefs"
 CONDUCTOR_ARTIFACT = f"org.conductoross:conductor-server:{CONDUCTOR_VERSION}:jar:boot"
+_BOOT_JAR = f"conductor-server-{CONDUCTOR_VERSION}-boot.jar"
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 
 
@@ -25,9 +26,8 @@ def lakefs_folder() -> Path:
 
 
 def conductor_jar() -> Path:
-    """Conductor's boot jar."""
-    folder = once(f"conductor-{CONDUCTOR_VERSION}", _fetch_conductor)
-    return folder / f"conductor-server-{CONDUCTOR_VERSION}-boot.jar"
+    """Conductor's jar next to the libraries it needs: unpacked, it starts in half the CPU time of the boot jar."""
+    return once(f"conductor-{CONDUCTOR_VERSION}-unpacked", _unpack_conductor) / _BOOT_JAR
 
 
 def once(name: str, make: Callable[[Path], None]) -> Path:
@@ -78,6 +78,12 @@ def _discard(folder: Path) -> None:
     if folder.exists():
         _make_writable(folder)
         shutil.rmtree(folder)
+
+
+def _unpack_conductor(part: Path) -> None:
+    boot_jar = once(f"conductor-{CONDUCTOR_VERSION}", _fetch_conductor) / _BOOT_JAR
+    unpack = [java_command(), "-Djarmode=tools", "-jar", str(boot_jar), "extract", "--force"]
+    run([*unpack, "--destination", str(part)], cwd=part, doing="unpacking Conductor")
 
 
 def _fetch_conductor(part: Path) -> None:

@@ -25,6 +25,8 @@ from realservers.tools import DevError
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SET_NAME = re.compile(r"[a-z0-9]+")
+_MEMORY = Path("/dev/shm")
+_ROOMY_BYTES = 8 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +63,45 @@ def set_mark() -> str:
 def state_folder() -> Path:
     """Where this set's servers keep everything they write."""
     # The mark of the set is in the name: `down` must find what `up` made without being told.
-    return _folder_prefix().with_name(f"{_folder_prefix().name}{set_mark()}")
+    folders = [parent / f"{_prefix()}{set_mark()}" for parent in _parents()]
+    return next(filter(os.path.lexists, folders), folders[0])
 
 
 def named_sets() -> list[str]:
     """The names of this checkout's other sets that have a state folder."""
-    prefix = f"{_folder_prefix().name}{_checkout_mark()}-"
-    names = (path.name.removeprefix(prefix) for path in _folder_prefix().parent.glob(f"{prefix}*"))
-    return sorted(filter(SET_NAME.fullmatch, names))
+    prefix = f"{_prefix()}{_checkout_mark()}-"
+    found = [path for parent in _parents() for path in parent.glob(f"{prefix}*")]
+    return sorted(filter(SET_NAME.fullmatch, {path.name.removeprefix(prefix) for path in found}))
 
 
 def _checkout_mark() -> str:
     return hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:10]
 
 
-def _folder_prefix() -> Path:
-    return Path(tempfile.gettempdir()).resolve() / f"perago-dev-{os.getuid()}-"
+def _prefix() -> str:
+    return f"perago-dev-{os.getuid()}-"
+
+
+def _parents() -> list[Path]:
+    """Where state folders may be; a new one is made in the first.
+
+    Tests ask for memory (PERAGO_DEV_IN_MEMORY), where there is plenty: the servers wait for a disk at every change, and
+    nothing of theirs is to outlive the tests.
+    """
+    temporary, memory = Path(tempfile.gettempdir()).resolve(), memory_folder()
+    if memory is None:
+        return [temporary]
+    return [memory, temporary] if os.environ.get("PERAGO_DEV_IN_MEMORY") else [temporary, memory]
+
+
+def memory_folder() -> Path | None:
+    """A folder that is not on a disk, if it is large enough; never where TMPDIR says where to put things."""
+    try:
+        room = os.statvfs(_MEMORY)
+    except OSError:
+        return None
+    roomy = room.f_blocks * room.f_frsize >= _ROOMY_BYTES and os.access(_MEMORY, os.W_OK)
+    return _MEMORY if roomy and not os.environ.get("TMPDIR") else None
 
 
 def load() -> State | None:
