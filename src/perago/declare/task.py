@@ -62,11 +62,11 @@ class TaskDefinition:
         return payload.parse_params(self.params_model, text, strict=self.strict_params)
 
     def dump_result(self, value: object) -> dict[str, Any]:
-        """What the body returned, as JSON values; `TaskInputError` names the field that does not fit."""
+        """What the body returned, as JSON values; `TaskResultError` names the field that does not fit."""
         return payload.dump_result(self.result_model, value)
 
     def parse_result(self, text: str | bytes) -> BaseModel:
-        """A recorded result from JSON text; `TaskInputError` names the field that does not fit."""
+        """A recorded result from JSON text; `TaskResultError` names the field that does not fit."""
         return payload.parse_result(self.result_model, text)
 
 
