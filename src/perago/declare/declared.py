@@ -22,7 +22,10 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class Declared(BaseModel):
-    """A value that task authors write down; unknown fields are refused."""
+    """A value that task authors write down; unknown fields are refused.
+
+    The text below a field is for editors.  Pydantic's own use of it is off: it reads every source at import.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -6,11 +6,12 @@ for `__perago_task__`, so a plain unit test calls it.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -25,7 +26,6 @@ from perago.protocol.paths import has_backslash, has_dot_part, leads_out
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MISSING = cast(Any, object())
-_FIELDS = ("name", "description", "owner_email", "workspace", "controls", "version", "strict_params")
 
 _declared: dict[str, list[TaskDefinition]] = {}
 
@@ -71,31 +71,49 @@ class TaskDefinition:
 
 
 def task(
-    *misplaced: object,
-    name: str = _MISSING,
-    owner_email: str = _MISSING,
+    *,
+    name: str,
+    owner_email: str,
     description: str | None = None,
     workspace: WorkspaceSpec | None = None,
     controls: TaskControls | None = None,
     version: str = "1",
     strict_params: bool = True,
-    **unknown: object,
 ) -> Callable[[Function], Function]:
-    """Declare a function as a task; all that is wrong with it is one `TaskDefinitionError`."""
+    """Declare a function as a task; all that is wrong with it is one `TaskDefinitionError`.
+
+    Args:
+        name: The name that workflows call the task by, and that of its TaskDef. It holds no `/` and no `\\`.
+        owner_email: Who answers for the task; Conductor requires an owner.
+        description: What the task does, for people who look at Conductor.
+        workspace: The part of a repository that the task works on. Required if the function takes a workspace, and only then.
+        controls: Retries, timeouts, limits and the publish budget. Without it: 3 retries, 60 seconds apart.
+        version: The version of the task's code. With `on_abandoned="reuse"` an earlier result counts only for the same
+            version, so change it when the code would give another result.
+        strict_params: Whether params that the model does not declare are refused (True) or ignored (False).
+    """
+    raise NotImplementedError("type checkers and editors read this signature; `_task` is what runs")
+
+
+_REQUIRED = {"name": _MISSING, "owner_email": _MISSING}
+_DEFAULTS = _REQUIRED | {
+    name: parameter.default
+    for name, parameter in inspect.signature(task).parameters.items()
+    if name not in _REQUIRED
+}
+
+
+def _task(*misplaced: object, **given: Any) -> Callable[[Function], Function]:
+    """`task` as it runs: takes any argument, so that a wrong one is told together with all other mistakes."""
     if misplaced:
         report(
             [Mistake("@task", "takes keyword arguments only: @task(name=…, owner_email=…)")], calling_place()
         )
         return lambda fn: fn
-    said: dict[str, Any] = {
-        "name": name,
-        "owner_email": owner_email,
-        "description": description,
-        "workspace": workspace,
-        "controls": TaskControls() if controls is None else controls,
-        "version": version,
-        "strict_params": strict_params,
-    }
+    unknown = {name: value for name, value in given.items() if name not in _DEFAULTS}
+    said = _DEFAULTS | {name: value for name, value in given.items() if name in _DEFAULTS}
+    if said["controls"] is None:
+        said["controls"] = TaskControls()
 
     def decorate(fn: Function) -> Function:
         # The caller's local names: the models of a unit test live in its function.
@@ -106,6 +124,10 @@ def task(
         return fn
 
     return decorate
+
+
+if not TYPE_CHECKING:
+    task = functools.wraps(task)(_task)
 
 
 def metrics_are_gone(name: str) -> type:
@@ -188,7 +210,7 @@ def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Mistake]:
         if name == "metrics":
             yield Mistake("metrics", METRICS_ARE_GONE)
         else:
-            yield Mistake(name, f"is no field of @task, which has {', '.join(_FIELDS)}", value)
+            yield Mistake(name, f"is no field of @task, which has {', '.join(_DEFAULTS)}", value)
 
 
 def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Mistake]:
