@@ -86,7 +86,7 @@ def task(
         name: The name that workflows call the task by, and that of its TaskDef. It holds no `/` and no `\\`.
         owner_email: Who answers for the task; Conductor requires an owner.
         description: What the task does, for people who look at Conductor.
-        workspace: The part of a repository that the task works on. Required if the function takes a workspace, and only then.
+        workspace: The part of a repository that the task works on; given exactly if the function takes a workspace.
         controls: Retries, timeouts, limits and the publish budget. Without it: 3 retries, 60 seconds apart.
         version: The version of the task's code. With `on_abandoned="reuse"` an earlier result counts only for the same
             version, so change it when the code would give another result.
