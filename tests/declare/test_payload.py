@@ -236,12 +236,12 @@ def test_what_fits_the_result_model_is_taken(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "result: the body returned nothing, it declares Result"),
-        ({"rows": "5"}, "result.rows: Input should be a valid integer, got str"),
-        ({"rows": -1}, "result.rows: Input should be greater than or equal to 0"),
+        (None, "result: the body returned nothing, return a Result"),
+        ({"rows": "5"}, "result.rows: got a string, return a valid integer"),
+        ({"rows": -1}, "result.rows: got an integer, return a value that is greater than or equal to 0"),
         ({"rows": 1, "odd": 1}, "result.odd: is not declared"),
         (Wider(rows=1), "result.more: is not declared"),
-        (3, "result: Input should be an object"),
+        (3, "result: got an integer, return an object"),
         (Result.model_construct(rows="many"), "field_name='rows'"),
         (Result.model_construct(rows=1, items=[Item.model_construct(name=3, count=1)]), "field_name='name'"),
         (Result(rows=1, score=math.nan), "result.score: NaN and infinity have no JSON form"),

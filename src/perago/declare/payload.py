@@ -8,12 +8,13 @@ Texts are one line.  They name a value's type and never the value: it may be lar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
+from perago.declare.mistakes import one_line
 from perago.errors import TaskInputError, TaskResultError
 
 _TOLD = 5
@@ -24,8 +25,9 @@ _JSON_TYPES = {
     float: "a number",
     list: "an array",
     dict: "an object",
-    type(None): "null (as an expression that names nothing gives)",
+    type(None): "null",
 }
+_UNDECLARED = ("extra_forbidden", "unexpected_keyword_argument")
 _COMPARISONS = ("greater ", "less ", "finite")
 
 
@@ -34,12 +36,17 @@ def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> 
     try:
         return model.model_validate_json(text, strict=True, extra="forbid" if strict else "ignore")
     except ValidationError as error:
-        raise TaskInputError(_params_told(model, error)) from None
+        raise TaskInputError(_told("params", model, error)) from None
 
 
 def json_type(value: object) -> str:
     """What a value is in JSON, with its article."""
     return _JSON_TYPES.get(type(value), f"a {type(value).__name__}")
+
+
+def input_type(value: object) -> str:
+    """The same for a value that a workflow sent, where null has a usual cause."""
+    return "null (as an expression that names nothing gives)" if value is None else json_type(value)
 
 
 def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
@@ -61,68 +68,57 @@ def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
     except PydanticSerializationError as error:
         raise TaskResultError(f"result does not fit {model.__name__}: {_plain(error)}") from None
     for path in _not_finite("result", dumped):
-        raise TaskResultError(f"{path}: NaN and infinity have no JSON form")
+        raise TaskResultError(f"{path}: NaN and infinity have no JSON form, return None or a number")
     return dumped
 
 
 def _fitted(model: type[BaseModel], value: object) -> BaseModel:
     if value is None:
-        raise TaskResultError(f"result: the body returned nothing, it declares {model.__name__}")
+        raise TaskResultError(f"result: the body returned nothing, return a {model.__name__}")
     text = value.model_dump_json() if isinstance(value, BaseModel) else to_json(value)
     return model.model_validate_json(text, strict=True, extra="forbid", by_alias=True, by_name=True)
 
 
-def _told(what: str, model: type[BaseModel], error: ValidationError) -> str:
-    return _listed(what, model, error, _rule)
-
-
-def _params_told(model: type[BaseModel], error: ValidationError) -> str:
-    return _listed("params", model, error, _remedy)
-
-
-def _listed(
-    what: str, model: type[BaseModel], error: ValidationError, say: Callable[[ErrorDetails], str]
-) -> str:
+def _told(what: Literal["params", "result"], model: type[BaseModel], error: ValidationError) -> str:
+    say = _wrong_param if what == "params" else _wrong_in_result
     details = error.errors(include_url=False)
     told = [f"{_path(what, item)}: {say(item)}" for item in details[:_TOLD]]
     more = f" (and {len(details) - _TOLD} more)" if len(details) > _TOLD else ""
     # An author's validator may say its mistake in several lines.
-    return " ".join(f"{what} does not fit {model.__name__}: {'; '.join(told)}{more}".split())
+    return one_line(f"{what} does not fit {model.__name__}: {'; '.join(told)}{more}")
 
 
-def _remedy(details: ErrorDetails) -> str:
-    """What is wrong with a field of the params, and what to send."""
+def _wrong_param(details: ErrorDetails) -> str:
+    if details["type"] in _UNDECLARED:
+        return "is not declared, leave it out (or first deploy workers whose model declares it)"
+    return _wrong(details, got=input_type(details["input"]), verb="send")
+
+
+def _wrong_in_result(details: ErrorDetails) -> str:
+    if details["type"] in _UNDECLARED:
+        return "is not declared, leave it out or declare it"
+    return _wrong(details, got=json_type(details["input"]), verb="return")
+
+
+def _wrong(details: ErrorDetails, *, got: str, verb: str) -> str:
+    """What is wrong with a field, and what to do."""
+    message = details["msg"]
     match details["type"]:
-        case "extra_forbidden" | "unexpected_keyword_argument":
-            return "is not declared, leave it out (or first deploy workers whose model declares it)"
         case "missing":
-            return "is missing, send it"
+            return f"is missing, {verb} it"
         case "json_invalid":
-            return details["msg"]
+            return message
         case "value_error" | "assertion_error":
-            refusal = details["msg"].partition(", ")[2] or details["msg"]
-            return f"got {json_type(details['input'])} that the model refuses ({refusal}), send another one"
-    got = f"got {json_type(details['input'])}"
-    wanted = details["msg"].removeprefix("Input should be ")
-    if wanted == details["msg"]:
-        return f"{got} that does not fit ({wanted}), send one that does"
-    return f"{got}, send {'a value that is ' if wanted.startswith(_COMPARISONS) else ''}{wanted}"
+            refusal = message.partition(", ")[2] or message
+            return f"got {got} that the model refuses ({refusal}), {verb} another one"
+    wanted = message.removeprefix("Input should be ")
+    if wanted == message:
+        return f"got {got} that does not fit ({message}), {verb} one that does"
+    return f"got {got}, {verb} {'a value that is ' if wanted.startswith(_COMPARISONS) else ''}{wanted}"
 
 
 def _path(what: str, details: ErrorDetails) -> str:
     return what + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"])
-
-
-def _rule(details: ErrorDetails) -> str:
-    match details["type"]:
-        case "extra_forbidden" | "unexpected_keyword_argument":
-            return "is not declared"
-        case "missing":
-            return "is missing"
-        case "json_invalid":
-            return details["msg"]
-        case _:
-            return f"{details['msg']}, got {type(details['input']).__name__}"
 
 
 def _plain(error: PydanticSerializationError) -> str:

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from perago.declare import payload
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.mistakes import Mistake, Place, calling_place, report
+from perago.declare.mistakes import Mistake, Place, calling_place, nearest, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
 from perago.declare.workspace import WorkspaceSpec
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
@@ -201,7 +201,9 @@ def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[
     for known in _declared.get(getattr(fn, "__module__", ""), []):
         if known.name == name and not _redeclares(known, place):
             yield Mistake(
-                "name", f"is taken by another task of this module, at line {known.place.line}", name
+                "name",
+                f"is taken by another task of this module, at line {known.place.line}; give one of them another name",
+                name,
             )
 
 
@@ -210,14 +212,24 @@ def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Mistake]:
         if name == "metrics":
             yield Mistake("metrics", METRICS_ARE_GONE)
         else:
-            yield Mistake(name, f"is no field of @task, which has {', '.join(_DEFAULTS)}", value)
+            rule = f"is not a field of @task, which has {', '.join(_DEFAULTS)}{_meant(name)}"
+            yield Mistake(name, rule, value)
+
+
+def _meant(name: str) -> str:
+    """Where a keyword belongs that is not one of the decorator's."""
+    if name in TaskControls.model_fields:
+        return f"; say controls=TaskControls({name}=…)"
+    if name in WorkspaceSpec.model_fields:
+        return f"; say workspace=WorkspaceSpec({name}=…)"
+    return nearest(name, _DEFAULTS)
 
 
 def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Mistake]:
     yield from _wrong_name(said["name"])
     email = said["owner_email"]
     if email is _MISSING:
-        yield Mistake("owner_email", "is required")
+        yield Mistake("owner_email", "is required: add owner_email='you@example.com'")
     elif not isinstance(email, str) or not email.strip():
         yield Mistake("owner_email", "must be text and not blank", email)
     if said["description"] is not None and not isinstance(said["description"], str):
@@ -237,7 +249,7 @@ def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Mistake]:
 
 def _wrong_name(name: object) -> Iterator[Mistake]:
     if name is _MISSING:
-        yield Mistake("name", "is required")
+        yield Mistake("name", "is required: add name='…'")
     elif not isinstance(name, str) or not name.strip():
         yield Mistake("name", "must be text and not blank", name)
     elif "/" in name or has_backslash(name) or has_dot_part(name) or leads_out(name):

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from perago.declare.payload import json_type
+from perago.declare.payload import input_type
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, TaskInputError
 from perago.lake.base import Lake
@@ -100,7 +100,7 @@ def _wrong_top(wanted: tuple[str, ...], given: Mapping[str, Any]) -> Iterator[st
 
 def _wrong_workspace(given: object) -> Iterator[str]:
     if not isinstance(given, Mapping):
-        yield f"workspace must be an object, not {json_type(given)}; send its repository, branch and ref"
+        yield f"workspace must be an object, not {input_type(given)}; send its repository, branch and ref"
         return
     type_name = "refType" if "refType" in given and "ref_type" not in given else "ref_type"
     required = ("repository", "branch", "ref")
@@ -112,7 +112,7 @@ def _wrong_workspace(given: object) -> Iterator[str]:
         if name not in given:
             continue
         if not isinstance(value, str):
-            yield f"workspace.{name} must be a string, not {json_type(value)}; send {_SEND[name]}"
+            yield f"workspace.{name} must be a string, not {input_type(value)}; send {_SEND[name]}"
         elif not value.strip():
             yield f"workspace.{name} must not be blank; send {_SEND[name]}"
         elif name == type_name and value != "commit":
