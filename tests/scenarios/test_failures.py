@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, field_validator
 
-from perago import TaskFailed, TaskTerminalError, WorkspaceSpec, require_file, task
+from perago import TaskFailed, TaskInputError, TaskTerminalError, WorkspaceSpec, require_file, task
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
 from tests.support.ports import after, before, refusing
 from tests.support.world import Made, World, change_nothing, make_task, write_result
@@ -261,6 +261,7 @@ def test_ctrl_c_in_a_process_that_nobody_supervises_is_not_a_result(world: World
         (ValueError("bad row 7"), "FAILED", "ValueError: bad row 7"),
         (TaskFailed("try later"), "FAILED", "try later"),
         (TaskTerminalError("never"), "FAILED_WITH_TERMINAL_ERROR", "never"),
+        (TaskInputError("days end before they begin"), "FAILED_WITH_TERMINAL_ERROR", "days end before"),
         (SystemExit(3), "FAILED", "the task called sys.exit(3)"),
         (SystemExit(Unshowable()), "FAILED", "the task called sys.exit(a Unshowable)"),
         (KeyboardInterrupt("enough"), "FAILED", "the task raised KeyboardInterrupt: enough"),

@@ -106,7 +106,7 @@ class TestWorkspace:
         ("change", "text"),
         [
             ({"ref_type": "branch"}, "workspace.ref_type must be 'commit', not 'branch'"),
-            ({"ref_type": "Commit"}, "must be 'commit'"),
+            ({"ref_type": "hunter2"}, "must be 'commit', not another string; send 'commit', or leave it out"),
             ({"refType": "commit"}, "not expected: refType"),
             ({"path": "/x"}, "not expected: path"),
             ({"ref": ""}, "workspace.ref must not be blank; send a commit id"),

@@ -31,7 +31,7 @@ _SEND = {
     "refType": "'commit', or leave it out",
 }
 _SHOWN = 5
-_QUOTED = 40
+_KNOWN_TYPES = {"branch", "tag", "ref"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,9 @@ def _wrong_workspace(given: object) -> Iterator[str]:
         elif not value.strip():
             yield f"workspace.{name} must not be blank; send {_SEND[name]}"
         elif name == type_name and value != "commit":
-            yield f"workspace.{name} must be 'commit', not {value[:_QUOTED]!r}; send {_SEND[name]}"
+            # Nothing that was sent is quoted: it may be a secret that got into the wrong field.
+            other = repr(value) if value in _KNOWN_TYPES else "another string"
+            yield f"workspace.{name} must be 'commit', not {other}; send {_SEND[name]}"
 
 
 def _other_fields(
