@@ -43,6 +43,7 @@ EXPORTS = {
     "TaskDefinitionError",
     "RuntimeConfigError",
     "TaskInputError",
+    "TaskResultError",
     "GuardrailViolation",
     "PreGuardrailViolation",
     "PostGuardrailViolation",

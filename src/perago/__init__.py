@@ -32,6 +32,7 @@ from perago.errors import (
     TaskExecutionError,
     TaskFailed,
     TaskInputError,
+    TaskResultError,
     TaskTerminalError,
 )
 from perago.spark.workspace import SparkWorkspace
@@ -56,6 +57,7 @@ __all__ = [
     "TaskExecutionError",
     "TaskFailed",
     "TaskInputError",
+    "TaskResultError",
     "TaskTerminalError",
     "TimeoutPolicy",
     "WorkspaceSpec",

@@ -3,7 +3,8 @@
     PeragoError
     ├── TaskDefinitionError        the task's author: a declaration is wrong
     ├── RuntimeConfigError         the operator: settings, servers, folders
-    ├── TaskInputError             who started the workflow: the input does not fit the contract
+    ├── TaskInputError             who started the workflow: the input does not fit the contract; terminal
+    ├── TaskResultError            the task's author: the body's result does not fit the contract
     ├── GuardrailViolation         the data: a check did not hold
     │   ├── PreGuardrailViolation      before the body: terminal
     │   └── PostGuardrailViolation     after the body: an ordinary failure
@@ -47,7 +48,11 @@ class RuntimeConfigError(PeragoError, ValueError):
 
 
 class TaskInputError(PeragoError, ValueError):
-    """The attempt's input, or the body's result, does not fit the declared contract."""
+    """The attempt's input does not fit the declared contract: trying again with it is no use."""
+
+
+class TaskResultError(PeragoError, ValueError):
+    """The body's result does not fit the declared contract; another try may return one that does."""
 
 
 class GuardrailViolation(PeragoError):

@@ -37,6 +37,15 @@ def test_a_command_explains_itself(path: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=" ".join)
+def test_help_names_no_type_where_the_name_says_it(path: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, [*path, "--help"])
+
+    assert [
+        word for word in ("<bool>", "<str>", "<int", "<list", "<path>", "[[") if word in done.output
+    ] == []
+
+
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
 def test_a_command_says_in_a_sentence_what_it_does(path: tuple[str, ...]) -> None:
     command = get_command(app)
     for name in path:

@@ -134,7 +134,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     # what the decorator is told
     "metrics": (told(metrics="object()") + OK, "metrics: is not supported"),
-    "an unknown field": (told(speed="3") + OK, "speed = 3: is no field of @task, which has name,"),
+    "an unknown field": (told(speed="3") + OK, "speed = 3: is not a field of @task, which has name,"),
     "no name": (told(name="") + OK, "name: is required"),
     "a blank name": (told(name="' '") + OK, "name = ' ': must be text and not blank"),
     "a name that is no text": (told(name="3") + OK, "name = 3: must be text"),
@@ -197,7 +197,10 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "on_abandoned = 'reuse': has no meaning with read_only=True",
     ),
     "read_only that is no flag": (spec("read_only='yes'"), "read_only = 'yes': must be True or False"),
-    "an unknown workspace field": (spec("path='/'"), "path = '/': is no field of WorkspaceSpec, which has"),
+    "an unknown workspace field": (
+        spec("path='/'"),
+        "path = '/': is not a field of WorkspaceSpec, which has",
+    ),
     # checks
     "an absolute pattern": (spec("pre=[require_file('/etc/x')]"), "'/etc/x': must be relative"),
     "a pattern with a drive": (spec("pre=[require_file('C:/x')]"), "'C:/x': must be relative"),
@@ -222,7 +225,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "require_glob max_count = 2: must not be below min_count (3)",
     ),
     "forbid_glob without a number": (spec("pre=[forbid_glob('a', max_count=None)]"), "forbid_glob max_count"),
-    "a check that is none": (spec("pre=[3]"), "WorkspaceSpec.pre[0] = 3: is no check"),
+    "a check that is none": (spec("pre=[3]"), "WorkspaceSpec.pre[0] = 3: is not a check"),
     "a check of one argument": (
         spec("post=[require_file('a'), lambda workdir: None]"),
         "WorkspaceSpec.post[1] = <lambda>: must be callable as check(workdir, params)",
@@ -281,7 +284,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "a negative limit": (control("limits=ExecutionLimits(concurrent_exec_limit=-1)"), "must be 0 or more"),
     "an unknown control": (
         control("speed=3"),
-        "TaskControls.speed = 3: is no field of TaskControls, which has",
+        "TaskControls.speed = 3: is not a field of TaskControls, which has",
     ),
     "a budget whose merge is too short": (
         told(

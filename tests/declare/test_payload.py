@@ -12,9 +12,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer, field_validator
 
-from perago import TaskInputError, task
+from perago import TaskInputError, TaskResultError, task
 from perago.declare.task import TaskDefinition
 
 
@@ -39,7 +39,8 @@ class Closed(BaseModel):
 
 class Params(BaseModel):
     title: str
-    ratio: float = 1.0
+    ratio: float = Field(default=1.0, ge=0)
+    short: str = Field(default="", max_length=2)
     items: list[Item] = []
     by_name: dict[str, Item] = {}
     either: Item | int | None = None
@@ -49,6 +50,13 @@ class Params(BaseModel):
     at: datetime | None = None
     id: UUID | None = None
     renamed: int = Field(default=0, alias="reNamed")
+
+    @field_validator("title")
+    @classmethod
+    def _soft(cls, title: str) -> str:
+        if title == "shout":
+            raise ValueError("speak\n    softly")
+        return title
 
 
 class Result(BaseModel):
@@ -104,22 +112,39 @@ def test_params_are_read_from_json_with_their_types() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        ({}, "params.title: is missing"),
-        ({"title": 3}, "params.title: Input should be a valid string, got int"),
+        ({}, "params.title: is missing, send it"),
+        ({"title": 3}, "params.title: got an integer, send a valid string"),
+        (
+            {"title": None},
+            "params.title: got null (as an expression that names nothing gives), send a valid string",
+        ),
+        ({"title": "x", "ratio": "1"}, "params.ratio: got a string, send a valid number"),
+        (
+            {"title": "x", "ratio": -1},
+            "params.ratio: got an integer, send a value that is greater than or equal to 0",
+        ),
+        (
+            {"title": "x", "short": "long"},
+            "got a string that does not fit (String should have at most 2 characters)",
+        ),
+        (
+            {"title": "shout"},
+            "params.title: got a string that the model refuses (speak softly), send another one",
+        ),
         (
             {"title": "x", "items": [{"name": "n", "count": "3"}]},
-            "params.items[0].count: Input should be a valid int",
+            "params.items[0].count: got a string, send a valid integer",
         ),
         (
             {"title": "x", "items": [{"name": "n", "count": 1.0}]},
-            "params.items[0].count: Input should be a valid int",
+            "params.items[0].count: got a number, send a valid integer",
         ),
         (
             {"title": "x", "items": [{"name": "n", "count": True}]},
-            "params.items[0].count: Input should be a valid",
+            "params.items[0].count: got a boolean, send a valid integer",
         ),
-        ({"title": "x", "colour": "blue"}, "params.colour: Input should be 'red'"),
-        ([], "params: Input should be an object"),
+        ({"title": "x", "colour": "blue"}, "params.colour: got a string, send 'red'"),
+        ([], "params: got an array, send an object"),
     ],
 )
 def test_params_that_do_not_fit_are_refused_with_the_field(value: object, text: str) -> None:
@@ -129,6 +154,7 @@ def test_params_that_do_not_fit_are_refused_with_the_field(value: object, text: 
 
         assert text in str(caught.value)
         assert str(caught.value).startswith("params does not fit Params: ")
+        assert "\n" not in str(caught.value)
 
 
 def test_text_that_is_no_json_is_refused() -> None:
@@ -210,12 +236,12 @@ def test_what_fits_the_result_model_is_taken(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (None, "result: the body returned nothing, it declares Result"),
-        ({"rows": "5"}, "result.rows: Input should be a valid integer, got str"),
-        ({"rows": -1}, "result.rows: Input should be greater than or equal to 0"),
+        (None, "result: the body returned nothing, return a Result"),
+        ({"rows": "5"}, "result.rows: got a string, return a valid integer"),
+        ({"rows": -1}, "result.rows: got an integer, return a value that is greater than or equal to 0"),
         ({"rows": 1, "odd": 1}, "result.odd: is not declared"),
         (Wider(rows=1), "result.more: is not declared"),
-        (3, "result: Input should be an object"),
+        (3, "result: got an integer, return an object"),
         (Result.model_construct(rows="many"), "field_name='rows'"),
         (Result.model_construct(rows=1, items=[Item.model_construct(name=3, count=1)]), "field_name='name'"),
         (Result(rows=1, score=math.nan), "result.score: NaN and infinity have no JSON form"),
@@ -225,7 +251,7 @@ def test_what_fits_the_result_model_is_taken(value: object) -> None:
     ids=lambda value: "object" if type(value) is object else repr(value),
 )
 def test_a_result_that_does_not_fit_is_refused_with_the_field(value: object, text: str) -> None:
-    with pytest.raises(TaskInputError) as caught:
+    with pytest.raises(TaskResultError) as caught:
         STRICT.dump_result(value)
 
     assert text in str(caught.value)
@@ -238,7 +264,7 @@ def test_a_recorded_result_is_read_back() -> None:
 
 
 def test_a_recorded_result_that_no_longer_fits_is_refused() -> None:
-    with pytest.raises(TaskInputError, match=r"result does not fit Result: result\.rows: is missing"):
+    with pytest.raises(TaskResultError, match=r"result does not fit Result: result\.rows: is missing"):
         STRICT.parse_result("{}")
 
 

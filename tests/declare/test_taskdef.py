@@ -156,9 +156,17 @@ def test_a_workspace_travels_with_ref_type_or_ref_type_in_camel_case() -> None:
     workspace = build_taskdef(FULL)["inputSchema"]["data"]["properties"]["workspace"]
 
     assert set(workspace["properties"]) == {"repository", "branch", "ref_type", "refType", "ref"}
-    assert workspace["oneOf"] == [{"required": ["ref_type"]}, {"required": ["refType"]}]
+    assert workspace["required"] == ["repository", "branch", "ref"]
+    assert workspace["not"] == {"required": ["ref_type", "refType"]}
     assert workspace["additionalProperties"] is False
-    assert build_taskdef(FULL)["outputSchema"]["data"]["properties"]["workspace"] == workspace
+
+
+def test_an_output_workspace_always_says_what_its_ref_is() -> None:
+    given = build_taskdef(FULL)["inputSchema"]["data"]["properties"]["workspace"]
+    made = build_taskdef(FULL)["outputSchema"]["data"]["properties"]["workspace"]
+
+    assert made["oneOf"] == [{"required": ["ref_type"]}, {"required": ["refType"]}]
+    assert made["properties"] == given["properties"]
 
 
 def test_a_taskdef_is_written_as_one_json_object(tmp_path: Path) -> None:

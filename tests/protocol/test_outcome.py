@@ -21,6 +21,7 @@ from perago.errors import (
     StaleAttemptError,
     TaskFailed,
     TaskInputError,
+    TaskResultError,
     TaskTerminalError,
 )
 from perago.protocol.outcome import (
@@ -39,7 +40,8 @@ from perago.protocol.outcome import (
 SRC = Path(perago.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
 TABLE = {
-    TaskInputError: ("FAILED", True),
+    TaskInputError: ("FAILED_WITH_TERMINAL_ERROR", True),
+    TaskResultError: ("FAILED", True),
     LakeError: ("FAILED", True),
     OrchestratorError: ("FAILED", True),
     PreGuardrailViolation: ("FAILED_WITH_TERMINAL_ERROR", True),

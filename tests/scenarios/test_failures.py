@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, field_validator
 
-from perago import TaskFailed, TaskTerminalError, WorkspaceSpec, require_file, task
+from perago import TaskFailed, TaskInputError, TaskTerminalError, WorkspaceSpec, require_file, task
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
 from tests.support.ports import after, before, refusing
 from tests.support.world import Made, World, change_nothing, make_task, write_result
@@ -47,7 +47,7 @@ def test_a_wrong_input_fails_before_a_byte_moves(world: World, change: dict, tex
     definition = make_task()
     world.start(definition, **change)
     lake = refusing(world.lake, "commit_at", "list", "download", "branches", "create_branch")
-    fails(world, definition, "FAILED", text, lake=lake)
+    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", text, lake=lake)
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,50 @@ def test_a_wrong_workspace_fails_before_a_byte_moves(
         "ref": world.head().id,
     }
     world.start_with(definition, {"workspace": {**workspace, field: value}, "params": {}})
-    fails(world, definition, "FAILED", text, lake=refusing(world.lake, "commit_at", "list", "download"))
+    lake = refusing(world.lake, "commit_at", "list", "download")
+    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", text, lake=lake)
+
+
+def test_a_wrong_input_is_not_tried_again(world: World) -> None:
+    definition = make_task(retries=3)
+    workflow = world.start(definition, params={"text": 3})
+    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", "params.text: got an integer, send a valid string")
+    state = world.workflow(workflow)
+    assert (state.status, [task.status for task in state.tasks]) == ("FAILED", ["FAILED_WITH_TERMINAL_ERROR"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("repository", "no-such-repository"), ("ref", "0" * 64), ("branch", "no-such-branch")],
+)
+def test_what_the_lake_does_not_know_may_be_there_on_the_next_try(
+    world: World, field: str, value: str
+) -> None:
+    definition = make_task(retries=1)
+    workspace = {"repository": world.repository, "branch": "main", "ref": world.head().id, field: value}
+    workflow = world.start_with(definition, {"workspace": workspace, "params": {"text": "x"}})
+    fails(world, definition, "FAILED", value)
+    assert [task.status for task in world.workflow(workflow).tasks] == ["FAILED", "SCHEDULED"]
 
 
 def test_a_branch_name_as_ref_is_refused(world: World) -> None:
     definition = make_task()
     world.start(definition, ref="main")
-    fails(world, definition, "FAILED", "'main' is a branch", lake=refusing(world.lake, "download"))
+    fails(
+        world,
+        definition,
+        "FAILED_WITH_TERMINAL_ERROR",
+        "'main' is a branch",
+        lake=refusing(world.lake, "download"),
+    )
 
 
 def test_a_tag_as_ref_is_refused(world: World) -> None:
     definition = make_task()
     world.lake.create_tag(world.repository, "v1", world.head().id)
     world.start(definition, ref="v1")
-    fails(world, definition, "FAILED", "'v1' is a branch, a tag", lake=refusing(world.lake, "download"))
+    lake = refusing(world.lake, "download")
+    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", "'v1' is a branch, a tag", lake=lake)
 
 
 def test_an_input_ref_that_does_not_exist_is_named(world: World) -> None:
@@ -231,6 +261,7 @@ def test_ctrl_c_in_a_process_that_nobody_supervises_is_not_a_result(world: World
         (ValueError("bad row 7"), "FAILED", "ValueError: bad row 7"),
         (TaskFailed("try later"), "FAILED", "try later"),
         (TaskTerminalError("never"), "FAILED_WITH_TERMINAL_ERROR", "never"),
+        (TaskInputError("days end before they begin"), "FAILED_WITH_TERMINAL_ERROR", "days end before"),
         (SystemExit(3), "FAILED", "the task called sys.exit(3)"),
         (SystemExit(Unshowable()), "FAILED", "the task called sys.exit(a Unshowable)"),
         (KeyboardInterrupt("enough"), "FAILED", "the task raised KeyboardInterrupt: enough"),

@@ -78,6 +78,17 @@ def test_the_output_answers_in_the_spelling_of_the_input(world: World) -> None:
     }
 
 
+def test_an_output_has_the_type_of_its_ref_where_the_input_left_it_out(world: World) -> None:
+    workspace = {"repository": world.repository, "branch": "main", "ref": world.head().id}
+    world.start_with(make_task(), {"workspace": workspace, "params": {"text": "x"}})
+    settled = world.execute(make_task(), world.poll(make_task()))
+    assert (settled.outcome.output or {})["workspace"] == {
+        **workspace,
+        "ref_type": "commit",
+        "ref": world.head().id,
+    }
+
+
 def test_deletions_and_file_folder_swaps_are_published_and_nothing_outside_is_touched(world: World) -> None:
     def body(workspace, params):
         (workspace / "input.txt").unlink()

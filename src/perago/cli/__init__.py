@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from perago import __version__
 from perago.cli import cat, check, diff, extract, fence, history, ls, output, register, run, start, sweep
+from perago.cli.help_page import tidy
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.settings import load_settings
@@ -17,6 +18,16 @@ from perago.settings import load_settings
 
 class _Commands(TyperGroup):
     """The commands; what any of them raises on purpose is told in one line, without a traceback."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            tidy(found, ctx)
+        return found
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        tidy(self, ctx)
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -39,9 +50,8 @@ app = typer.Typer(
     name="perago",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    help="Typed tasks for Conductor workflows, over workspaces that live in lakeFS.",
+    help="Run typed Python tasks for Conductor workflows, on data that lives in lakeFS.",
 )
 
 

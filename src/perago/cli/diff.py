@@ -12,7 +12,7 @@ from perago.cli.options import AsJson, Repository, Root, opened
 from perago.lake.base import Entry
 
 From = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
-To = Annotated[str, typer.Argument(metavar="B", help="The one to compare it with.")]
+To = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit to compare A with.")]
 
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 

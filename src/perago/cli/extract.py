@@ -17,10 +17,11 @@ from perago.declare.taskdef import build_taskdef
 def extract(
     targets: Targets,
     file: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file, not to stdout.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write to this file instead of stdout."),
     ] = None,
 ) -> None:
-    """Print the TaskDefs of modules as a JSON array; the same tasks always give the same bytes."""
+    """Print the TaskDefs of the tasks as a JSON array. The same tasks always give the same bytes."""
     tasks = load_tasks(targets)
     warn_about(tasks)
     taskdefs = [build_taskdef(task) for task in tasks]

@@ -13,17 +13,17 @@ from perago.cli.options import AsJson, Repository
 from perago.connect import open_fence
 from perago.settings import load_settings
 
-Branch = Annotated[str, typer.Argument(metavar="[BRANCH]", help="The branch that workflows publish on.")]
+Branch = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch that workflows publish to.")]
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The hard fence: lakeFS itself refuses a publication onto a head that its publisher did not read.",
+    help="Manage the hard fence: lakeFS itself refuses a publication if the branch has moved in the meantime.",
 )
 
 
 @app.command("install")
 def install(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
-    """Put the fence on a branch, by merge."""
+    """Install the fence on a branch, by a merge."""
     with open_fence(load_settings(os.environ)) as fence:
         done = fence.install(repository, branch)
     if as_json:
@@ -39,7 +39,7 @@ def install(repository: Repository, branch: Branch = "main", as_json: AsJson = F
 
 @app.command("prove")
 def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
-    """Make merges that lakeFS must refuse, on branches of their own, and show the refusals; takes some seconds."""
+    """Show that the fence holds: try merges that lakeFS must refuse, on separate branches. Takes a few seconds."""
     with open_fence(load_settings(os.environ)) as fence:
         proof = fence.prove(repository, branch)
         order = fence.prove_order(repository, branch)
@@ -55,7 +55,7 @@ def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = Fal
 
 @app.command("remove")
 def remove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
-    """Take the fence off a branch, by merge."""
+    """Remove the fence from a branch, by a merge."""
     with open_fence(load_settings(os.environ)) as fence:
         done = fence.remove(repository, branch)
     if as_json:

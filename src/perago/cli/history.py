@@ -10,8 +10,8 @@ from perago.cli import output
 from perago.cli.options import AsJson, Repository, Root, opened, when
 from perago.protocol.metadata import FENCE, KEY
 
-Branch = Annotated[str, typer.Argument(metavar="[BRANCH]", help="A branch, tag or commit.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits at the most.")]
+Branch = Annotated[str, typer.Argument(metavar="BRANCH", help="A branch, tag or commit.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many commits.")]
 
 
 def history(

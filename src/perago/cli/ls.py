@@ -9,7 +9,7 @@ import typer
 from perago.cli import output
 from perago.cli.options import AsJson, Ref, Repository, Root, opened
 
-Prefix = Annotated[str, typer.Argument(metavar="[PREFIX]", help="Only objects in this folder.")]
+Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Show only the objects in this folder.")]
 
 
 def ls(

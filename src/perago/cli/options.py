@@ -18,7 +18,9 @@ from perago.declare.taskdef import taskdef_warnings
 from perago.lake.base import Lake
 from perago.settings import load_settings
 
-Targets = Annotated[list[str], typer.Argument(help="Modules (app.tasks) or files (app/tasks.py).")]
+Targets = Annotated[
+    list[str], typer.Argument(metavar="TARGET", help="Modules (app.tasks) or files (app/tasks.py).")
+]
 Repository = Annotated[str, typer.Argument(metavar="REPO", help="The repository.")]
 Ref = Annotated[str, typer.Argument(metavar="REF", help="A branch, tag or commit.")]
 Root = Annotated[
@@ -26,7 +28,7 @@ Root = Annotated[
     typer.Option(
         "--root",
         metavar="DIR",
-        help="Look into the embedded lake of this root. Without it: lakeFS where it is configured, else .perago.",
+        help="Use the embedded lake in this folder. The default is lakeFS if it is configured, else .perago.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -41,7 +41,9 @@ Tasks = Annotated[
 Input = Annotated[str, typer.Option("--input", metavar="FILE|JSON", help="The workflow's input.")]
 Import = Annotated[
     list[str],
-    typer.Option("--import", metavar="REPO=DIR", help="Make a repository whose first commit is the folder."),
+    typer.Option(
+        "--import", metavar="REPO=DIR", help="Create a repository from a folder; repeat it for more."
+    ),
 ]
 WorkspaceOption = Annotated[
     str | None,
@@ -56,7 +58,7 @@ RootOption = Annotated[
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")]
-Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts at once.")]
+Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts to run at once.")]
 
 
 def run(

@@ -28,20 +28,21 @@ class Engine(StrEnum):
 
 def start(
     targets: Targets,
-    slots: Annotated[int, typer.Option("-j", "--slots", min=1, help="Attempts to run at the same time.")] = 1,
+    slots: Annotated[int, typer.Option("-j", "--slots", min=1, help="How many attempts to run at once.")] = 1,
     local: Annotated[bool, typer.Option("--local", help="Use the embedded lake and orchestrator.")] = False,
     register: Annotated[
-        bool, typer.Option("--register", help="Register TaskDefs that are missing or differ.")
+        bool, typer.Option("--register", help="Register TaskDefs that are missing or have changed.")
     ] = False,
     http: Annotated[
-        str | None, typer.Option("--http", metavar="[HOST:]PORT", help="Serve /healthz and /metrics there.")
+        str | None,
+        typer.Option("--http", metavar="[HOST:]PORT", help="Serve /healthz and /metrics at this address."),
     ] = None,
     root: Annotated[
-        Path | None, typer.Option("--root", help="Where local state is kept (PERAGO_ROOT).")
+        Path | None, typer.Option("--root", metavar="DIR", help="Where local state is kept (PERAGO_ROOT).")
     ] = None,
     engine: Annotated[Engine, typer.Option("--engine", help="Where attempts run.")] = Engine.PROCESS,
 ) -> None:
-    """Run the tasks of modules for a Conductor until SIGINT or SIGTERM; a second one kills what is in flight."""
+    """Start a worker for the tasks. SIGINT or SIGTERM stops it once running attempts have ended; a second one kills them."""
     del engine  # one so far
     settings = load_settings(os.environ, root=root)
     tasks = load_tasks(targets)

@@ -21,7 +21,7 @@ DEFAULT_AGE = "1h"
 
 Repositories = Annotated[
     list[str] | None,
-    typer.Argument(metavar="REPO", help="The repositories to look into; all of them by default."),
+    typer.Argument(metavar="REPO", help="The repositories to clean up; all of them by default."),
 ]
 
 
@@ -40,20 +40,22 @@ def sweep(
             "--older-than",
             metavar="AGE",
             parser=_duration,
-            help=f"How old a branch whose task no orchestrator knows must be, and a tag ({DEFAULT_AGE} for branches).",
+            help=f"Spare branches of unknown tasks that are younger than this ({DEFAULT_AGE} by default), and tags.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")
+    ] = False,
     tags: Annotated[
-        bool, typer.Option("--tags", help="Remove tags of replaced heads too; wants --older-than.")
+        bool, typer.Option("--tags", help="Also remove the tags of replaced heads; requires --older-than.")
     ] = False,
     root: Root = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove staging and claim branches of attempts that are over, hidden ones included."""
+    """Remove the staging and claim branches, hidden ones included, that attempts have left behind."""
     if tags and older_than is None:
         raise typer.BadParameter(
-            "--tags wants --older-than: say how old a replaced head must be to be given up"
+            "--tags requires --older-than: say how old a replaced head must be before its tag is removed"
         )
     age = parse_duration(DEFAULT_AGE) if older_than is None else older_than
     settings = load_settings(os.environ, root=root)

@@ -177,7 +177,7 @@ def not_a_check(value: object) -> str | None:
     if isinstance(value, TreeCheck) and not isinstance(value, type):
         return None
     if not callable(value) or isinstance(value, type):
-        return "is no check: use require_file, require_dir, require_glob, forbid_glob or a function"
+        return "is not a check: use require_file, require_dir, require_glob, forbid_glob or a function"
     if inspect.iscoroutinefunction(value):
         return "must not be async"
     try:

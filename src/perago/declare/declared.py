@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from perago.declare.mistakes import BrokenRule, Mistake, calling_place, report
+from perago.declare.mistakes import BrokenRule, Mistake, calling_place, nearest, report
 
 _JAVA_INT = 2**31 - 1
 """Conductor keeps these numbers in Java ints."""
@@ -22,7 +22,10 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class Declared(BaseModel):
-    """A value that task authors write down; unknown fields are refused."""
+    """A value that task authors write down; unknown fields are refused.
+
+    The text below a field is for editors.  Pydantic's own use of it is off: it reads every source at import.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -50,7 +53,7 @@ def _mistake(declared: type[Declared], details: ErrorDetails) -> Mistake:
     if isinstance(broken, BrokenRule):
         return Mistake(field, str(broken), broken.value)
     if details["type"] == "missing":
-        return Mistake(field, "is required")
+        return Mistake(field, f"is required: add {details['loc'][-1]}=…")
     return Mistake(field, _rule(declared, details), details["input"])
 
 
@@ -58,7 +61,10 @@ def _rule(declared: type[Declared], details: ErrorDetails) -> str:
     context = details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":
-            return f"is no field of {declared.__name__}, which has {', '.join(declared.model_fields)}"
+            meant = nearest(str(details["loc"][-1]), declared.model_fields)
+            return (
+                f"is not a field of {declared.__name__}, which has {', '.join(declared.model_fields)}{meant}"
+            )
         case "greater_than_equal":
             return f"must be {context['ge']} or more"
         case "less_than_equal":

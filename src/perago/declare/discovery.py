@@ -15,7 +15,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,8 @@ from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
-from perago.declare.mistakes import NotedMistake, Place, noting
+from perago.declare.import_failure import is_authors, told_failure
+from perago.declare.mistakes import NotedMistake, Place, nearest, noting
 from perago.declare.task import TaskDefinition, declared_in, forget
 from perago.errors import TaskDefinitionError
 
@@ -87,7 +87,7 @@ def _only_if_right() -> Iterator[list[NotedMistake]]:
         yield mistakes
     if mistakes:
         for name in [name for name in sys.modules if name not in known]:
-            if _is_authors(getattr(sys.modules[name], "__file__", None)):
+            if is_authors(getattr(sys.modules[name], "__file__", None)):
                 del sys.modules[name]
                 forget(name)
 
@@ -105,7 +105,21 @@ def _is_part_of(task: TaskDefinition, place: Place | None) -> bool:
 
 
 def _no_task(target: str) -> str:
+    if Path(target.replace(".", "/")).is_dir():
+        return f"target {target!r}: is a folder, and declares no task itself; name a file in it ({target}/tasks.py)"
     return f"target {target!r}: declares no task; decorate a function of this module with @task"
+
+
+def _meant(target: str) -> str:
+    """The file that a target may have been meant to name."""
+    folder = Path(target).parent
+    try:
+        files = [
+            str(folder / file.name) for file in folder.iterdir() if file.suffix == ".py" and file.is_file()
+        ]
+    except OSError:
+        return ""
+    return nearest(target.removeprefix("./"), files)
 
 
 def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], list[NotedMistake]]:
@@ -115,7 +129,12 @@ def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], lis
         first = found.setdefault(task.name, task)
         if first.place != task.place:
             other = Place(first.place.file, first.place.line)
-            clashes.append(NotedMistake(f"name = {task.name!r}: is taken by the task at {other}", task.place))
+            clashes.append(
+                NotedMistake(
+                    f"name = {task.name!r}: is taken by the task at {other}; give one of them another name",
+                    task.place,
+                )
+            )
     return list(found.values()), clashes
 
 
@@ -125,7 +144,7 @@ def _imported(target: str) -> ModuleType:
         return _import_file(target)
     if not target or not all(part.isidentifier() for part in target.split(".")):
         raise TaskDefinitionError(
-            f"target {target!r}: must be an import path (app.tasks) or a file (app/tasks.py)"
+            f"target {target!r}: must be an import path (app.tasks) or a file (app/tasks.py){_meant(target)}"
         )
     with _told(target):
         return importlib.import_module(target)
@@ -134,7 +153,10 @@ def _imported(target: str) -> ModuleType:
 def _import_file(target: str) -> ModuleType:
     file = Path(target).resolve()
     if not file.is_file():
-        raise TaskDefinitionError(f"target {target!r}: there is no such file")
+        if file.is_dir():
+            raise TaskDefinitionError(f"target {target!r}: is a folder, not a file; name a file in it")
+        where = f"there is no such file in {file.parent}"
+        raise TaskDefinitionError(f"target {target!r}: {where}; correct the path{_meant(target)}")
     dotted, top = _dotted_name(file)
     _on_path(top)
     if dotted is not None:
@@ -157,7 +179,8 @@ def _dotted_name(file: Path) -> tuple[str | None, Path]:
 
 def _executed(file: Path, target: str) -> ModuleType:
     name = f"perago_file_{sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
-    digest = sha256(file.read_bytes()).hexdigest()
+    with _told(target):
+        digest = sha256(file.read_bytes()).hexdigest()
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__perago_digest__", None) == digest:
         return known
@@ -189,31 +212,12 @@ def _told(target: str) -> Iterator[None]:
         if error.name is not None and (target == error.name or target.startswith(error.name + ".")):
             where = f"looked in {Path.cwd()} and on the Python path"
             raise TaskDefinitionError(
-                f"target {target!r}: there is no module {error.name!r} ({where})"
+                f"target {target!r}: there is no module {error.name!r} ({where}); go to the folder it is in, or name "
+                f"its file{_meant(target)}"
             ) from None
-        raise TaskDefinitionError(_cause(error)) from None
+        raise TaskDefinitionError(told_failure(error, target)) from None
     except (Exception, SystemExit) as error:
-        raise TaskDefinitionError(_cause(error)) from None
-
-
-def _cause(error: BaseException) -> str:
-    text = f"cannot be imported: {type(error).__name__}: {error}"
-    if isinstance(error, SyntaxError) and error.filename:
-        text = f"cannot be imported: {type(error).__name__}: {error.msg}"
-        return f"{Place(error.filename, error.lineno or 1)}: {text}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_authors(frame.filename)]
-    if not frames:
-        return text
-    return f"{Place(frames[-1].filename, frames[-1].lineno or 1)}: {text}"
-
-
-def _is_authors(file: str | None) -> bool:
-    """Whether a file is the authors' own: not Perago's, not the standard library's, not an installed one's."""
-    if file is None or file.startswith("<"):
-        return False
-    parts = Path(file).parts
-    outside = Path(importlib.__file__).parents[1], Path(__file__).parents[1]
-    return "site-packages" not in parts and not any(Path(file).is_relative_to(folder) for folder in outside)
+        raise TaskDefinitionError(told_failure(error, target)) from None
 
 
 def _on_path(folder: Path) -> None:

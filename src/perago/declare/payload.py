@@ -1,22 +1,34 @@
 """Params and results on the wire: JSON, checked strictly both ways.
 
-The rule: what does not fit is a `TaskInputError` that names the field, however deep; nothing is coerced
-(`"3"` is no number) and, unless the task says otherwise, nothing unknown is dropped.
-Values are left out of the texts: they may be large, and they may be secret.
+The rule: what does not fit is a `TaskInputError` (params) or a `TaskResultError` (result) that names the field, however
+deep; nothing is coerced (`"3"` is no number) and, unless the task says otherwise, nothing unknown is dropped.
+Texts are one line.  They name a value's type and never the value: it may be large, and it may be secret.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
 
-from perago.errors import TaskInputError
+from perago.declare.mistakes import one_line
+from perago.errors import TaskInputError, TaskResultError
 
 _TOLD = 5
+_JSON_TYPES = {
+    str: "a string",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    list: "an array",
+    dict: "an object",
+    type(None): "null",
+}
+_UNDECLARED = ("extra_forbidden", "unexpected_keyword_argument")
+_COMPARISONS = ("greater ", "less ", "finite")
 
 
 def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> BaseModel:
@@ -27,13 +39,23 @@ def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> 
         raise TaskInputError(_told("params", model, error)) from None
 
 
+def json_type(value: object) -> str:
+    """What a value is in JSON, with its article."""
+    return _JSON_TYPES.get(type(value), f"a {type(value).__name__}")
+
+
+def input_type(value: object) -> str:
+    """The same for a value that a workflow sent, where null has a usual cause."""
+    return "null (as an expression that names nothing gives)" if value is None else json_type(value)
+
+
 def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
     """A result that `dump_result` once wrote."""
     try:
         # Results are dumped by field name, aliases or not; computed fields come back as unknown ones.
         return model.model_validate_json(text, strict=True, extra="ignore", by_alias=True, by_name=True)
     except ValidationError as error:
-        raise TaskInputError(_told("result", model, error)) from None
+        raise TaskResultError(_told("result", model, error)) from None
 
 
 def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
@@ -42,42 +64,61 @@ def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
         result = value if type(value) is model else _fitted(model, value)
         dumped: dict[str, Any] = result.model_dump(mode="json", warnings="error")
     except ValidationError as error:
-        raise TaskInputError(_told("result", model, error)) from None
+        raise TaskResultError(_told("result", model, error)) from None
     except PydanticSerializationError as error:
-        raise TaskInputError(f"result does not fit {model.__name__}: {_plain(error)}") from None
+        raise TaskResultError(f"result does not fit {model.__name__}: {_plain(error)}") from None
     for path in _not_finite("result", dumped):
-        raise TaskInputError(f"{path}: NaN and infinity have no JSON form")
+        raise TaskResultError(f"{path}: NaN and infinity have no JSON form, return None or a number")
     return dumped
 
 
 def _fitted(model: type[BaseModel], value: object) -> BaseModel:
     if value is None:
-        raise TaskInputError(f"result: the body returned nothing, it declares {model.__name__}")
+        raise TaskResultError(f"result: the body returned nothing, return a {model.__name__}")
     text = value.model_dump_json() if isinstance(value, BaseModel) else to_json(value)
     return model.model_validate_json(text, strict=True, extra="forbid", by_alias=True, by_name=True)
 
 
-def _told(what: str, model: type[BaseModel], error: ValidationError) -> str:
+def _told(what: Literal["params", "result"], model: type[BaseModel], error: ValidationError) -> str:
+    say = _wrong_param if what == "params" else _wrong_in_result
     details = error.errors(include_url=False)
-    told = [f"{_path(what, item)}: {_rule(item)}" for item in details[:_TOLD]]
+    told = [f"{_path(what, item)}: {say(item)}" for item in details[:_TOLD]]
     more = f" (and {len(details) - _TOLD} more)" if len(details) > _TOLD else ""
-    return f"{what} does not fit {model.__name__}: {'; '.join(told)}{more}"
+    # An author's validator may say its mistake in several lines.
+    return one_line(f"{what} does not fit {model.__name__}: {'; '.join(told)}{more}")
+
+
+def _wrong_param(details: ErrorDetails) -> str:
+    if details["type"] in _UNDECLARED:
+        return "is not declared, leave it out (or first deploy workers whose model declares it)"
+    return _wrong(details, got=input_type(details["input"]), verb="send")
+
+
+def _wrong_in_result(details: ErrorDetails) -> str:
+    if details["type"] in _UNDECLARED:
+        return "is not declared, leave it out or declare it"
+    return _wrong(details, got=json_type(details["input"]), verb="return")
+
+
+def _wrong(details: ErrorDetails, *, got: str, verb: str) -> str:
+    """What is wrong with a field, and what to do."""
+    message = details["msg"]
+    match details["type"]:
+        case "missing":
+            return f"is missing, {verb} it"
+        case "json_invalid":
+            return message
+        case "value_error" | "assertion_error":
+            refusal = message.partition(", ")[2] or message
+            return f"got {got} that the model refuses ({refusal}), {verb} another one"
+    wanted = message.removeprefix("Input should be ")
+    if wanted == message:
+        return f"got {got} that does not fit ({message}), {verb} one that does"
+    return f"got {got}, {verb} {'a value that is ' if wanted.startswith(_COMPARISONS) else ''}{wanted}"
 
 
 def _path(what: str, details: ErrorDetails) -> str:
     return what + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"])
-
-
-def _rule(details: ErrorDetails) -> str:
-    match details["type"]:
-        case "extra_forbidden" | "unexpected_keyword_argument":
-            return "is not declared"
-        case "missing":
-            return "is missing"
-        case "json_invalid":
-            return details["msg"]
-        case _:
-            return f"{details['msg']}, got {type(details['input']).__name__}"
 
 
 def _plain(error: PydanticSerializationError) -> str:

@@ -6,18 +6,19 @@ for `__perago_task__`, so a plain unit test calls it.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel
 
 from perago.declare import payload
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.mistakes import Mistake, Place, calling_place, report
+from perago.declare.mistakes import Mistake, Place, calling_place, nearest, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
 from perago.declare.workspace import WorkspaceSpec
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
@@ -25,7 +26,6 @@ from perago.protocol.paths import has_backslash, has_dot_part, leads_out
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _MISSING = cast(Any, object())
-_FIELDS = ("name", "description", "owner_email", "workspace", "controls", "version", "strict_params")
 
 _declared: dict[str, list[TaskDefinition]] = {}
 
@@ -62,40 +62,58 @@ class TaskDefinition:
         return payload.parse_params(self.params_model, text, strict=self.strict_params)
 
     def dump_result(self, value: object) -> dict[str, Any]:
-        """What the body returned, as JSON values; `TaskInputError` names the field that does not fit."""
+        """What the body returned, as JSON values; `TaskResultError` names the field that does not fit."""
         return payload.dump_result(self.result_model, value)
 
     def parse_result(self, text: str | bytes) -> BaseModel:
-        """A recorded result from JSON text; `TaskInputError` names the field that does not fit."""
+        """A recorded result from JSON text; `TaskResultError` names the field that does not fit."""
         return payload.parse_result(self.result_model, text)
 
 
 def task(
-    *misplaced: object,
-    name: str = _MISSING,
-    owner_email: str = _MISSING,
+    *,
+    name: str,
+    owner_email: str,
     description: str | None = None,
     workspace: WorkspaceSpec | None = None,
     controls: TaskControls | None = None,
     version: str = "1",
     strict_params: bool = True,
-    **unknown: object,
 ) -> Callable[[Function], Function]:
-    """Declare a function as a task; all that is wrong with it is one `TaskDefinitionError`."""
+    """Declare a function as a task; all that is wrong with it is one `TaskDefinitionError`.
+
+    Args:
+        name: The name that workflows call the task by, and that of its TaskDef. It holds no `/` and no `\\`.
+        owner_email: Who answers for the task; Conductor requires an owner.
+        description: What the task does, for people who look at Conductor.
+        workspace: The part of a repository that the task works on; given exactly if the function takes a workspace.
+        controls: Retries, timeouts, limits and the publish budget. Without it: 3 retries, 60 seconds apart.
+        version: The version of the task's code. With `on_abandoned="reuse"` an earlier result counts only for the same
+            version, so change it when the code would give another result.
+        strict_params: Whether params that the model does not declare are refused (True) or ignored (False).
+    """
+    raise NotImplementedError("type checkers and editors read this signature; `_task` is what runs")
+
+
+_REQUIRED = {"name": _MISSING, "owner_email": _MISSING}
+_DEFAULTS = _REQUIRED | {
+    name: parameter.default
+    for name, parameter in inspect.signature(task).parameters.items()
+    if name not in _REQUIRED
+}
+
+
+def _task(*misplaced: object, **given: Any) -> Callable[[Function], Function]:
+    """`task` as it runs: takes any argument, so that a wrong one is told together with all other mistakes."""
     if misplaced:
         report(
             [Mistake("@task", "takes keyword arguments only: @task(name=…, owner_email=…)")], calling_place()
         )
         return lambda fn: fn
-    said: dict[str, Any] = {
-        "name": name,
-        "owner_email": owner_email,
-        "description": description,
-        "workspace": workspace,
-        "controls": TaskControls() if controls is None else controls,
-        "version": version,
-        "strict_params": strict_params,
-    }
+    unknown = {name: value for name, value in given.items() if name not in _DEFAULTS}
+    said = _DEFAULTS | {name: value for name, value in given.items() if name in _DEFAULTS}
+    if said["controls"] is None:
+        said["controls"] = TaskControls()
 
     def decorate(fn: Function) -> Function:
         # The caller's local names: the models of a unit test live in its function.
@@ -106,6 +124,10 @@ def task(
         return fn
 
     return decorate
+
+
+if not TYPE_CHECKING:
+    task = functools.wraps(task)(_task)
 
 
 def metrics_are_gone(name: str) -> type:
@@ -179,7 +201,9 @@ def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[
     for known in _declared.get(getattr(fn, "__module__", ""), []):
         if known.name == name and not _redeclares(known, place):
             yield Mistake(
-                "name", f"is taken by another task of this module, at line {known.place.line}", name
+                "name",
+                f"is taken by another task of this module, at line {known.place.line}; give one of them another name",
+                name,
             )
 
 
@@ -188,14 +212,24 @@ def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Mistake]:
         if name == "metrics":
             yield Mistake("metrics", METRICS_ARE_GONE)
         else:
-            yield Mistake(name, f"is no field of @task, which has {', '.join(_FIELDS)}", value)
+            rule = f"is not a field of @task, which has {', '.join(_DEFAULTS)}{_meant(name)}"
+            yield Mistake(name, rule, value)
+
+
+def _meant(name: str) -> str:
+    """Where a keyword belongs that is not one of the decorator's."""
+    if name in TaskControls.model_fields:
+        return f"; say controls=TaskControls({name}=…)"
+    if name in WorkspaceSpec.model_fields:
+        return f"; say workspace=WorkspaceSpec({name}=…)"
+    return nearest(name, _DEFAULTS)
 
 
 def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Mistake]:
     yield from _wrong_name(said["name"])
     email = said["owner_email"]
     if email is _MISSING:
-        yield Mistake("owner_email", "is required")
+        yield Mistake("owner_email", "is required: add owner_email='you@example.com'")
     elif not isinstance(email, str) or not email.strip():
         yield Mistake("owner_email", "must be text and not blank", email)
     if said["description"] is not None and not isinstance(said["description"], str):
@@ -215,7 +249,7 @@ def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Mistake]:
 
 def _wrong_name(name: object) -> Iterator[Mistake]:
     if name is _MISSING:
-        yield Mistake("name", "is required")
+        yield Mistake("name", "is required: add name='…'")
     elif not isinstance(name, str) or not name.strip():
         yield Mistake("name", "must be text and not blank", name)
     elif "/" in name or has_backslash(name) or has_dot_part(name) or leads_out(name):

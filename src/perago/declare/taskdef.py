@@ -2,7 +2,7 @@
 
 The rule: every field that the controls name is written, defaults too, so that a limit that is taken out of a
 declaration is taken off the server as well.  Schemas come from the models; `workspace` has the shape that
-travels between tasks, with `ref_type` or `refType`.
+travels between tasks, with `ref_type` or `refType`: never with both, and in an output always with one.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ _WORKSPACE: dict[str, Any] = {
         "ref": _NAME,
     },
     "required": ["repository", "branch", "ref"],
-    "oneOf": [{"required": ["ref_type"]}, {"required": ["refType"]}],
     "additionalProperties": False,
+}
+_WORKSPACES = {
+    "input": _WORKSPACE | {"not": {"required": ["ref_type", "refType"]}},
+    "output": _WORKSPACE | {"oneOf": [{"required": ["ref_type"]}, {"required": ["refType"]}]},
 }
 _MAPS = ("properties", "patternProperties", "$defs")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
@@ -130,7 +133,7 @@ def _control_fields(task: TaskDefinition) -> dict[str, Any]:
 def _schema(task: TaskDefinition, side: str, key: str) -> dict[str, Any]:
     model = _model_schema(task, task.params_model if key == "params" else task.result_model, key)
     definitions = model.pop("$defs", {})
-    properties = ({"workspace": _WORKSPACE} if task.has_workspace else {}) | {key: model}
+    properties = ({"workspace": _WORKSPACES[side]} if task.has_workspace else {}) | {key: model}
     data: dict[str, Any] = {
         "type": "object",
         "properties": properties,

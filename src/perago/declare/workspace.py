@@ -72,11 +72,27 @@ class WorkspaceSpec(Declared):
     """The part of the repository a task works on, and the rules it works by."""
 
     prefix: Annotated[str, PlainValidator(_prefix)] = "/"
+    """The folder of the repository that the task sees and publishes, such as `/events`; `/` is all of it."""
+
     pre: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
+    """Checks on the input, run before the body. One that fails ends the task for good, without a retry."""
+
     post: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
+    """Checks on the result, run after the body. One that fails fails the attempt, and nothing is published."""
+
     read_only: Flag = False
+    """Whether the task only reads: it publishes nothing, and its output is its input's commit."""
+
     on_abandoned: PolicyName = DEFAULT.name
+    """What a retry does with a publication of an earlier attempt that Conductor never accepted.
+
+    `replace` moves the branch back over it, `supersede` publishes on top of it (the one for protected branches), `reuse`
+    does the same and skips the body where the branch already holds the result of the same input.
+    """
+
     placement: Placement = "auto"
+    """Where a Spark task's files are: `local` in a folder of the worker, `direct` on the staging branch, which the whole
+    cluster reads and writes; `auto` is `direct` unless Spark's master is local."""
 
     @model_validator(mode="after")
     def _read_only_publishes_nothing(self) -> Self:

@@ -2,6 +2,7 @@
 
     what happened                                           status                        sent
     the transaction settled                                 COMPLETED                     yes
+    the input does not fit the contract                     FAILED_WITH_TERMINAL_ERROR    yes
     a pre check failed, or any exception in one             FAILED_WITH_TERMINAL_ERROR    yes
     the author raised TaskTerminalError                     FAILED_WITH_TERMINAL_ERROR    yes
     Conductor has moved on from this attempt                FAILED                        no
@@ -14,7 +15,8 @@
 The last three are the worker's to tell: the execution cannot do so any more, or never began.
 Two endings are not sent.  A stale attempt's FAILED could only be ignored, or end an attempt that is someone
 else's by now.  A loser's FAILED would end the winner's attempt: Conductor keeps the first result it gets.
-A TaskFailed raised in a pre check is an ordinary failure; a post check is never terminal.
+A TaskFailed raised in a pre check is an ordinary failure; a post check is never terminal, nor is a result that does
+not fit.  A repository or ref that is not there may be there on the next try, and is an ordinary failure.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from perago.errors import (
     PeragoError,
     PreGuardrailViolation,
     StaleAttemptError,
+    TaskInputError,
     TaskTerminalError,
 )
 
@@ -66,7 +69,7 @@ def classify(error: BaseException) -> Outcome:
             return Outcome("LOST_TO_TWIN", reason=reason, send=False)
         case StaleAttemptError():
             return Outcome("FAILED", reason=reason, send=False)
-        case PreGuardrailViolation() | TaskTerminalError():
+        case TaskInputError() | PreGuardrailViolation() | TaskTerminalError():
             return Outcome("FAILED_WITH_TERMINAL_ERROR", reason=reason)
         case _:
             return Outcome("FAILED", reason=reason)

@@ -59,8 +59,15 @@ class TestTopLevel:
     @pytest.mark.parametrize(
         ("definition", "payload", "texts"),
         [
-            (WITH_WORKSPACE, {"params": {}}, ["missing: workspace"]),
-            (WITH_WORKSPACE, {}, ["missing: params, workspace"]),
+            (
+                WITH_WORKSPACE,
+                {"params": {}},
+                [
+                    "missing: workspace",
+                    'send the step\'s inputParameters as {"workspace": "${workflow.input.workspace}"',
+                ],
+            ),
+            (WITH_WORKSPACE, {}, ["missing: workspace, params"]),
             (WITH_WORKSPACE, {"workspace": WORKSPACE, "params": {}, "more": 1}, ["not expected: more"]),
             (PLAIN, {"params": {"stem": "x"}, "workspace": WORKSPACE}, ["not expected: workspace"]),
             (PLAIN, {"parms": {}}, ["missing: params", "not expected: parms"]),
@@ -99,20 +106,35 @@ class TestWorkspace:
         ("change", "text"),
         [
             ({"ref_type": "branch"}, "workspace.ref_type must be 'commit', not 'branch'"),
-            ({"ref_type": "Commit"}, "must be 'commit'"),
+            ({"ref_type": "hunter2"}, "must be 'commit', not another string; send 'commit', or leave it out"),
             ({"refType": "commit"}, "not expected: refType"),
             ({"path": "/x"}, "not expected: path"),
-            ({"ref": ""}, "workspace.ref must be a text that is not blank"),
-            ({"repository": "\t"}, "workspace.repository"),
-            ({"branch": None}, "workspace.branch"),
-            ({"ref": 7}, "workspace.ref"),
+            ({"ref": ""}, "workspace.ref must not be blank; send a commit id"),
+            ({"repository": "\t"}, "workspace.repository must not be blank; send the repository's name"),
+            ({"branch": None}, "workspace.branch must be a string, not null"),
+            ({"ref": 7}, "workspace.ref must be a string, not an integer; send a commit id"),
+            ({"ref_type": None}, "workspace.ref_type must be a string, not null"),
         ],
     )
     def test_a_wrong_field_is_named(self, change: dict[str, Any], text: str) -> None:
         payload = {"workspace": {**WORKSPACE, **change}, "params": {"text": "x"}}
         assert text in refusal(WITH_WORKSPACE, payload)
 
-    @pytest.mark.parametrize("field", ["repository", "branch", "ref_type", "ref"])
+    def test_a_missing_type_of_ref_is_commit_and_the_output_says_so(self) -> None:
+        given = {"repository": "songs", "branch": "main", "ref": "abc"}
+        read = read_input(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
+        assert workspace_output(read.workspace or {}, "new") == {**given, "ref_type": "commit", "ref": "new"}
+
+    def test_all_that_is_wrong_is_told_at_once_in_one_line_without_a_value(self) -> None:
+        given = {"repository": ["hunter2"], "branch": "main"}
+        said = refusal(WITH_WORKSPACE, {"workspace": given, "params": {"text": {"a": "hunter2"}}})
+        assert "missing: ref;" in said
+        assert "workspace.repository must be a string, not an array; send the repository's name" in said
+        assert "params.text: got an object, send a valid string" in said
+        assert "\n" not in said
+        assert "hunter2" not in said
+
+    @pytest.mark.parametrize("field", ["repository", "branch", "ref"])
     def test_a_missing_field_is_named(self, field: str) -> None:
         given = {name: value for name, value in WORKSPACE.items() if name != field}
         payload = {"workspace": given, "params": {"text": "x"}}

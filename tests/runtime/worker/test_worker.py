@@ -75,6 +75,22 @@ def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) 
 
 
 @pytest.mark.slow
+def test_a_wrong_input_is_told_in_one_line_and_not_tried_again_though_the_task_has_retries(
+    site: Site,
+) -> None:
+    site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"text": ["hunter2"], "sise": 1}))
+
+    assert (done.status, [task.status for task in done.tasks]) == ("FAILED", ["FAILED_WITH_TERMINAL_ERROR"])
+    reason = done.tasks[0].reason or ""
+    assert "params.text: got an array, send a valid string" in reason
+    assert "params.sise: is not declared, leave it out" in reason
+    assert ("hunter2" in reason, "\n" in reason) == (False, False)
+    assert site.bodies() == []
+
+
+@pytest.mark.slow
 def test_a_body_that_raises_what_would_end_a_process_fails_and_its_executor_lives_on(site: Site) -> None:
     worker = site.start_worker(slots=1)
 

@@ -1,22 +1,37 @@
 """What an attempt was asked to do: the wire form of its input and output, checked before a byte moves.
 
 Top level exactly `workspace` and `params` (exactly `params` for a task without a workspace); `workspace` exactly
-its four fields.  `refType` is taken for `ref_type`, and answered in kind.
+its four fields, of which `ref_type` may be left out and is `commit` then.  `refType` is taken for `ref_type`, and answered
+in kind; an output always has one of the two.
+All that is wrong is one `TaskInputError` in one line: it names each field and the type of what is there, and says what
+to send.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
+from perago.declare.payload import input_type
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, TaskInputError
 from perago.lake.base import Lake
 from perago.protocol.publication import Workspace
+
+_EXAMPLES = {"workspace": '"${workflow.input.workspace}"', "params": '{"name": "value"}'}
+_SEND = {
+    "repository": "the repository's name",
+    "branch": "the branch's name",
+    "ref": "a commit id",
+    "ref_type": "'commit', or leave it out",
+    "refType": "'commit', or leave it out",
+}
+_SHOWN = 5
+_KNOWN_TYPES = {"branch", "tag", "ref"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +45,20 @@ class Input:
 
 def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
     """Check an attempt's input against the task's contract."""
-    wanted = {"params"} if task.workspace is None else {"params", "workspace"}
-    _exactly(wanted, payload, "task input")
+    wanted = ("params",) if task.workspace is None else ("workspace", "params")
+    wrong = list(_wrong_top(wanted, payload))
+    if wrong:
+        raise TaskInputError("; ".join(wrong))
+    if task.workspace is not None:
+        wrong = list(_wrong_workspace(payload["workspace"]))
     raw = payload["params"]
-    params = task.parse_params(json.dumps(raw))
-    workspace = None if task.workspace is None else _workspace(payload["workspace"])
-    return Input(params, raw, workspace)
+    try:
+        params = task.parse_params(json.dumps(raw))
+    except TaskInputError as error:
+        raise TaskInputError("; ".join([*wrong, str(error)])) from None
+    if wrong:
+        raise TaskInputError("; ".join(wrong))
+    return Input(params, raw, None if task.workspace is None else _spelled_out(payload["workspace"]))
 
 
 def resolve_workspace(lake: Lake, given: Mapping[str, str], prefix: str) -> Workspace:
@@ -50,7 +73,7 @@ def resolve_workspace(lake: Lake, given: Mapping[str, str], prefix: str) -> Work
     if not commit.id.startswith(ref):
         raise TaskInputError(
             f"workspace.ref {ref!r} is a branch, a tag or an expression, not a commit id: it names commit "
-            f"{commit.id} now, and could name another one on the next retry. Pass the commit id"
+            f"{commit.id} now, and could name another one on the next retry. Send the commit id"
         )
     return Workspace(repository, given["branch"], commit.id, prefix)
 
@@ -60,22 +83,51 @@ def workspace_output(given: Mapping[str, str], ref: str) -> dict[str, str]:
     return {**given, "ref": ref}
 
 
-def _workspace(given: Any) -> Mapping[str, str]:
+def _spelled_out(given: Mapping[str, str]) -> Mapping[str, str]:
+    """The workspace with its type of ref, which may have been left out."""
+    return dict(given) if "refType" in given else {**given, "ref_type": "commit"}
+
+
+def _wrong_top(wanted: tuple[str, ...], given: Mapping[str, Any]) -> Iterator[str]:
+    wrong = list(_other_fields(wanted, wanted, given))
+    if wrong:
+        example = ", ".join(f'"{name}": {_EXAMPLES[name]}' for name in wanted)
+        yield (
+            f"task input must have exactly {' and '.join(wanted)}; {'; '.join(wrong)}; send the step's "
+            f"inputParameters as {{{example}}}"
+        )
+
+
+def _wrong_workspace(given: object) -> Iterator[str]:
     if not isinstance(given, Mapping):
-        raise TaskInputError(f"workspace must be an object, not {type(given).__name__}")
-    spelled = "refType" if "refType" in given and "ref_type" not in given else "ref_type"
-    _exactly({"repository", "branch", spelled, "ref"}, given, "workspace")
-    for name, value in given.items():
-        if not isinstance(value, str) or not value.strip():
-            raise TaskInputError(f"workspace.{name} must be a text that is not blank, not {value!r}")
-    if given[spelled] != "commit":
-        raise TaskInputError(f"workspace.{spelled} must be 'commit', not {given[spelled]!r}")
-    return dict(given)
+        yield f"workspace must be an object, not {input_type(given)}; send its repository, branch and ref"
+        return
+    type_name = "refType" if "refType" in given and "ref_type" not in given else "ref_type"
+    required = ("repository", "branch", "ref")
+    wrong = list(_other_fields(required, (*required, type_name), given))
+    if wrong:
+        yield f"workspace must have exactly repository, branch, ref and, if you like, ref_type; {'; '.join(wrong)}"
+    for name in (*required, type_name):
+        value = given.get(name)
+        if name not in given:
+            continue
+        if not isinstance(value, str):
+            yield f"workspace.{name} must be a string, not {input_type(value)}; send {_SEND[name]}"
+        elif not value.strip():
+            yield f"workspace.{name} must not be blank; send {_SEND[name]}"
+        elif name == type_name and value != "commit":
+            # Nothing that was sent is quoted: it may be a secret that got into the wrong field.
+            other = repr(value) if value in _KNOWN_TYPES else "another string"
+            yield f"workspace.{name} must be 'commit', not {other}; send {_SEND[name]}"
 
 
-def _exactly(wanted: set[str], given: Mapping[str, Any], what: str) -> None:
-    problems = [f"missing: {', '.join(sorted(wanted - given.keys()))}"] if wanted - given.keys() else []
-    if given.keys() - wanted:
-        problems.append(f"not expected: {', '.join(sorted(given.keys() - wanted))}")
-    if problems:
-        raise TaskInputError(f"{what} must have exactly {', '.join(sorted(wanted))}; {'; '.join(problems)}")
+def _other_fields(
+    required: tuple[str, ...], allowed: tuple[str, ...], given: Mapping[str, Any]
+) -> Iterator[str]:
+    missing = [name for name in required if name not in given]
+    if missing:
+        yield f"missing: {', '.join(missing)}"
+    others = sorted(str(name) for name in given if name not in allowed)
+    if others:
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        yield f"not expected: {', '.join(others[:_SHOWN])}{more}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from perago.errors import LakeError, LakeNotFound, OrchestratorError, TaskInputError
+from perago.errors import LakeError, LakeNotFound, OrchestratorError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import Attempt
@@ -26,7 +26,7 @@ def look_at(lake: Lake, workspace: Workspace) -> TargetBranch | None:
     try:
         return read_history(lake, workspace)
     except LakeNotFound as error:
-        raise TaskInputError(
+        raise LakeNotFound(
             f"branch {workspace.branch!r} of repository {workspace.repository!r} is not there ({error}): correct "
             "workspace.branch in the workflow's input, or create the branch"
         ) from error

@@ -28,7 +28,7 @@ from perago.declare.author_code import author_code
 from perago.declare.checks import Check, needs_path, run_checks
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
-from perago.errors import PublishFenceError, TaskInputError
+from perago.errors import PublishFenceError, TaskResultError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol import steps
@@ -233,12 +233,12 @@ class Transaction:
             size = len(json.dumps(result, ensure_ascii=False).encode())
         except UnicodeEncodeError as error:
             near = error.object[max(0, error.start - 40) : error.end]
-            raise TaskInputError(
+            raise TaskResultError(
                 f"the result holds text that is not valid Unicode, near {near!r}: if it is a file name, decode it with "
                 "os.fsencode(name).decode(errors='replace')"
             ) from None
         if most is not None and size > most:
-            raise TaskInputError(
+            raise TaskResultError(
                 f"the result is {size} bytes of JSON, and {most} are the most that Conductor takes: put bulk into the "
                 "workspace and return where it is"
             )

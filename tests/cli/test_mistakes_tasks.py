@@ -1,0 +1,334 @@
+"""What people get wrong in task modules, run as commands: one line that names what and where, and says what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import perago
+from perago.cli import app
+from tests.cli.conftest import HEAD
+
+Module = Callable[[str, str], str]
+
+SOURCE = str(Path(perago.__file__).parent)
+LINE = HEAD.count("\n") + 1
+"""The first line below the head that every module has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A module below the usual head, the command that meets it, and what its one line must say."""
+
+    source: str
+    where: str
+    what: str
+    remedy: str
+    command: tuple[str, ...] = ("check", "tasks.py")
+
+
+def declared(fields: str, function: str = "def t(params: Params) -> Result: ...") -> str:
+    return f"@task(name='t', owner_email='a@b.c'{fields})\n{function}\n"
+
+
+HERE = f"tasks.py:{LINE}: task 't': "
+WITH = "def t(workspace: Path, params: Params) -> Result: ..."
+RUN = ("run", "flow.json", "--tasks", "tasks.py")
+
+MISTAKES = {
+    "a syntax error": Mistake(
+        "def t(:\n", f"tasks.py:{LINE}: ", "SyntaxError: invalid syntax", "correct this line: def t(:"
+    ),
+    "an import of a package that is not installed": Mistake(
+        "import no_such_package\n",
+        f"tasks.py:{LINE}: ",
+        "No module named 'no_such_package'",
+        "install it for the Python that runs perago, or correct the import",
+    ),
+    "a name that perago does not have": Mistake(
+        "from perago import tsak\n",
+        f"tasks.py:{LINE}: ",
+        "cannot import name 'tsak'",
+        "correct this line: from perago import tsak",
+    ),
+    "an exception at import, two calls deep": Mistake(
+        "def settings():\n    return {}['key']\n\nsettings()\n",
+        f"tasks.py:{LINE + 1}: ",
+        "KeyError: 'key'",
+        f"correct this line: return {{}}['key'] (reached from tasks.py:{LINE + 3})",
+    ),
+    "an exception of several lines": Mistake(
+        "raise RuntimeError('one\\ntwo')\n",
+        f"tasks.py:{LINE}: ",
+        "RuntimeError: one two",
+        "correct this line: raise",
+    ),
+    "a module that exits": Mistake(
+        "import sys\nsys.exit(3)\n",
+        f"tasks.py:{LINE + 1}: ",
+        "it calls sys.exit(3)",
+        'put this below `if __name__ == "__main__":`',
+    ),
+    "no task": Mistake("", "target 'tasks.py': ", "declares no task", "decorate a function"),
+    "a workspace of another type": Mistake(
+        declared(", workspace=WorkspaceSpec()", "def t(workspace: str, params: Params) -> Result: ..."),
+        HERE,
+        "parameter 'workspace' = str",
+        "must be a pathlib.Path or a perago.SparkWorkspace",
+    ),
+    "params that are no model": Mistake(
+        declared("", "def t(params: dict) -> Result: ..."),
+        HERE,
+        "parameter 'params' = dict",
+        "must be a pydantic model",
+    ),
+    "a result that is no model": Mistake(
+        declared("", "def t(params: Params) -> int: ..."),
+        HERE,
+        "return value = int",
+        "must be a pydantic model",
+    ),
+    "a function that takes a workspace without declaring one": Mistake(
+        declared("", WITH), HERE, "the function takes a workspace", "say workspace=WorkspaceSpec(…)"
+    ),
+    "a keyword that belongs elsewhere": Mistake(
+        declared(", retry=3"),
+        HERE,
+        "retry = 3: is not a field of @task",
+        "say controls=TaskControls(retry=…)",
+    ),
+    "a misspelt keyword": Mistake(
+        declared(", verison='2'"), HERE, "verison = '2': is not a field of @task", "did you mean 'version'?"
+    ),
+    "a misspelt field": Mistake(
+        declared(", workspace=WorkspaceSpec(prefx='/a')", WITH),
+        HERE,
+        "WorkspaceSpec.prefx = '/a'",
+        "did you mean 'prefix'?",
+    ),
+    "a field without its value": Mistake(
+        "@task(name='t')\ndef t(params: Params) -> Result: ...\n", HERE, "owner_email", "add owner_email="
+    ),
+    "arguments without keywords": Mistake(
+        "@task('t')\ndef t(params: Params) -> Result: ...\n",
+        f"tasks.py:{LINE}: ",
+        "takes keyword arguments only",
+        "@task(name=…, owner_email=…)",
+    ),
+    "a bad prefix": Mistake(
+        declared(", workspace=WorkspaceSpec(prefix='a/../b')", WITH),
+        HERE,
+        "WorkspaceSpec.prefix = 'a/../b'",
+        "must not hold '.' or '..'",
+    ),
+    "an unknown policy": Mistake(
+        declared(", workspace=WorkspaceSpec(on_abandoned='superseed')", WITH),
+        HERE,
+        "WorkspaceSpec.on_abandoned = 'superseed'",
+        "must be one of 'replace', 'supersede' or 'reuse'",
+    ),
+    "a check that is a pattern": Mistake(
+        declared(", workspace=WorkspaceSpec(pre=['raw/*.csv'])", WITH),
+        HERE,
+        "WorkspaceSpec.pre[0] = 'raw/*.csv': is not a check",
+        "use require_file, require_dir, require_glob, forbid_glob or a function",
+    ),
+    "a control out of range": Mistake(
+        declared(", controls=TaskControls(retry=RetryPolicy(count=-1))"),
+        HERE,
+        "RetryPolicy.count = -1",
+        "must be 0 or more",
+    ),
+    "an async body": Mistake(
+        declared("", "async def t(params: Params) -> Result: ..."), HERE, "function = t", "must not be async"
+    ),
+    "two tasks of one name": Mistake(
+        declared("") + declared("").replace("def t", "def u"),
+        f"tasks.py:{LINE + 2}: task 't': ",
+        f"name = 't': is taken by another task of this module, at line {LINE}",
+        "give one of them another name",
+    ),
+    "a file that is not there": Mistake(
+        declared(""),
+        "target 'task.py': ",
+        "there is no such file in",
+        "did you mean 'tasks.py'?",
+        ("check", "task.py"),
+    ),
+    "a module that is not there": Mistake(
+        declared(""),
+        "target 'task': ",
+        "there is no module 'task'",
+        "did you mean 'tasks.py'?",
+        ("check", "task"),
+    ),
+    "a file without its ending": Mistake(
+        declared(""),
+        "target './tasks': ",
+        "must be an import path (app.tasks) or a file",
+        "did you mean 'tasks.py'?",
+        ("check", "./tasks"),
+    ),
+    "a folder where a file must be": Mistake(
+        "", "target 'jobs.py': ", "is a folder, not a file", "name a file in it", ("check", "jobs.py")
+    ),
+    "a folder of modules": Mistake(
+        "", "target 'jobs': ", "is a folder", "name a file in it (jobs/tasks.py)", ("check", "jobs")
+    ),
+    "a wrong module for extract": Mistake(
+        declared(", retry=3"), HERE, "retry = 3", "say controls=TaskControls", ("extract", "tasks.py")
+    ),
+    "a wrong module for register": Mistake(
+        "import no_such_package\n",
+        f"tasks.py:{LINE}: ",
+        "No module named",
+        "install it for the Python that runs perago",
+        ("register", "--local", "tasks.py"),
+    ),
+    "a wrong module for start": Mistake(
+        declared(", verison='2'"),
+        HERE,
+        "verison = '2'",
+        "did you mean 'version'?",
+        ("start", "--local", "tasks.py"),
+    ),
+    "a wrong module for run": Mistake(
+        "raise RuntimeError('no settings')\n",
+        f"tasks.py:{LINE}: ",
+        "RuntimeError: no settings",
+        "correct this line: raise RuntimeError('no settings')",
+        RUN,
+    ),
+}
+AS_PROCESSES = (
+    "a syntax error",
+    "an exception at import, two calls deep",
+    "a module that exits",
+    "a wrong module for run",
+)
+
+
+def a_folder(folder: Path) -> None:
+    """What stands around the module: a workflow of one step, and folders with the names of modules."""
+    for name in ("jobs", "jobs.py"):
+        (folder / name).mkdir()
+    write_workflow(folder)
+
+
+def write_workflow(folder: Path) -> None:
+    # The params come with the run, so that only the attempt itself can know what is wrong with them.
+    given = {"params": "${workflow.input.params}"}
+    step = {"name": "t", "taskReferenceName": "only", "type": "SIMPLE", "inputParameters": given}
+    flow = {"name": "flow", "version": 1, "schemaVersion": 2, "tasks": [step]}
+    (folder / "flow.json").write_text(json.dumps(flow))
+
+
+def is_told(mistake: Mistake, said: str) -> None:
+    """Whether the one line says it all."""
+    [line] = [line for line in said.splitlines() if not line.startswith("warning: ")]
+    assert line.startswith(f"error: {mistake.where}")
+    assert mistake.what in line
+    assert mistake.remedy in line
+
+
+def process(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PERAGO_", "LAKECTL_", "CONDUCTOR_"))
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "perago", *command],
+        cwd=folder,
+        env=clean,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_in_a_task_module_is_one_line_that_says_what_where_and_what_to_do(
+    mistake: Mistake, module: Module, tmp_path: Path
+) -> None:
+    module("tasks.py", mistake.source)
+    a_folder(tmp_path)
+
+    done = CliRunner().invoke(app, list(mistake.command))
+
+    assert done.exit_code == 1
+    is_told(mistake, done.stderr)
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", AS_PROCESSES)
+def test_the_same_line_comes_from_the_command_itself(name: str, module: Module, tmp_path: Path) -> None:
+    module("tasks.py", MISTAKES[name].source)
+    a_folder(tmp_path)
+
+    done = process(tmp_path, *MISTAKES[name].command)
+
+    assert done.returncode == 1
+    is_told(MISTAKES[name], done.stderr)
+
+
+def body(line: str, fields: str = "") -> str:
+    return declared(
+        f", controls=TaskControls(retry=RetryPolicy(count=0)){fields}",
+        f"def t(params: Params) -> Result:\n    {line}",
+    )
+
+
+BODIES: dict[str, tuple[str, dict[str, object], str]] = {
+    "a body that raises": (
+        body("raise ValueError('row 7 is broken')"),
+        {"stem": "x"},
+        "ValueError: row 7 is broken",
+    ),
+    "a body that exits": (body("raise SystemExit(3)"), {"stem": "x"}, "the task called sys.exit(3)"),
+    "a body that returns nothing": (
+        body("pass"),
+        {"stem": "x"},
+        "result: the body returned nothing, return a Result",
+    ),
+    "a result of a wrong type": (
+        body("return {'rows': 'many'}"),
+        {"stem": "x"},
+        "result does not fit Result: result.rows: got a string, return a valid integer",
+    ),
+    "params of a wrong type": (
+        body("return Result(rows=1)"),
+        {"stem": 3},
+        "params does not fit Params: params.stem: got an integer, send a valid string",
+    ),
+    "a param that is not declared": (
+        body("return Result(rows=1)"),
+        {"stem": "x", "steem": "y"},
+        "params.steem: is not declared, leave it out",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "params", "reason"), BODIES.values(), ids=BODIES)
+def test_a_body_that_fails_is_told_by_its_step_and_its_reason_and_not_by_our_frames(
+    source: str, params: dict[str, object], reason: str, module: Module, tmp_path: Path
+) -> None:
+    module("tasks.py", source)
+    write_workflow(tmp_path)
+
+    done = process(tmp_path, *RUN, "--input", json.dumps({"params": params}))
+
+    assert done.returncode == 1
+    assert [line for line in (done.stdout + done.stderr).splitlines() if "only" in line and "FAILED" in line]
+    assert reason in done.stdout
+    assert SOURCE not in done.stdout + done.stderr, "no frame of ours"

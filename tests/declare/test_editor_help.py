@@ -1,0 +1,141 @@
+"""What an editor shows while a task is being written, and what a type checker says about a wrong keyword."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import perago
+from perago import (
+    ExecutionLimits,
+    PublishBudget,
+    RetryPolicy,
+    TaskControls,
+    TimeoutPolicy,
+    WorkspaceSpec,
+    task,
+)
+
+DECLARED = [WorkspaceSpec, TaskControls, RetryPolicy, TimeoutPolicy, ExecutionLimits, PublishBudget]
+
+SAMPLE = """
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from perago import *
+
+
+class Params(BaseModel):
+    day: str
+
+
+@task(
+    name="clean",
+    owner_email="a@example.com",
+    description="Cleans.",
+    workspace=WorkspaceSpec(prefix="/a", pre=[require_glob("*.csv")], on_abandoned="reuse", placement="local"),
+    controls=TaskControls(
+        retry=RetryPolicy(count=1, logic="FIXED"),
+        timeout=TimeoutPolicy(seconds=9, response_seconds=9, policy="RETRY"),
+        limits=ExecutionLimits(concurrent_exec_limit=2),
+        publish_budget=PublishBudget(
+            observed_merge_p99_seconds=1,
+            safety_margin_seconds=1,
+            lakefs_merge_timeout_seconds=2,
+            conductor_completion_timeout_seconds=1,
+            worker_shutdown_grace_seconds=1,
+            heartbeat_interval_seconds=1,
+        ),
+    ),
+    version="2",
+    strict_params=False,
+)
+def clean(workspace: Path, params: Params) -> Params:
+    return params
+
+
+right: Params = clean(Path(), Params(day="mon"))
+clean(Path())  # wrong: the decorated function keeps its signature
+
+
+@task(name="typo", owner_email="a@example.com", retry=3)  # wrong: no such keyword
+def typo(params: Params) -> Params:
+    return params
+
+
+@task(name="nobody's")  # wrong: no owner
+def nobodys(params: Params) -> Params:
+    return params
+
+
+@task("positional", name="p", owner_email="a@example.com")  # wrong: keywords only
+def positional(params: Params) -> Params:
+    return params
+
+
+WorkspaceSpec(prefx="/a")  # wrong
+WorkspaceSpec(on_abandoned="superseed")  # wrong
+WorkspaceSpec(read_only="yes")  # wrong
+TaskControls(retries=3)  # wrong
+RetryPolicy(cuont=3)  # wrong
+RetryPolicy(logic="LINEAR")  # wrong
+TimeoutPolicy(second=3)  # wrong
+ExecutionLimits(concurrent=3)  # wrong
+PublishBudget(merge=3)  # wrong
+"""
+
+
+@pytest.mark.parametrize("declared", DECLARED, ids=lambda declared: declared.__name__)
+def test_every_field_has_a_text_that_an_editor_shows(declared: type) -> None:
+    [definition] = ast.parse(dedent(inspect.getsource(declared))).body
+    assert isinstance(definition, ast.ClassDef)
+    texts = {
+        one.target.id: after.value.value
+        for one, after in zip(definition.body, definition.body[1:], strict=False)
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+    }
+
+    assert texts.keys() == declared.model_fields.keys()  # type: ignore[attr-defined]
+    assert all(isinstance(text, str) and text.rstrip().endswith(".") for text in texts.values())
+
+
+def test_every_keyword_of_the_decorator_is_explained_in_its_docstring() -> None:
+    keywords = inspect.signature(task).parameters
+    explained = [line.split(":")[0] for line in inspect.getdoc(task).partition("Args:\n")[2].splitlines()]  # type: ignore[union-attr]
+
+    assert [name.strip() for name in explained if name.count(" ") == 4] == list(keywords)
+
+
+@pytest.mark.slow
+def test_a_wrong_keyword_or_value_is_a_type_error_to_mypy(tmp_path: Path) -> None:
+    sample = tmp_path / "sample.py"
+    sample.write_text(SAMPLE)
+
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mypy",
+            f"--cache-dir={tmp_path / 'cache'}",
+            "--follow-imports=silent",
+            str(sample),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(Path(perago.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line}
+    wrong = {number for number, line in enumerate(SAMPLE.splitlines(), 1) if "# wrong" in line}
+    assert found == wrong, done.stdout + done.stderr
