@@ -84,7 +84,9 @@ def test_tasks_and_workflows_are_registered_together_and_shown(folder: Path) -> 
 
 
 def test_a_workflow_that_changes_is_shown_step_by_step(folder: Path) -> None:
-    old = flow(step("one", inputParameters={"params": {"n": 1}}), step("gone", optional=True), description="a")
+    old = flow(
+        step("one", inputParameters={"params": {"n": 1}}), step("gone", optional=True), description="a"
+    )
     new = flow(step("one", inputParameters={"params": {"n": 2}}, optional=True), step("new"))
     register("--local", write(folder, old))
 

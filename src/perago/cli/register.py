@@ -1,4 +1,4 @@
-"""`perago register`: make the server's TaskDefs those of the modules and its workflows those of the files; show what changes."""
+"""`perago register`: make the server's TaskDefs and workflows those of modules and files, and show what changes."""
 
 from __future__ import annotations
 

@@ -40,9 +40,7 @@ class WorkflowChange:
     definition: Mapping[str, Any]
 
 
-def plan_workflows(
-    server: Definitions, definitions: Mapping[str, Mapping[str, Any]]
-) -> list[WorkflowChange]:
+def plan_workflows(server: Definitions, definitions: Mapping[str, Mapping[str, Any]]) -> list[WorkflowChange]:
     """Compare definitions, by the files that they come from, with the server's."""
     _refuse_twins(definitions)
     return [
