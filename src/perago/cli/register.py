@@ -74,6 +74,7 @@ def _definitions(files: Sequence[str], tasks: Sequence[TaskDefinition]) -> dict[
     """The workflows of the files, each checked against these tasks before anything is registered."""
     definitions = {file: read_definition(Path(file)) for file in files}
     for file, definition in definitions.items():
+        # The static check of a workflow joins here: `tasks` are those that are registered along with it.
         check_definition(definition, file)
     return definitions
 
