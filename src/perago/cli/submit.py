@@ -26,7 +26,7 @@ from perago.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from perago.lake.base import Lake
-    from perago.orchestrator.base import Orchestrator, WorkflowState
+    from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
     from perago.runtime.workflows.submission import Prepared
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow's name, as it is registered.")]
@@ -140,6 +140,23 @@ class _Where:
         return f"`{show}` shows it, `{logs}` what its steps print"
 
 
+@dataclass(frozen=True, slots=True)
+class _Onlooker:
+    """The view of a run, for a workflow whose workers are elsewhere."""
+
+    viewer: Viewer
+    where: _Where
+
+    def show(self, state: WorkflowState) -> None:
+        self.viewer.show(state)
+
+    def waits(self, step: TaskState, seconds: float) -> None:
+        output.warn(
+            f"no worker has taken the step {step.reference!r} for {seconds:.0f} s: is one running that has the task "
+            f"{step.task_name!r}? `{self.where.command('start', 'TARGET')}` starts one"
+        )
+
+
 def _without_user(url: str) -> str:
     """An address as it may be shown."""
     parts = urlsplit(url)
@@ -161,7 +178,7 @@ def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, qu
 
     try:
         with Viewer(quiet=quiet) as viewer:
-            return follow(orchestrator, workflow_id, viewer, time.sleep)
+            return follow(orchestrator, workflow_id, _Onlooker(viewer, where), time.sleep)
     except KeyboardInterrupt:
         why = "stopped following"
     except OrchestratorError as error:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
+from perago.declare.payload import parse_params
+from perago.errors import TaskInputError
 from perago.runtime.workflows.known_values import UNKNOWN
 from perago.runtime.workflows.schema import Misfit, kind_of, misfits
 
@@ -26,6 +35,20 @@ class Model(BaseModel, extra="forbid"):
     pair: tuple[int, str] = (1, "a")
     named: dict[str, int] = {}
     either: int | str = 1
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+class Round(BaseModel):
+    kind: Literal["round"]
+    r: int
+
+
+class Square(BaseModel):
+    kind: Literal["square"]
+    side: int
 
 
 SCHEMA = Model.model_json_schema()
@@ -94,6 +117,42 @@ def test_a_missing_field_is_missing_although_others_are_not_known() -> None:
 )
 def test_a_schema_that_is_not_understood_judges_nothing(schema: Any) -> None:
     assert list(misfits("text", schema, {})) == []
+
+
+class Wide(BaseModel):
+    """Fields whose JSON form is not what it seems."""
+
+    day: date = date(2026, 1, 1)
+    moment: datetime | None = None
+    amount: Decimal = Field(default=Decimal(1), ge=0)
+    whole: int = 0
+    key: UUID | None = None
+    data: bytes = b""
+    colour: Colour = Colour.RED
+    tags: set[str] = set()
+    free: Any = None
+    shape: Annotated[Round | Square, Field(discriminator="kind")] | None = None
+    nested: list[dict[str, int | None]] = []
+
+
+JSON_VALUES = st.sampled_from(
+    [
+        *(None, True, 0, 1, -1, 2.0, 2.5, "", "a", "1.50", "2026-11-16", "2026-11-16T01:02:03Z", "red"),
+        *([], ["a"], ["a", "a"], {}, [{"x": None}], [{"x": 1}], "a8098c1a-f86e-11da-bd1a-00112444be1e"),
+        *({"kind": "round", "r": 1}, {"kind": "square", "r": 1}),
+    ]
+)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(Wide.model_fields)), JSON_VALUES))
+def test_nothing_that_a_worker_would_take_is_refused(value: dict[str, Any]) -> None:
+    schema = Wide.model_json_schema(mode="validation")
+    try:
+        parse_params(Wide, json.dumps(value), strict=True)
+    except TaskInputError:
+        return
+
+    assert list(misfits(value, schema, schema)) == []
 
 
 def test_a_value_is_told_by_its_kind() -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from perago.errors import OrchestratorUnavailable, RuntimeConfigError
-from perago.orchestrator.base import Orchestrator, WorkflowState
+from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.workflows.submission import LOOK_SECONDS, Prepared, Wanted, follow, prepare, start
 from tests.support.workflows import simple, workflow
@@ -47,9 +47,16 @@ class Onlooker:
     def show(self, state: WorkflowState) -> None:
         self.seen.append(state.status)
 
+    def waits(self, step: TaskState, seconds: float) -> None:
+        self.seen.append(f"{step.reference} waits {seconds:.0f} s")
 
-def state(status: str) -> WorkflowState:
-    return WorkflowState("id", status, None, {}, ())
+
+def state(status: str, *tasks: TaskState) -> WorkflowState:
+    return WorkflowState("id", status, None, {}, tasks)
+
+
+def task(status: str, retry_count: int = 0, kind: str = "SIMPLE") -> TaskState:
+    return TaskState("one", "work", kind, "task-id", status, retry_count, 0, 1)
 
 
 def following(*answers: Any) -> tuple[list[str], list[float], Callable[[], WorkflowState]]:
@@ -80,6 +87,23 @@ def test_a_server_that_stays_away_ends_the_following() -> None:
     with pytest.raises(OrchestratorUnavailable, match="away"):
         ends()
     assert len(slept) == 20
+
+
+def test_a_step_that_no_worker_takes_is_told_once() -> None:
+    waiting = state("RUNNING", task("IN_PROGRESS", kind="JOIN"), task("SCHEDULED"))
+    seen, _, ends = following(*[waiting] * 60, state("COMPLETED"))
+
+    ends()
+    assert [line for line in seen if "waits" in line] == ["one waits 10 s"]
+    assert seen.index("one waits 10 s") * LOOK_SECONDS == 10.0 + LOOK_SECONDS
+
+
+@pytest.mark.parametrize("open_task", [task("IN_PROGRESS"), task("SCHEDULED", retry_count=1)])
+def test_a_step_that_a_worker_has_had_does_not_wait_for_one(open_task: TaskState) -> None:
+    seen, _, ends = following(*[state("RUNNING", open_task)] * 60, state("COMPLETED"))
+
+    ends()
+    assert set(seen) == {"RUNNING", "COMPLETED"}
 
 
 def test_a_start_without_an_answer_is_not_tried_again_and_says_that_it_may_have_happened() -> None:

@@ -12,13 +12,15 @@ from typing import Any, Protocol
 
 from perago.errors import OrchestratorError, OrchestratorUnavailable, RuntimeConfigError, TaskInputError
 from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator, WorkflowState
+from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.runtime.branch_head import head_of
 from perago.runtime.nearest import nearest
 from perago.runtime.workflows.definition import version_of
 from perago.runtime.workflows.input_check import WORKSPACE, check_input, task_names
 
 LOOK_SECONDS = 0.5
+WAIT_SECONDS = 10.0
+"""How long nothing but untaken steps are there before a missing worker is thought of."""
 _TOLD = 3
 _PATIENCE = 20
 """How often in a row a look may fail before following ends: a restart of the server is waited for."""
@@ -29,6 +31,9 @@ class Onlooker(Protocol):
 
     def show(self, state: WorkflowState) -> None:
         """Where the workflow stands now."""
+
+    def waits(self, step: TaskState, seconds: float) -> None:
+        """No worker has taken a step for so long; said once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,7 @@ def follow(
     orchestrator: Orchestrator, workflow_id: str, onlooker: Onlooker, sleep: Callable[[float], None]
 ) -> WorkflowState:
     """Show the workflow until it is over; whoever stops looking leaves it running."""
-    failures = 0
+    failures = untaken = 0
     while True:
         try:
             state = orchestrator.workflow(workflow_id)
@@ -103,7 +108,22 @@ def follow(
             onlooker.show(state)
             if not state.running:
                 return state
+            waiting = _untaken(state)
+            untaken = untaken + 1 if waiting else 0
+            if waiting and untaken == round(WAIT_SECONDS / LOOK_SECONDS) + 1:
+                onlooker.waits(waiting, WAIT_SECONDS)
         sleep(LOOK_SECONDS)
+
+
+def _untaken(state: WorkflowState) -> TaskState | None:
+    """The step that waits for a worker, where nothing else goes on; a retry waits for its delay."""
+    steps = [task for task in state.tasks if task.status in ("SCHEDULED", "IN_PROGRESS") and _is_simple(task)]
+    untaken = all(task.status == "SCHEDULED" and not task.retry_count for task in steps)
+    return steps[0] if steps and untaken else None
+
+
+def _is_simple(task: TaskState) -> bool:
+    return task.task_type in ("SIMPLE", task.task_name)
 
 
 def _unknown(orchestrator: Orchestrator, wanted: Wanted) -> str:
