@@ -110,6 +110,7 @@ def test_the_embedded_orchestrator_is_told_where_local_is_said(module: Module) -
     assert json.loads(after.stdout) == {
         "dry_run": False,
         "tasks": [{"name": "registered", "action": "keep", "fields": []}],
+        "workflows": [],
     }
 
 

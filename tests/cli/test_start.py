@@ -73,7 +73,7 @@ def test_without_conductor_it_says_what_to_set(target: str) -> None:
     assert error_of(start(target, **lakefs)) == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL"
 
 
-@pytest.mark.parametrize("command", ["start", "run", "register", "history"])
+@pytest.mark.parametrize("command", ["start", "run", "register", "submit", "history"])
 def test_a_secret_that_a_server_quotes_is_not_shown(module: Module, tmp_path: Path, command: str) -> None:
     target = module("starts.py", TASK.format(spec="", controls=""))
     (tmp_path / "flow.json").write_text(json.dumps({"name": "flow", "tasks": [{"name": "started"}]}))
@@ -81,6 +81,7 @@ def test_a_secret_that_a_server_quotes_is_not_shown(module: Module, tmp_path: Pa
         "start": [target],
         "run": ["flow.json", "--tasks", target],
         "register": [target],
+        "submit": ["flow", "--workspace", "songs"],
         "history": ["songs"],
     }
 

@@ -209,6 +209,32 @@ class TestDefinitions:
         line.start()
         assert line.take_one().attempt.reference_task_name == "after"
 
+    def test_a_workflow_definition_that_is_not_there_is_none(self, line: Line) -> None:
+        assert line.orchestrator.workflow_definition(line.workflow) is None
+        line.define([line.step("only")])
+        assert line.orchestrator.workflow_definition(line.workflow, 2) is None
+
+    def test_a_registered_workflow_definition_reads_back(self, line: Line) -> None:
+        steps = [line.step("only", {"given": "${workflow.input.n}", "none": None}, optional=True)]
+        line.define(steps, outputParameters={"end": "${only.output}"}, description="what it does")
+        found = line.orchestrator.workflow_definition(line.workflow)
+        assert found is not None
+        assert (found["name"], found["version"], found["description"]) == (line.workflow, 1, "what it does")
+        assert found["outputParameters"] == {"end": "${only.output}"}
+        [step] = found["tasks"]
+        assert {key: step[key] for key in steps[0]} == steps[0]
+
+    def test_the_newest_version_of_a_workflow_is_meant_where_none_is_said(self, line: Line) -> None:
+        for version in (10, 2):
+            line.define([line.step(f"of_{version}")], version=version)
+        read = line.orchestrator.workflow_definition
+        newest, asked = read(line.workflow), read(line.workflow, 2)
+        assert newest is not None
+        assert asked is not None
+        assert (newest["version"], asked["version"]) == (10, 2)
+        assert asked["tasks"][0]["taskReferenceName"] == "of_2"
+        assert line.orchestrator.workflow_versions()[line.workflow] == [2, 10]
+
     def test_starting_an_unknown_workflow_is_not_found(self, line: Line) -> None:
         with pytest.raises(OrchestratorNotFound):
             line.start()

@@ -9,7 +9,21 @@ import typer
 from typer.core import TyperGroup
 
 from perago import __version__
-from perago.cli import cat, check, diff, extract, fence, history, ls, output, register, run, start, sweep
+from perago.cli import (
+    cat,
+    check,
+    diff,
+    extract,
+    fence,
+    history,
+    ls,
+    output,
+    register,
+    run,
+    start,
+    submit,
+    sweep,
+)
 from perago.cli.help_page import tidy
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.masking import Masker, secrets_of
@@ -73,6 +87,7 @@ def _options(
 app.command("check")(check.check)
 app.command("extract")(extract.extract)
 app.command("register")(register.register)
+app.command("submit")(submit.submit)
 app.command("start")(start.start)
 app.command("run")(run.run)
 app.command("history")(history.history)

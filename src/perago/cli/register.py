@@ -1,24 +1,38 @@
-"""`perago register`: make the server's TaskDefs those of the modules, and show what changes."""
+"""`perago register`: make the server's TaskDefs and workflows those of modules and files, and show what changes."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Targets, warn_about
+from perago.cli.options import AsJson, warn_about
+from perago.cli.run_input import read_definition
 from perago.declare.discovery import load_tasks
+from perago.declare.task import TaskDefinition
 from perago.runtime.registration import Change, apply_changes, plan_changes
+from perago.runtime.workflows.definition import check_definition
+from perago.runtime.workflows.registration import WorkflowChange, apply_workflows, plan_workflows
 from perago.settings import load_settings
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TARGET… [WORKFLOW.json…]",
+        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflow definitions (.json).",
+    ),
+]
+_DONE = {"create": "created", "update": "updated", "keep": "unchanged"}
+_PLANNED = {"create": "would be created", "update": "would be updated", "keep": "unchanged"}
 
 
 def register(
-    targets: Targets,
+    sources: Sources,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change, change nothing.")
     ] = False,
@@ -29,39 +43,71 @@ def register(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create or update the TaskDefs of modules on the Conductor of CONDUCTOR_SERVER_URL."""
+    """Create or update the TaskDefs of modules, and workflows, on the Conductor of CONDUCTOR_SERVER_URL."""
     if root is not None and not local:
         raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
     # The adapters bring their SDKs along; the other commands start without them.
     from perago.connect import open_conductor, open_local_orchestrator
 
-    tasks = load_tasks(targets)
+    files = [source for source in sources if source.endswith(".json")]
+    targets = [source for source in sources if not source.endswith(".json")]
+    tasks = load_tasks(targets) if targets else []
     warn_about(tasks)
+    definitions = _definitions(files, tasks)
     settings = load_settings(os.environ, root=root)
     orchestrator = open_local_orchestrator(settings) if local else open_conductor(settings)
     try:
+        if not local:
+            output.note(f"Conductor: {orchestrator.address}")
         changes = plan_changes(orchestrator, tasks)
+        workflows = plan_workflows(orchestrator, definitions)
         if not dry_run:
+            # TaskDefs first: a workflow whose tasks are not there yet could be started.
             apply_changes(orchestrator, changes)
+            apply_workflows(orchestrator, workflows)
     finally:
         orchestrator.close()
+    _print(changes, workflows, dry_run=dry_run, as_json=as_json)
+
+
+def _definitions(files: Sequence[str], tasks: Sequence[TaskDefinition]) -> dict[str, dict[str, Any]]:
+    """The workflows of the files, each checked against these tasks before anything is registered."""
+    definitions = {file: read_definition(Path(file)) for file in files}
+    for file, definition in definitions.items():
+        # The static check of a workflow joins here: `tasks` are those that are registered along with it.
+        check_definition(definition, file)
+    return definitions
+
+
+def _print(
+    changes: Sequence[Change], workflows: Sequence[WorkflowChange], *, dry_run: bool, as_json: bool
+) -> None:
     if as_json:
-        output.data({"dry_run": dry_run, "tasks": [_as_json(change) for change in changes]})
-    else:
-        for change in changes:
-            _show(change, dry_run=dry_run)
+        output.data(
+            {
+                "dry_run": dry_run,
+                "tasks": [_as_json(change) for change in changes],
+                "workflows": [_as_json(change) | {"version": change.version} for change in workflows],
+            }
+        )
+        return
+    words = _PLANNED if dry_run else _DONE
+    for change in changes:
+        _show(f"{change.name}: {words[change.action]}", change.fields)
+    for workflow in workflows:
+        _show(
+            f"workflow {workflow.name} version {workflow.version}: {words[workflow.action]}", workflow.fields
+        )
 
 
-def _show(change: Change, *, dry_run: bool) -> None:
-    done = {"create": "created", "update": "updated", "keep": "unchanged"}
-    planned = {"create": "would be created", "update": "would be updated", "keep": "unchanged"}
-    output.say(f"{change.name}: {(planned if dry_run else done)[change.action]}", "bold")
-    for line, style in _diff(change):
-        output.say(line, style)
+def _show(line: str, fields: Iterable[tuple[str, Any, Any]]) -> None:
+    output.say(line, "bold")
+    for text, style in _diff(fields):
+        output.say(text, style)
 
 
-def _diff(change: Change) -> Iterator[tuple[str, str]]:
-    for path, new, old in change.fields:
+def _diff(fields: Iterable[tuple[str, Any, Any]]) -> Iterator[tuple[str, str]]:
+    for path, new, old in fields:
         if old is not None:
             yield f"  - {path}: {_compact(old)}", "red"
         if new is not None:
@@ -72,6 +118,6 @@ def _compact(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _as_json(change: Change) -> dict[str, Any]:
+def _as_json(change: Change | WorkflowChange) -> dict[str, Any]:
     fields = [{"path": path, "new": new, "old": old} for path, new, old in change.fields]
     return {"name": change.name, "action": change.action, "fields": fields}

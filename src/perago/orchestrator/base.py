@@ -95,6 +95,15 @@ class Orchestrator(Protocol):
     def register_workflow(self, definition: Json) -> None:
         """Create or update a workflow definition."""
 
+    def workflow_definition(self, name: str, version: int | None = None) -> Json | None:
+        """The registered workflow definition, the newest version unless one is asked for, or None.
+
+        It has every field that was registered; the server may add its own, and those it has defaults for.
+        """
+
+    def workflow_versions(self) -> Mapping[str, Sequence[int]]:
+        """The versions of every registered workflow, oldest first, by name."""
+
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
         """Start a workflow and return its id."""
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,6 +161,23 @@ class ConductorOrchestrator:
         errors = wire.read(step, answer, lambda found: found.get("bulkErrorResults") or {})
         if errors:
             raise OrchestratorRefused(f"cannot {step}: {'; '.join(map(str, errors.values()))}")
+
+    def workflow_definition(self, name: str, version: int | None = None) -> Json | None:
+        """The registered workflow definition with all the fields the server has, or None."""
+        step = f"read the workflow definition {name!r}"
+        query = {} if version is None else {"version": version}
+        path = f"/metadata/workflow/{wire.segment(name)}"
+        try:
+            answer = self._api.call(step, "GET", path, query=query, repeat=True)
+        except OrchestratorNotFound:
+            return None
+        return wire.read(step, answer, wire.json_object)
+
+    def workflow_versions(self) -> Mapping[str, Sequence[int]]:
+        """The versions of every registered workflow, by name."""
+        step = "list the workflow definitions"
+        answer = self._api.call(step, "GET", "/metadata/workflow/names-and-versions", repeat=True)
+        return wire.read(step, answer, wire.versions)
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
         """Start a workflow and return its id; not tried again, since each call that lands starts one."""

@@ -89,6 +89,11 @@ def workflow(answer: Mapping[str, Any]) -> WorkflowState:
     )
 
 
+def versions(answer: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The versions of every workflow definition, by name."""
+    return {name: sorted(int(one["version"]) for one in found) for name, found in answer.items()}
+
+
 def result(attempt: Attempt, outcome: Outcome, worker_id: str) -> dict[str, Any]:
     """The update that ends a task."""
     body: dict[str, Any] = {

@@ -12,16 +12,17 @@ import random as random_numbers
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perago.errors import OrchestratorNotFound, OrchestratorRefused
+from perago.errors import OrchestratorRefused
 from perago.orchestrator.base import Assignment, Json, TaskState, WorkflowState
 from perago.orchestrator.local.decider import decide, end_run
-from perago.orchestrator.local.definition import Step, WorkflowDefinition
+from perago.orchestrator.local.definition import Step
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.queue import any_waiting, take
+from perago.orchestrator.local.registered import find_workflow, taskdefs_of, workflow_body, workflow_versions
 from perago.orchestrator.local.rows import (
     due_runs,
     insert_run,
@@ -179,14 +180,25 @@ class LocalOrchestrator:
                 "INSERT OR REPLACE INTO workflow_def VALUES (?, ?, ?)", (parsed.name, parsed.version, body)
             )
 
+    def workflow_definition(self, name: str, version: int | None = None) -> Json | None:
+        """The registered workflow definition, as it was sent, or None."""
+        with self._store.reading() as connection:
+            body = find_workflow(connection, name, version)
+        return None if body is None else json.loads(body)
+
+    def workflow_versions(self) -> Mapping[str, Sequence[int]]:
+        """The versions of every registered workflow, by name."""
+        with self._store.reading() as connection:
+            return workflow_versions(connection)
+
     # Workflows.
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
         """Start a workflow, the newest version unless one is asked for, and return its id."""
         with self._store.writing() as connection:
-            body = _workflow_body(connection, name, version)
+            body = workflow_body(connection, name, version)
             definition = parse_workflow(body)
-            taskdefs = dump_json(_taskdefs(connection, definition), "the TaskDefs")
+            taskdefs = dump_json(taskdefs_of(connection, definition), "the TaskDefs")
             env = self._env()
             # Conductor puts the template below an input that has something in it, not below an empty one.
             filled = {**definition.input_template, **input} if input else {}
@@ -295,26 +307,6 @@ class LocalOrchestrator:
 
     def _env(self) -> Env:
         return Env(self._clock(), self._new_id, self._random)
-
-
-def _workflow_body(connection: sqlite3.Connection, name: str, version: int | None) -> str:
-    row = connection.execute(
-        "SELECT body FROM workflow_def WHERE name = :name AND (:version IS NULL OR version = :version) "
-        "ORDER BY version DESC LIMIT 1",
-        {"name": name, "version": version},
-    ).fetchone()
-    if row is None:
-        wanted = name if version is None else f"{name} version {version}"
-        raise OrchestratorNotFound(f"no workflow definition {wanted}: register it first")
-    return str(row[0])
-
-
-def _taskdefs(connection: sqlite3.Connection, definition: WorkflowDefinition) -> dict[str, Json]:
-    names = sorted({step.name for step in definition.walk()})
-    rows = connection.execute(
-        f"SELECT name, body FROM taskdef WHERE name IN ({', '.join('?' * len(names))})", names
-    )
-    return {row["name"]: json.loads(row["body"]) for row in rows}
 
 
 def _state(task: Task, step: Step) -> TaskState:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from perago.errors import RuntimeConfigError
-from perago.lake.base import Lake
 from perago.orchestrator.base import WorkflowState
+from perago.runtime.branch_head import head_of
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.root.lock import locked_root
@@ -69,7 +69,7 @@ def begin(run_id: str, plan: WorkerPlan, start: Start) -> Run:
         check_lake(lake)
         payload = dict(start.input)
         if start.workspace is not None:
-            payload["workspace"] = _head_of(lake, start.workspace)
+            payload["workspace"] = head_of(lake, start.workspace)
         mend_taskdefs(orchestrator, list(plan.tasks.values()))
         orchestrator.register_workflow(dict(start.definition))
         workflow_id = orchestrator.start_workflow(
@@ -125,10 +125,3 @@ def drive(run: Run, plan: WorkerPlan, onlooker: Onlooker) -> WorkflowState:
                 Supervisor(plan, own_orchestrator, lake).run(until=over, on_event=onlooker.heard)
             over()
     return state
-
-
-def _head_of(lake: Lake, workspace: str) -> dict[str, str]:
-    repository, _, branch = workspace.partition("@")
-    branch = branch or "main"
-    head = lake.head(repository, branch).id
-    return {"repository": repository, "branch": branch, "ref_type": "commit", "ref": head}

@@ -1,0 +1,202 @@
+"""`perago submit`: start a registered workflow for the workers that are there, and show how it goes where asked to.
+
+Exit codes: 0 it was started or, with --follow, is COMPLETED; 1 it was not, or is over in another way, or following was
+stopped; 2 the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from perago.cli import output
+from perago.cli.options import AsJson
+from perago.cli.run_input import read_definition, read_payload
+from perago.cli.run_view import Viewer, as_json, summary
+from perago.errors import OrchestratorError, RuntimeConfigError
+from perago.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from perago.lake.base import Lake
+    from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
+    from perago.runtime.workflows.submission import Prepared
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow's name, as it is registered.")]
+Input = Annotated[str, typer.Option("--input", metavar="FILE|JSON", help="The workflow's input.")]
+WorkspaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workspace", metavar="REPO[@BRANCH]", help="Put that branch's head into the input as `workspace`."
+    ),
+]
+Version = Annotated[
+    int | None, typer.Option("--version", metavar="N", help="Which version; the newest without it.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Show its steps until it is over, as `run` does.")]
+Local = Annotated[
+    bool, typer.Option("--local", help="Start it for a worker of `perago start --local`, on its servers.")
+]
+Root = Annotated[
+    Path | None,
+    typer.Option("--root", metavar="DIR", help="With --local: the root of that worker (PERAGO_ROOT)."),
+]
+
+
+def submit(
+    name: Name,
+    workspace: WorkspaceOption = None,
+    input_: Input = "{}",
+    version: Version = None,
+    follow: Follow = False,
+    local: Local = False,
+    root: Root = None,
+    as_json_: AsJson = False,
+) -> None:
+    """Start a workflow that is registered on the Conductor of CONDUCTOR_SERVER_URL; workers run its steps."""
+    if root is not None and not local:
+        raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
+    payload = read_payload(input_)
+    if workspace is not None and "workspace" in payload:
+        raise typer.BadParameter("the workspace is given twice: by --workspace and in --input")
+    where = _Where(load_settings(os.environ, root=root), local=local, root=root)
+    _refuse_file(name, where)
+    from perago.runtime.workflows.submission import Wanted, prepare, start
+
+    with ExitStack() as closing:
+        orchestrator = where.orchestrator()
+        closing.callback(orchestrator.close)
+        lake = where.lake() if workspace is not None else None
+        if lake is not None:
+            closing.callback(lake.close)
+        wanted = Wanted(name, payload, workspace, version)
+        prepared = prepare(orchestrator, lake, wanted, remedy=where.command("register", "WORKFLOW.json"))
+        for text in prepared.warnings:
+            output.warn(text)
+        workflow_id = start(orchestrator, prepared)
+        told = {"workflow_id": workflow_id, "name": name, "version": prepared.version}
+        if not as_json_:
+            output.say(workflow_id)
+            output.note(where.how_to_look(workflow_id))
+        if follow:
+            ended = _followed(orchestrator, workflow_id, where, quiet=as_json_)
+            _end(ended, told, prepared, as_data=as_json_)
+        elif as_json_:
+            output.data({**told, "input": dict(prepared.input)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """The servers that a workflow is started on; each is named as it is opened."""
+
+    settings: Settings
+    local: bool
+    root: Path | None
+
+    def orchestrator(self) -> Orchestrator:
+        # The adapters bring their SDKs along; the other commands start without them.
+        from perago.connect import open_conductor, open_local_orchestrator
+
+        if not self.local:
+            orchestrator = open_conductor(self.settings)
+            output.note(f"Conductor: {orchestrator.address}")
+            return orchestrator
+        if not (self.settings.root / "orchestrator.db").is_file():
+            raise RuntimeConfigError(
+                f"nothing is registered below {self.settings.root}: "
+                f"`{self.command('register', 'TARGET', 'WORKFLOW.json')}` does "
+                "that, and --root says where"
+            )
+        output.note(f"embedded servers: {self.settings.root}")
+        return open_local_orchestrator(self.settings)
+
+    def lake(self) -> Lake:
+        from perago.connect import open_lakefs, open_local_lake
+
+        if self.local:
+            return open_local_lake(self.settings)
+        lake = open_lakefs(self.settings)
+        if self.settings.lakefs is not None:
+            output.note(f"lakeFS: {_without_user(self.settings.lakefs.endpoint)}")
+        return lake
+
+    def command(self, name: str, *arguments: str) -> str:
+        """A command that works on the same servers."""
+        root = ["--root", str(self.root)] if self.root is not None else []
+        return shlex.join(["perago", name, *arguments, *(["--local", *root] if self.local else [])])
+
+    def how_to_look(self, workflow_id: str) -> str:
+        """Which commands show the workflow."""
+        root = str(self.root or self.settings.root)
+        named = [workflow_id, "--root", root] if self.local else ["--remote", workflow_id]
+        show, logs = (shlex.join(["perago", command, *named]) for command in ("show", "logs"))
+        return f"`{show}` shows it, `{logs}` what its steps print"
+
+
+@dataclass(frozen=True, slots=True)
+class _Onlooker:
+    """The view of a run, for a workflow whose workers are elsewhere."""
+
+    viewer: Viewer
+    where: _Where
+
+    def show(self, state: WorkflowState) -> None:
+        self.viewer.show(state)
+
+    def waits(self, step: TaskState, seconds: float) -> None:
+        output.warn(
+            f"no worker has taken the step {step.reference!r} for {seconds:.0f} s: is one running that has the task "
+            f"{step.task_name!r}? `{self.where.command('start', 'TARGET')}` starts one"
+        )
+
+
+def _without_user(url: str) -> str:
+    """An address as it may be shown."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _refuse_file(name: str, where: _Where) -> None:
+    if name.endswith(".json"):
+        file = Path(name)
+        known = read_definition(file)["name"] if file.is_file() else file.stem
+        raise RuntimeConfigError(
+            f"{name} is a file, and submit takes the name of a registered workflow: "
+            f"`{where.command('register', name)}`, then `{where.command('submit', known)}`"
+        )
+
+
+def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, quiet: bool) -> WorkflowState:
+    from perago.runtime.workflows.submission import follow
+
+    try:
+        with Viewer(quiet=quiet) as viewer:
+            return follow(orchestrator, workflow_id, _Onlooker(viewer, where), time.sleep)
+    except KeyboardInterrupt:
+        why = "stopped following"
+    except OrchestratorError as error:
+        why = str(error)
+    raise RuntimeConfigError(f"{why}; workflow {workflow_id} goes on: {where.how_to_look(workflow_id)}")
+
+
+def _end(ended: WorkflowState, told: dict[str, Any], prepared: Prepared, *, as_data: bool) -> None:
+    from perago.runtime.runs.record import Run
+
+    # The views are those of a run; this one has no worker and no record of its own.
+    shown = Run(ended.id, ended.id, prepared.name, (), "")
+    if as_data:
+        data = as_json(ended, shown)
+        del data["run"]
+        output.data({**told, "input": dict(prepared.input), **data})
+    else:
+        for line, style in summary(ended, shown):
+            output.say(line, style)
+    if ended.status != "COMPLETED":
+        raise typer.Exit(output.FAILED)

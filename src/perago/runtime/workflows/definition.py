@@ -1,0 +1,69 @@
+"""What every workflow definition must have, and its steps, those inside forks, branches and loops included.
+
+The rule: what is wrong is one line that names the file and the step, before a server has seen the definition.  Conductor
+answers 500 to some of these mistakes, and takes others with which the workflow can never be started.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perago.errors import RuntimeConfigError
+
+Json = Mapping[str, Any]
+
+
+def check_definition(definition: Json, file: str) -> None:
+    """Refuse a definition that no orchestrator could take."""
+    for mistake in _mistakes(definition):
+        raise RuntimeConfigError(f"{file}: {mistake}")
+
+
+def version_of(definition: Json) -> int:
+    """The version that a definition has; Conductor's default is 1."""
+    version = definition.get("version")
+    return 1 if version is None else int(version)
+
+
+def steps_in(node: Any) -> Iterator[Json]:
+    """Every step of a list of steps, in the order of the file."""
+    for step in node or ():
+        if isinstance(step, Mapping):
+            yield step
+            for block in blocks_of(step):
+                yield from steps_in(block)
+
+
+def blocks_of(step: Json) -> Iterator[Any]:
+    """The lists of steps inside a step."""
+    yield from (step.get("decisionCases") or {}).values()
+    yield step.get("defaultCase")
+    yield from step.get("forkTasks") or ()
+    yield step.get("loopOver")
+
+
+def _mistakes(definition: Json) -> Iterator[str]:
+    name, version, tasks = definition["name"], definition.get("version", 1), definition.get("tasks")
+    if not name or "/" in name:
+        yield f"the workflow's name is {name!r}, but must be a text without '/'"
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        yield f"version is {version!r}, but must be a whole number of at least 1"
+    if not isinstance(tasks, list) or not tasks:
+        yield "the workflow has no steps: give it a list `tasks` with at least one"
+        return
+    references: Counter[str] = Counter()
+    for number, step in enumerate(steps_in(tasks), 1):
+        for field in ("name", "taskReferenceName"):
+            if not isinstance(step.get(field), str) or not step[field]:
+                yield f"{_label(step, number)} has no {field}"
+        references[str(step.get("taskReferenceName"))] += 1
+    for reference, times in references.items():
+        if times > 1:
+            yield f"{times} steps have the taskReferenceName {reference!r}: give each its own"
+
+
+def _label(step: Json, number: int) -> str:
+    known = step.get("taskReferenceName") or step.get("name")
+    return f"step {known!r}" if known else f"step number {number}"
