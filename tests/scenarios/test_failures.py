@@ -14,7 +14,7 @@ from pydantic import BaseModel, field_validator
 
 from perago import TaskFailed, TaskTerminalError, WorkspaceSpec, require_file, task
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
-from tests.support.ports import after, before, refusing
+from tests.support.ports import refusing
 from tests.support.world import Made, World, change_nothing, make_task, write_result
 
 
@@ -354,43 +354,6 @@ def test_the_actions_folder_is_out_of_reach(world: World) -> None:
     definition = make_task(body, prefix="/")
     world.start(definition)
     fails(world, definition, "FAILED", "_lakefs_actions/evil.yaml")
-
-
-# --- fences ---------------------------------------------------------------------------------------------------
-
-
-def test_an_attempt_that_is_stale_at_the_first_fence_stages_nothing_and_sends_nothing(world: World) -> None:
-    definition = make_task()
-    world.start(definition)
-
-    def lease_runs_out() -> None:
-        world.orchestrator.time_out_in_progress("the lease ran out")
-
-    fails(
-        world,
-        definition,
-        "FAILED",
-        "no longer Conductor's current attempt",
-        lake=refusing(world.lake, "create_branch", "upload"),
-        orchestrator=refusing(before(world.orchestrator, "current", lease_runs_out), "complete"),
-    )
-
-
-def test_an_attempt_that_is_stale_at_the_second_fence_publishes_nothing(world: World) -> None:
-    definition = make_task()
-    world.start(definition)
-
-    def lease_runs_out() -> None:
-        world.orchestrator.time_out_in_progress("the lease ran out")
-
-    fails(
-        world,
-        definition,
-        "FAILED",
-        "TIMED_OUT",
-        lake=refusing(after(world.lake, "commit", lease_runs_out), "merge", "relocate"),
-        orchestrator=refusing(world.orchestrator, "complete"),
-    )
 
 
 # --- stage, publish, cleanup ----------------------------------------------------------------------------------

@@ -8,23 +8,11 @@ import pytest
 
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
+from tests.support.abandoned import abandon
 from tests.support.ports import Wrapped, after, before, recording, refusing
 from tests.support.world import World, change_nothing, impatient, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
-
-
-def abandon(world: World, definition, *, text: str = "first") -> str:
-    """An attempt whose worker dies between publishing and completing; its commit stays on the branch."""
-    assignment = world.poll(definition)
-    died = RuntimeError("the worker dies here")
-
-    def die() -> None:
-        raise died
-
-    with pytest.raises(RuntimeError, match="dies here"):
-        world.execute(definition, assignment, orchestrator=before(world.orchestrator, "complete", die))
-    return world.head().id
 
 
 @pytest.mark.parametrize("policy", POLICIES)
