@@ -290,7 +290,7 @@ def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expecte
     trouble = [MemoryError(), MemoryError(), snapshot(ATTEMPT)]
     orchestrator: Any = Scripted(current=trouble, extend_lease=[OSError(24, "no"), OSError(24, "no"), None])
 
-    with LeaseKeeper(orchestrator, "worker", failed=lambda _: failed.set()) as leases:
+    with LeaseKeeper(orchestrator, "worker", tell=lambda _: failed.set()) as leases:
         leases.keep("execution", ATTEMPT, 0.01)
 
         assert orchestrator.used_up["extend_lease"].wait(4)

@@ -1,38 +1,19 @@
-"""What an attempt answers with: its result, checked while nothing is published yet, and the workspace's new ref."""
+"""What an attempt answers with: the workspace's new ref and its result, or the one that was recorded for equal work."""
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from perago.declare.author_code import author_code
 from perago.declare.task import TaskDefinition
-from perago.errors import TaskInputError
 from perago.protocol.policies import SUPERSEDE
 from perago.protocol.signing import recordable
 from perago.runtime.attempt.input import Input, workspace_output
 from perago.runtime.attempt.result import Published
 
 log = logging.getLogger("perago.transaction")
-
-
-def check_size(result: Mapping[str, Any], most: int | None) -> None:
-    """Refuse a result that the orchestrator would not take."""
-    try:
-        size = len(json.dumps(result, ensure_ascii=False).encode())
-    except UnicodeEncodeError as error:
-        near = error.object[max(0, error.start - 40) : error.end]
-        raise TaskInputError(
-            f"the result holds text that is not valid Unicode, near {near!r}: if it is a file name, decode it with "
-            "os.fsencode(name).decode(errors='replace')"
-        ) from None
-    if most is not None and size > most:
-        raise TaskInputError(
-            f"the result is {size} bytes of JSON, and {most} are the most that Conductor takes: put bulk into the "
-            "workspace and return where it is"
-        )
 
 
 def to_record(result: Mapping[str, Any]) -> str | None:

@@ -38,11 +38,12 @@ from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
 from perago.runtime.attempt.input import Input, read_input, resolve_workspace
 from perago.runtime.attempt.look import in_vain, look_at
-from perago.runtime.attempt.output import check_size, output_of, to_record
+from perago.runtime.attempt.output import output_of, to_record
 from perago.runtime.attempt.overlap import give_up
 from perago.runtime.attempt.place import Place, Site
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.result import ByRelocation, Move, Published, Result
+from perago.runtime.attempt.result_size import check_size
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.attempt.traffic import Traffic
