@@ -34,7 +34,7 @@ from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
 from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.transaction import Surroundings
+from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.folder_import import folder_uploads
 from perago.settings import Settings, load_settings
 from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES, open_bucket

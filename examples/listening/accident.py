@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from perago.runtime.attempt.publisher import Published, Publisher
+from perago.runtime.attempt.publisher import Publisher
+from perago.runtime.attempt.result import Published
 
 
 class Accident(BaseModel):
@@ -28,12 +29,12 @@ def prepare(accident: Accident) -> None:
     if accident.file is None or not Path(accident.file).exists():
         return
     Path(accident.file).unlink()
-    publish = Publisher.publish
+    carry_out = Publisher.carry_out
 
-    def publish_and_die(publisher: Publisher, *arguments: Any) -> Published:
-        published = publish(publisher, *arguments)
+    def carry_out_and_die(publisher: Publisher, *arguments: Any) -> Published:
+        published = carry_out(publisher, *arguments)
         if published.ref != accident.ref:
             os.kill(os.getpid(), signal.SIGKILL)
         return published
 
-    Publisher.publish = publish_and_die  # type: ignore[method-assign]
+    Publisher.carry_out = carry_out_and_die  # type: ignore[method-assign]

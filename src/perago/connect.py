@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from perago.lake.lakefs.fence import Fence
     from perago.lake.local.lake import LocalLake
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
-    from perago.runtime.attempt.transaction import Observer
+    from perago.runtime.attempt.surroundings import Observer
     from perago.runtime.worker.plan import WorkerPlan
 
 

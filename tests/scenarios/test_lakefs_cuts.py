@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, abandon, fence, opened
+from tests.support.abandoned import abandon
+from tests.support.lakefs_world import a_world, fence, opened
 from tests.support.proxy import Fault, FaultProxy, fault_proxy
 from tests.support.world import World, change_nothing, make_task, published_ref, write_result
 

@@ -11,7 +11,8 @@ import pytest
 from perago.lake.lakefs.fence import FENCE_MARK, FENCE_PATH, FENCE_TEXT
 from perago.runtime.ending import Settled
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, abandon, action_runs, fence, merge_by_hand, opened
+from tests.support.abandoned import abandon
+from tests.support.lakefs_world import a_world, action_runs, fence, merge_by_hand, opened
 from tests.support.ports import before, recording
 from tests.support.proxy import Fault, fault_proxy
 from tests.support.world import World, change_nothing, make_task, published_ref

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, abandon, fence
+from tests.support.abandoned import abandon
+from tests.support.lakefs_world import a_world, fence
 from tests.support.world import World, change_nothing, make_task, published_ref
 
 GATE = "_lakefs_actions/audit"

@@ -15,7 +15,8 @@ import pytest
 
 from perago.errors import LakeForbidden
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, abandon, fence, protect
+from tests.support.abandoned import abandon
+from tests.support.lakefs_world import a_world, fence, protect
 from tests.support.world import World, change_nothing, make_task, published_ref
 
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ from perago.protocol.steps import (
     Step,
     step_named,
 )
-from perago.runtime.attempt.place import Place, Site, in_workdir
+from perago.runtime.attempt.place import WorkdirPlace
 from tests.support.world import World, change_nothing, make_task
 
 UP_TO_THE_BODY = [INPUT, INPUT, REVOKE, REUSE, WORKDIR, DOWNLOAD, PRE_CHECKS, BODY]
@@ -98,14 +98,13 @@ def test_a_direct_place_has_its_staging_branch_where_the_table_allows_it(world: 
         seen.extend(branch.kind for branch in own_branches(world))
         raise ValueError("no")
 
-    def direct(site: Site) -> Place:
-        site.new_branch()
-        return in_workdir(site)
+    class OnBranch(WorkdirPlace):
+        on_branch = True
 
     definition = make_task(fail)
     world.start(definition)
 
-    walked = steps_of(world, definition, open_place=direct)
+    walked = steps_of(world, definition, open_place=OnBranch)
 
     assert walked == [*UP_TO_THE_BODY, HAND_OVER, CLEANUP]
     assert seen == ["staging"]

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from perago.declare.task import TaskDefinition
 from perago.errors import LakeForbidden
 from perago.lake.lakefs.fence import Fence
 from tests.conftest import LakefsServer
 from tests.support.lakefs import WITHOUT_WAITING, lakefs_lake
-from tests.support.ports import before
 from tests.support.world import World
 
 if TYPE_CHECKING:
@@ -73,18 +71,6 @@ def protect(server: LakefsServer, world: World) -> None:
             return
         time.sleep(0.2)
     pytest.fail("the server did not protect the branch within a minute")
-
-
-def abandon(world: World, definition: TaskDefinition) -> str:
-    """An attempt whose worker dies between publishing and completing; returns the commit it leaves at the head."""
-
-    def die() -> None:
-        raise RuntimeError("the worker dies here")
-
-    orchestrator = before(world.orchestrator, "complete", die)
-    with pytest.raises(RuntimeError, match="dies here"):
-        world.execute(definition, world.poll(definition), orchestrator=orchestrator)
-    return world.head().id
 
 
 def merge_by_hand(server: LakefsServer, world: World, files: Mapping[str, str]) -> str:

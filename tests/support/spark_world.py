@@ -16,7 +16,7 @@ from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.runtime.attempt.place import OpenPlace
-from perago.runtime.attempt.transaction import Surroundings
+from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.ending import Settled
 from perago.settings import load_settings
 from perago.spark.session import Sessions

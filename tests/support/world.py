@@ -21,7 +21,7 @@ from perago.lake.base import Commit, Lake, Upload
 from perago.orchestrator.base import Assignment, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.transaction import Surroundings
+from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.attempt.workdir import hash_file
 from perago.runtime.ending import Settled
 from tests.support.clock import Clock

@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 from perago.declare.checks import Check, ListingTree, Tree
-from perago.errors import NothingToCommit, PostGuardrailViolation
+from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import FileState, changes_between, projected
 from perago.protocol.paths import in_actions, is_marker
-from perago.protocol.publication import StagedWorkspace
 from perago.protocol.states import FileStates
 from perago.runtime.attempt.place import Site
-from perago.runtime.attempt.publisher import Publisher, Result
+from perago.runtime.attempt.result import OnBranch, Result
 from perago.settings import LakeFSSettings
 from perago.spark.audit import AuditedTree, Auditor
 from perago.spark.job_group import at_work
@@ -37,19 +36,20 @@ from perago.spark.workspace import SparkWorkspace
 class DirectPlace:
     """The prefix on the execution's own staging branch."""
 
+    on_branch = True
+
     def __init__(self, site: Site, sessions: Sessions, lakefs: LakeFSSettings) -> None:
         self._site = site
         self._sessions = sessions
         self._lakefs = lakefs
-        self._branch = ""
+        self._branch = site.branch
         self._workspace: SparkWorkspace | None = None
         self._base = FileStates()
         self._parents: list[str] = []
 
     def fill(self) -> None:
-        """Make the branch; the input is on it."""
+        """Nothing to bring: the branch was made at the input."""
         repository, prefix = self._site.workspace.repository, self._site.workspace.prefix
-        self._branch = self._site.new_branch()
         self._base = self._listing(self._site.workspace.ref)
         base = f"s3a://{repository}/{self._branch}/{prefix}"
         self._workspace = SparkWorkspace(base, self._sessions.get, prefix=prefix)
@@ -75,21 +75,12 @@ class DirectPlace:
         self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
-        return Result(states, changes, recorded, self._put)
+        return Result(states, changes, recorded, OnBranch(self._branch))
 
-    def stage(self, publisher: Publisher, result: Result) -> StagedWorkspace | None:
-        """Tidy the branch up and commit it; a branch that is as the input was is dropped."""
-        repository, base = self._site.workspace.repository, self._site.workspace.ref
-        if result.changes:
-            self._tidy_up()
-            try:
-                return publisher.commit_staged(self._branch, base)
-            except NothingToCommit:
-                pass  # checksums could not tell, the lake can
-        self._site.lake.drop_branch(repository, self._branch)
-        return None
-
-    def _tidy_up(self) -> None:
+    def tidy_up(self, result: Result) -> None:
+        """Take away what Spark left behind and put back what it took; a branch without a change is left to be dropped."""
+        if not result.changes:
+            return
         lake, repository = self._site.lake, self._site.workspace.repository
         reset(lake, self._site.workspace, self._branch, self._parents)
         now = self._listing(self._branch)
@@ -99,11 +90,6 @@ class DirectPlace:
         taken = [path for path, state in self._base.items() if _is_folder(path, state) and path not in now]
         if taken:
             lake.copy(repository, self._branch, self._site.workspace.ref, taken)
-
-    def _put(self, branch: str, paths: Sequence[str], held_by: str) -> None:
-        workspace = self._site.workspace
-        objects = [workspace.prefix + path for path in paths]
-        self._site.lake.copy(workspace.repository, branch, held_by, objects)
 
     def _listing(self, ref: str) -> FileStates:
         """Every object below the prefix, by its whole path."""

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import TaskFailed
-from perago.runtime.attempt.place import Note, Site
+from perago.runtime.attempt.place import Site
+from perago.runtime.attempt.traffic import Note
 from perago.runtime.looking import looking
 from perago.spark.failures import SPARK_ERRORS, short_reason
 from perago.spark.session import Sessions
@@ -36,7 +37,7 @@ def at_work(sessions: Sessions, site: Site, workspace: SparkWorkspace) -> Iterat
         with (
             sessions.in_use() as session,
             _job_group(session.sparkContext, site, sessions),
-            _telling(session.sparkContext, site.execution_id, site.note),
+            _telling(session.sparkContext, site.execution_id, site.traffic.say),
         ):
             yield
     except SPARK_ERRORS as error:

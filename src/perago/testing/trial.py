@@ -15,7 +15,7 @@ from perago.errors import TaskDefinitionError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.transaction import Surroundings
+from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.folder_import import folder_uploads
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.runtime.servers import opened

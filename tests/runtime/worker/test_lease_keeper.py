@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
-from perago.runtime.worker.leases import LeaseKeeper, lease_interval
+from perago.runtime.worker.leases import LeaseKeeper, Over, lease_interval
 from tests.support.attempts import Scripted, an_attempt, snapshot
 from tests.support.clock import Clock
 from tests.support.world import make_task
@@ -50,16 +50,16 @@ def test_a_lease_that_was_not_extended_is_tried_again_at_the_next_beat() -> None
 @pytest.mark.parametrize("status", ["TIMED_OUT", "COMPLETED", "CANCELED", "FAILED"])
 def test_an_attempt_that_is_over_is_told_to_stop_and_not_extended(status: str) -> None:
     orchestrator = Scripted(current=[snapshot(ATTEMPT, status)], extend_lease=[None])
-    told: list[tuple[str, str]] = []
+    told: list[object] = []
     seen = threading.Event()
 
-    def stale(execution_id: str, why: str) -> None:
-        told.append((execution_id, why))
+    def tell(news: object) -> None:
+        told.append(news)
         seen.set()
 
-    keep_until(orchestrator, seen, stale=stale)
+    keep_until(orchestrator, seen, tell=tell)
 
-    assert told == [("execution", f"it is {status}")]
+    assert told == [Over("execution", f"it is {status}")]
     assert orchestrator.asked("extend_lease") == []
 
 
@@ -67,14 +67,14 @@ def test_an_attempt_whose_workflow_is_gone_is_told_to_stop() -> None:
     orchestrator = Scripted(current=[OrchestratorNotFound("no such task")], extend_lease=[None])
     seen = threading.Event()
 
-    keep_until(orchestrator, seen, stale=lambda _execution, _why: seen.set())
+    keep_until(orchestrator, seen, tell=lambda news: seen.set() if isinstance(news, Over) else None)
 
 
 def test_an_attempt_that_was_queued_again_goes_on() -> None:
     orchestrator = Scripted(current=[snapshot(ATTEMPT, "SCHEDULED")], extend_lease=[None, None])
 
     keep_until(
-        orchestrator, orchestrator.used_up["extend_lease"], stale=lambda *_: pytest.fail("told to stop")
+        orchestrator, orchestrator.used_up["extend_lease"], tell=lambda news: pytest.fail(f"told: {news}")
     )
 
 

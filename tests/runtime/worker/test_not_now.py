@@ -20,7 +20,7 @@ from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse, check
 from perago.runtime.worker.courier import LEASE_SECONDS, Courier, Delay
-from perago.runtime.worker.leases import LeaseKeeper
+from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.timetable import Timetable
 from tests.support.attempts import Scripted, an_attempt, snapshot
@@ -208,14 +208,13 @@ def test_a_lease_outlives_a_proxy_that_answers_in_conductors_place(instead: Answ
             renewed.set()
         return 200, a_task()
 
+    def not_over(news: Over | NotExtended) -> None:
+        assert isinstance(news, NotExtended), f"told to stop: {news}"
+        failed.set()
+
     with (
         conductor(answer) as (_, orchestrator),
-        LeaseKeeper(
-            orchestrator,
-            "worker",
-            stale=lambda *said: pytest.fail(f"told to stop: {said}"),
-            failed=lambda _: failed.set(),
-        ) as leases,
+        LeaseKeeper(orchestrator, "worker", tell=not_over) as leases,
     ):
         leases.keep("execution", ATTEMPT, 0.01)
 
@@ -223,15 +222,17 @@ def test_a_lease_outlives_a_proxy_that_answers_in_conductors_place(instead: Answ
 
 
 def test_an_attempt_that_conductor_itself_does_not_know_is_told_to_stop() -> None:
-    told: SimpleQueue[str] = SimpleQueue()
+    told: SimpleQueue[Over | NotExtended] = SimpleQueue()
 
     with (
         conductor(lambda _: (404, GONE)) as (_, orchestrator),
-        LeaseKeeper(orchestrator, "worker", stale=lambda _, why: told.put(why)) as leases,
+        LeaseKeeper(orchestrator, "worker", tell=told.put) as leases,
     ):
         leases.keep("execution", ATTEMPT, 0.01)
 
-        assert "Task not found" in told.get(timeout=10)
+        news = told.get(timeout=10)
+        assert isinstance(news, Over)
+        assert "Task not found" in news.why
 
 
 def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_until_it_is() -> None:
@@ -249,7 +250,7 @@ def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_un
 
     with (
         conductor(extend) as (_, orchestrator),
-        LeaseKeeper(orchestrator, "worker", failed=failed, pulse=pulse, clock=clock) as leases,
+        LeaseKeeper(orchestrator, "worker", tell=failed, pulse=pulse, clock=clock) as leases,
     ):
         leases.keep("execution", ATTEMPT, 0.0)
         failures.get(timeout=10)
@@ -274,7 +275,7 @@ def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
 
     away = OrchestratorUnavailable("away")
     orchestrator: Any = Scripted(current=[away], extend_lease=[away])
-    with LeaseKeeper(orchestrator, "worker", failed=failed, pulse=pulse, clock=clock) as leases:
+    with LeaseKeeper(orchestrator, "worker", tell=failed, pulse=pulse, clock=clock) as leases:
         leases.keep("execution", ATTEMPT, 0.0)
         eventually(pulse.what_is_wrong, "the lease is unhealthy")
         leases.let_go("execution")

@@ -37,10 +37,10 @@ class Refs:
         """Commits from `ref` along first parents, newest first, at most `limit`."""
         doing = f"read the log of {ref!r} of repository {repository!r}"
 
-        def page(apis: Apis, patience: Timeout, after: str) -> Any:
+        def page(apis: Apis, timeout: Timeout, after: str) -> Any:
             amount = max(1, min(limit, _PAGE))
             return apis.refs.log_commits(
-                repository, ref, after=after, amount=amount, first_parent=True, _request_timeout=patience
+                repository, ref, after=after, amount=amount, first_parent=True, _request_timeout=timeout
             )
 
         return self._first_commits(doing, page, limit)

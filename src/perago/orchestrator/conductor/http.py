@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +25,7 @@ from conductor.client.http.rest import ApiException, AuthorizationException
 
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor.errors import translated
+from perago.orchestrator.conductor.wire import Request
 
 TRIES = 3
 FIRST_DELAY_SECONDS = 0.1
@@ -59,15 +60,7 @@ class ConductorApi:
         self._api = ApiClient(_configuration(address.url, self._keys, self._http))
 
     def call(
-        self,
-        step: str,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, object] | None = None,
-        body: object = None,
-        read_timeout: float | None = None,
-        repeat: bool = False,
+        self, step: str, request: Request, *, read_timeout: float | None = None, repeat: bool = False
     ) -> Any:
         """The answer as JSON, or as text where it is none; `repeat` where the call may happen twice."""
         timeouts = (self._timeouts[0], read_timeout or self._timeouts[1])
@@ -75,10 +68,10 @@ class ConductorApi:
         def once() -> Any:
             with translated(step), self._logged_in():
                 return self._api.call_api(
-                    path,
-                    method,
-                    query_params=list((query or {}).items()),
-                    body=body,
+                    request.path,
+                    request.method,
+                    query_params=list(request.query.items()),
+                    body=request.body,
                     response_type="object",
                     _return_http_data_only=True,
                     _request_timeout=timeouts,

@@ -114,7 +114,9 @@ class ConductorOrchestrator:
         self._refuse_oversized(attempt, body["outputData"])
         step = f"complete task {attempt.task_id}"
         with self._alone(attempt):
-            self._api.call(step, "POST", "/tasks", body=body, read_timeout=self._timeouts.completion)
+            self._api.call(
+                step, wire.Request("POST", "/tasks", body=body), read_timeout=self._timeouts.completion
+            )
             found = self._task(attempt)
         return wire.read(step, found, lambda task: self._accepted(attempt, body, task))
 
@@ -122,7 +124,9 @@ class ConductorOrchestrator:
         """Renew the task's lease; on a task that is over this changes nothing."""
         step = f"extend the lease of task {attempt.task_id}"
         with self._alone(attempt):
-            self._api.call(step, "POST", "/tasks", body=wire.lease(attempt, worker_id), repeat=True)
+            self._api.call(
+                step, wire.Request("POST", "/tasks", body=wire.lease(attempt, worker_id)), repeat=True
+            )
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
         """Add lines to the task's log as one entry, cut at `MAX_LOG_CHARS`."""
@@ -138,7 +142,9 @@ class ConductorOrchestrator:
         """The registered TaskDef with all the fields the server has, or None."""
         step = f"read the TaskDef {name!r}"
         try:
-            answer = self._api.call(step, "GET", f"/metadata/taskdefs/{wire.segment(name)}", repeat=True)
+            answer = self._api.call(
+                step, wire.Request("GET", f"/metadata/taskdefs/{wire.segment(name)}"), repeat=True
+            )
         except OrchestratorNotFound:
             return None
         return wire.read(step, answer, wire.json_object)
@@ -149,14 +155,20 @@ class ConductorOrchestrator:
             step = f"register the TaskDef {definition.get('name')!r}"
             try:
                 # An update keeps who created the definition and when; a POST would overwrite that.
-                self._api.call(step, "PUT", "/metadata/taskdefs", body=dict(definition), repeat=True)
+                self._api.call(
+                    step, wire.Request("PUT", "/metadata/taskdefs", body=dict(definition)), repeat=True
+                )
             except OrchestratorNotFound:
-                self._api.call(step, "POST", "/metadata/taskdefs", body=[dict(definition)], repeat=True)
+                self._api.call(
+                    step, wire.Request("POST", "/metadata/taskdefs", body=[dict(definition)]), repeat=True
+                )
 
     def register_workflow(self, definition: Json) -> None:
         """Create or update a workflow definition."""
         step = f"register the workflow {definition.get('name')!r}"
-        answer = self._api.call(step, "PUT", "/metadata/workflow", body=[dict(definition)], repeat=True)
+        answer = self._api.call(
+            step, wire.Request("PUT", "/metadata/workflow", body=[dict(definition)]), repeat=True
+        )
         # The call succeeds as a whole and lists what it did not take.
         errors = wire.read(step, answer, lambda found: found.get("bulkErrorResults") or {})
         if errors:
@@ -168,7 +180,7 @@ class ConductorOrchestrator:
         query = {} if version is None else {"version": version}
         path = f"/metadata/workflow/{wire.segment(name)}"
         try:
-            answer = self._api.call(step, "GET", path, query=query, repeat=True)
+            answer = self._api.call(step, wire.Request("GET", path, query), repeat=True)
         except OrchestratorNotFound:
             return None
         return wire.read(step, answer, wire.json_object)
@@ -176,7 +188,8 @@ class ConductorOrchestrator:
     def workflow_versions(self) -> Mapping[str, Sequence[int]]:
         """The versions of every registered workflow, by name."""
         step = "list the workflow definitions"
-        answer = self._api.call(step, "GET", "/metadata/workflow/names-and-versions", repeat=True)
+        request = wire.Request("GET", "/metadata/workflow/names-and-versions")
+        answer = self._api.call(step, request, repeat=True)
         return wire.read(step, answer, wire.versions)
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
@@ -184,14 +197,14 @@ class ConductorOrchestrator:
         query = {} if version is None else {"version": version}
         step = f"start the workflow {name!r}"
         return str(
-            self._api.call(step, "POST", f"/workflow/{wire.segment(name)}", query=query, body=dict(input))
+            self._api.call(step, wire.Request("POST", f"/workflow/{wire.segment(name)}", query, dict(input)))
         )
 
     def workflow(self, workflow_id: str) -> WorkflowState:
         """The workflow as it stands, every retry of every task included."""
         step = f"read the workflow {workflow_id}"
         path = f"/workflow/{wire.segment(workflow_id)}"
-        answer = self._api.call(step, "GET", path, query={"includeTasks": "true"}, repeat=True)
+        answer = self._api.call(step, wire.Request("GET", path, {"includeTasks": "true"}), repeat=True)
         return wire.read(step, answer, wire.workflow)
 
     def close(self) -> None:
@@ -200,13 +213,9 @@ class ConductorOrchestrator:
 
     def _take(self, task_name: str, worker_id: str, count: int, wait: float) -> list[Assignment]:
         step = f"poll for {task_name}"
-        answer = self._api.call(
-            step,
-            "GET",
-            f"/tasks/poll/batch/{wire.segment(task_name)}",
-            query={"count": count, "timeout": round(wait * 1000), "workerid": worker_id},
-            read_timeout=self._timeouts.read + wait,
-        )
+        query = {"count": count, "timeout": round(wait * 1000), "workerid": worker_id}
+        request = wire.Request("GET", f"/tasks/poll/batch/{wire.segment(task_name)}", query)
+        answer = self._api.call(step, request, read_timeout=self._timeouts.read + wait)
         return wire.read(step, answer, lambda tasks: [wire.assignment(task) for task in tasks])
 
     def _top_up(self, task_name: str, worker_id: str, count: int) -> list[Assignment]:
@@ -218,7 +227,9 @@ class ConductorOrchestrator:
 
     def _task(self, attempt: Attempt) -> Any:
         step = f"read task {attempt.task_id}"
-        return self._api.call(step, "GET", f"/tasks/{wire.segment(attempt.task_id)}", repeat=True)
+        return self._api.call(
+            step, wire.Request("GET", f"/tasks/{wire.segment(attempt.task_id)}"), repeat=True
+        )
 
     def _accepted(self, attempt: Attempt, sent: Json, found: Json) -> bool:
         if found["status"] in TERMINAL_STATUSES:
@@ -236,7 +247,7 @@ class ConductorOrchestrator:
     def _workflow_runs(self, attempt: Attempt) -> bool:
         step = f"read the workflow {attempt.workflow_instance_id}"
         path = f"/workflow/{wire.segment(attempt.workflow_instance_id)}"
-        answer = self._api.call(step, "GET", path, query={"includeTasks": "false"}, repeat=True)
+        answer = self._api.call(step, wire.Request("GET", path, {"includeTasks": "false"}), repeat=True)
         return wire.read(step, answer, wire.workflow).running
 
     def _refuse_oversized(self, attempt: Attempt, output: Json) -> None:

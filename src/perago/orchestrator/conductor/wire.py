@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -18,6 +19,16 @@ from perago.protocol.outcome import Outcome
 
 T = TypeVar("T")
 EXTERNAL_INPUT = "externalInputPayloadStoragePath"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of the server; `path` starts below `/api`."""
+
+    method: str
+    path: str
+    query: Mapping[str, object] = field(default_factory=dict)
+    body: object = None
 
 
 def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:

@@ -10,7 +10,8 @@ from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import sendable
 from perago.runtime.attempt.delivery import deliver, give_up_on
-from perago.runtime.attempt.transaction import Surroundings, Transaction
+from perago.runtime.attempt.surroundings import Surroundings
+from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.ending import Parcel, Settled, parcel_of
 from perago.runtime.root.identity import new_execution_id
 

@@ -5,53 +5,46 @@ A place gives the body its first argument, the checks a tree to look at, and the
     in the workdir   the prefix is downloaded; what the body changed is uploaded to a staging branch after the fence
     direct           the body reads and writes the staging branch itself; nothing passes through this process
 
-The rule: a place never moves a target branch.  It says what the prefix should hold and puts that onto a staging
-branch; deciding and publishing are the publisher's.
+The rule: a place makes no branch, commits nothing and moves nothing.  It says what the prefix should hold and where the
+bytes are; staging, deciding and publishing are not its business, and it does not know who does them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Protocol
 
 from perago.declare.checks import Check, FolderTree, Tree
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
-from perago.lake.base import Lake, Upload
-from perago.protocol.changes import FileState
-from perago.protocol.publication import StagedWorkspace, Workspace
+from perago.lake.base import Lake
+from perago.protocol.publication import Workspace
 from perago.protocol.states import FileStates
-from perago.runtime.attempt.publisher import Publisher, Result
+from perago.runtime.attempt.result import Result
 from perago.runtime.attempt.traffic import Traffic
 from perago.runtime.attempt.workdir import Listing, Workdir
-
-Note = Callable[[str], None]
-"""Takes a few words about what a body is doing, for people; from any thread."""
-
-
-def say_nothing(_text: str) -> None:
-    """The note-taker of a transaction that nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What there is to make a place of; `new_branch` makes the execution's staging branch at the input commit."""
+    """What there is to make a place of; `branch` is the name of the execution's staging branch at the input commit."""
 
     task: TaskDefinition
     execution_id: str
     workspace: Workspace
     workdir: Workdir
     lake: Lake
-    new_branch: Callable[[], str]
-    traffic: Traffic = field(default_factory=Traffic)
-    note: Note = say_nothing
+    branch: str
+    traffic: Traffic
 
 
 class Place(Protocol):
     """Where one execution's body works; the calls come in this order."""
+
+    on_branch: bool
+    """Whether the body works on the staging branch, which is then made before `fill`."""
 
     def fill(self) -> None:
         """Bring the input there."""
@@ -69,8 +62,8 @@ class Place(Protocol):
     def result(self, recorded: str | None) -> Result:
         """What the prefix should hold, as the body left it."""
 
-    def stage(self, publisher: Publisher, result: Result) -> StagedWorkspace | None:
-        """Commit the result on a staging branch; None where it is the input, and no branch is left then."""
+    def tidy_up(self, result: Result) -> None:
+        """Leave at the result's source just what is to be staged; the attempt fence has held by now."""
 
 
 OpenPlace = Callable[[Site], Place]
@@ -87,6 +80,8 @@ def in_workdir(site: Site) -> Place:
 
 class WorkdirPlace:
     """The prefix as files in the workdir; `is_leftover` tells what an engine leaves behind and is not published."""
+
+    on_branch = False
 
     def __init__(self, site: Site, is_leftover: Callable[[str], bool] | None = None) -> None:
         self._site = site
@@ -117,26 +112,11 @@ class WorkdirPlace:
     def result(self, recorded: str | None) -> Result:
         """What the folder holds; only files that may have changed are read."""
         states = self._site.workdir.result(self._site.lake, self._site.workspace, self._not_ours)
-        put = partial(self._put, states)
-        return Result(states, states.changes(), recorded, put, self._base)
+        return Result(states, states.changes(), recorded, self._site.workdir.path, self._base)
 
-    def stage(self, publisher: Publisher, result: Result) -> StagedWorkspace | None:
-        """Put what changed onto a new branch at the input commit."""
-        changed = set(result.changes.put)
-        self._site.traffic.save(
-            sum(state.size for path, state in result.states.items() if path not in changed)
-        )
-        return publisher.stage(self._site.workspace.ref, result.changes, result) if result.changes else None
+    def tidy_up(self, result: Result) -> None:
+        """Nothing to do: what is left over in the folder is not in the result."""
 
     def _not_ours(self, path: str) -> bool:
         # What was published under such a name before is data, whatever it is called.
         return self._is_leftover is not None and path not in self._base.files and self._is_leftover(path)
-
-    def _put(self, states: Mapping[str, FileState], branch: str, paths: Sequence[str], _held_by: str) -> None:
-        workdir, workspace = self._site.workdir, self._site.workspace
-        files = []
-        for path in paths:
-            state = states[path]
-            source = workdir.path / path
-            files.append(Upload(source, workspace.prefix + path, state.size, state.checksum or ""))
-        self._site.lake.upload(workspace.repository, branch, files, self._site.traffic.up)

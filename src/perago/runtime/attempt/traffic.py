@@ -1,4 +1,4 @@
-"""What an execution moves between its workdir and the lake, and what it does not need to."""
+"""What an execution moves between its workdir and the lake, and what it does not need to; with words on it for people."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ from collections.abc import Callable
 
 from perago.runtime.ending import Moved
 
+Note = Callable[[str], None]
+"""Takes a few words about what a body is doing, for people; from any thread."""
+
 _QUIET_SECONDS = 0.5
 """Transfers say how far they are no more often than this, and those that are over sooner say nothing."""
+
+
+def say_nothing(_text: str) -> None:
+    """The note-taker of a transaction that nobody watches."""
 
 
 class Traffic:
@@ -18,9 +25,7 @@ class Traffic:
     `note` gets a few words on a transfer that takes long.
     """
 
-    def __init__(
-        self, note: Callable[[str], None] = lambda _text: None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, note: Note = say_nothing, clock: Callable[[], float] = time.monotonic) -> None:
         self._note = note
         self._clock = clock
         self._lock = threading.Lock()
@@ -40,6 +45,10 @@ class Traffic:
     def up(self, files: int, size: int) -> None:
         """So many files are there, so many bytes went."""
         self._add("upload", files, uploaded=size)
+
+    def say(self, text: str) -> None:
+        """A few words about what the body is doing."""
+        self._note(text)
 
     def save(self, size: int) -> None:
         """So many bytes were here, or there, already."""

@@ -12,83 +12,48 @@ has answered.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from perago.declare.author_code import author_code
 from perago.declare.checks import Check, needs_path, run_checks
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
-from perago.errors import PublishFenceError, TaskResultError
-from perago.lake.base import Lake
-from perago.orchestrator.base import Assignment, Orchestrator
+from perago.errors import PublishFenceError
+from perago.orchestrator.base import Assignment
 from perago.protocol import steps
-from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot
+from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
 from perago.protocol.fitness import own_reason
+from perago.protocol.names import staging_branch_name
 from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
-from perago.protocol.policies import SUPERSEDE
 from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
-from perago.protocol.signing import Signature, input_digest, recordable
+from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
-from perago.runtime.attempt.input import Input, read_input, resolve_workspace, workspace_output
+from perago.runtime.attempt.input import Input, read_input, resolve_workspace
 from perago.runtime.attempt.look import in_vain, look_at
-from perago.runtime.attempt.overlap import Overlap, at_once, give_up
-from perago.runtime.attempt.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
-from perago.runtime.attempt.publisher import Published, Publisher, Result
+from perago.runtime.attempt.output import output_of, to_record
+from perago.runtime.attempt.overlap import give_up
+from perago.runtime.attempt.place import Place, Site
+from perago.runtime.attempt.publisher import Publisher
+from perago.runtime.attempt.result import ByRelocation, Move, Published, Result
+from perago.runtime.attempt.result_size import check_size
+from perago.runtime.attempt.staging import Staging
+from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.attempt.traffic import Traffic
 from perago.runtime.attempt.workdir import Workdir
 from perago.runtime.ending import Claim, Settled
-from perago.runtime.process.state import as_before
-from perago.settings import FenceMode
 
 log = logging.getLogger("perago.transaction")
 
 DEFAULT_MERGE_TIMEOUT = 60.0
 Looked = Future[TargetBranch | None]
-Observer = Callable[[str], None]
-"""Called with the name of each step as it begins."""
-
-
-Persist = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
-"""Asks the orchestrator about an attempt, more than once if it must."""
-
-
-def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
-    """Take the first answer, or error, for what it is."""
-    return ask()
-
-
-def clean_up_now(cleanup: ExitStack) -> None:
-    """Drop staging and workdir before the transaction returns."""
-    cleanup.close()
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What every transaction of a process shares; `clean_up` may put dropping off to another thread."""
-
-    lake: Lake
-    orchestrator: Orchestrator
-    workspace_root: Path
-    fence: FenceMode = "auto"
-    overlap: Overlap = at_once
-    observe: Observer = lambda _step: None
-    clock: Callable[[], float] = time.time
-    clean_up: Callable[[ExitStack], None] = clean_up_now
-    max_result_bytes: int | None = None
-    open_place: OpenPlace = in_workdir
-    persist: Persist = ask_once
-    note: Note = say_nothing
-    as_before: Callable[[], AbstractContextManager[None]] = as_before
 
 
 class Transaction:
@@ -140,13 +105,13 @@ class Transaction:
                 looked = around.overlap(partial(self._revoke_and_look, publisher))
             with self._in(steps.REUSE):
                 if (reused := self._reuse(publisher, looked)) is not None:
-                    return self._output(given, reused, {})
+                    return output_of(task, given, reused, {})
         place = self._fill_place(publisher, cleanup, looked)
         with place.at_work():
             result = self._checked_body(given, place, task.workspace)
         if task.workspace.read_only:
-            return self._output(given, Published(workspace.ref), result)
-        return self._output(given, self._publish(publisher, place, result), result)
+            return output_of(task, given, Published(workspace.ref), result)
+        return output_of(task, given, self._publish(publisher, place, result), result)
 
     def _revoke_and_look(self, publisher: Publisher) -> TargetBranch | None:
         publisher.revoke()
@@ -159,6 +124,7 @@ class Transaction:
         target = looked.result()
         reused = publisher.reuse(target.head if target is not None else None)
         if reused is not None:
+            self._fence()
             log.info("the head records this very work: the body does not run")
         return reused
 
@@ -168,6 +134,8 @@ class Transaction:
             with self._in(steps.WORKDIR):
                 place = self._open_place(publisher, cleanup)
             with self._in(steps.DOWNLOAD):
+                if place.on_branch:
+                    publisher.staging.new_branch(publisher.signature.workspace.ref)
                 place.fill()
         except Exception:
             if looked is not None:
@@ -193,18 +161,9 @@ class Transaction:
         around, workspace = self._around, publisher.signature.workspace
         workdir = Workdir.create(around.workspace_root, self._attempt, self._execution_id, now=around.clock())
         cleanup.callback(_drop_workdir, workdir)
-        return around.open_place(
-            Site(
-                self._task,
-                self._execution_id,
-                workspace,
-                workdir,
-                around.lake,
-                new_branch=lambda: publisher.new_staging(workspace.ref),
-                traffic=self._traffic,
-                note=around.note,
-            )
-        )
+        branch = staging_branch_name(self._attempt, self._execution_id)
+        site = Site(self._task, self._execution_id, workspace, workdir, around.lake, branch, self._traffic)
+        return around.open_place(site)
 
     def _checked_body(self, given: Input, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
         with self._in(steps.PRE_CHECKS), self._kept_for(spec.pre), author_code("a pre check"):
@@ -223,29 +182,12 @@ class Transaction:
             returned = copy_context().run(self._task.fn, *arguments)
         with self._in(steps.RESULT), author_code("the result model"):
             result = self._task.dump_result(returned)
-            self._check_size(result)
+            check_size(result, self._around.max_result_bytes)
             return result
-
-    def _check_size(self, result: Mapping[str, Any]) -> None:
-        """Refuse a result that the orchestrator would not take, while nothing is published yet."""
-        most = self._around.max_result_bytes
-        try:
-            size = len(json.dumps(result, ensure_ascii=False).encode())
-        except UnicodeEncodeError as error:
-            near = error.object[max(0, error.start - 40) : error.end]
-            raise TaskResultError(
-                f"the result holds text that is not valid Unicode, near {near!r}: if it is a file name, decode it with "
-                "os.fsencode(name).decode(errors='replace')"
-            ) from None
-        if most is not None and size > most:
-            raise TaskResultError(
-                f"the result is {size} bytes of JSON, and {most} are the most that Conductor takes: put bulk into the "
-                "workspace and return where it is"
-            )
 
     def _publish(self, publisher: Publisher, place: Place, result: Mapping[str, Any]) -> Published:
         with self._in(steps.CHANGES):
-            outcome = place.result(self._recorded(result, publisher))
+            outcome = place.result(to_record(result) if publisher.records_results else None)
         with self._in(steps.FIRST_FENCE):
             self._fence()
         with self._in(steps.STAGE):
@@ -254,35 +196,33 @@ class Transaction:
         with self._in(steps.CLAIM):
             claimed.result()
         with self._in(steps.PUBLISH):
-            return publisher.publish(staged, outcome)
+            decision = publisher.decide(staged, outcome)
+            self._fence()
+            return decision if isinstance(decision, Published) else self._move(publisher, decision)
+
+    def _move(self, publisher: Publisher, move: Move) -> Published:
+        """Move the branch; the attempt fence has just held, and holds again wherever a call came in between."""
+        if isinstance(move, ByRelocation):
+            # After the first fence: a stale attempt must not leave a tag that says it replaced something.
+            publisher.keep_replaced(move)
+            self._fence()
+        published = publisher.carry_out(move)
+        if published.recorded is not None:
+            # The call was refused, and the head is this very work done before.
+            self._fence()
+        return published
 
     def _stage(
         self, publisher: Publisher, place: Place, outcome: Result, claimed: Future[None]
     ) -> StagedWorkspace | None:
         """Stage while the claim is made; who has lost to a twin says so, whatever else went wrong."""
         try:
-            return place.stage(publisher, outcome)
+            place.tidy_up(outcome)
+            return publisher.staging.stage(outcome)
         except Exception:
             if isinstance(lost := give_up(claimed), LostToTwin):
                 raise lost from None
             raise
-
-    def _output(self, given: Input, published: Published, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        if published.recorded is not None:
-            log.info("answering with the result that %s records", published.ref)
-            with author_code("the result model"):
-                result = self._task.dump_result(self._task.parse_result(published.recorded))
-        return {"workspace": workspace_output(given.workspace or {}, published.ref), "result": result}
-
-    def _recorded(self, result: Mapping[str, Any], publisher: Publisher) -> str | None:
-        if not publisher.records_results:
-            return None
-        text = recordable(result)
-        if text is None:
-            log.warning(
-                "the result is too large to be recorded for reuse: the policy is %s this time", SUPERSEDE.name
-            )
-        return text
 
     def _fence(self) -> None:
         ask = partial(self._around.orchestrator.current, self._attempt)
@@ -299,16 +239,16 @@ class Transaction:
             input_ref=workspace.ref,
             prefix=workspace.prefix,
         )
-        self._publisher = Publisher(
-            lake=self._around.lake,
-            signature=Signature(self._attempt, self._execution_id, workspace, digest),
-            policy=task.workspace.on_abandoned,
-            fence=self._fence,
-            cleanup=cleanup,
-            merge_timeout=budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT,
-            mode=self._around.fence,
-            overlap=self._around.overlap,
+        staging = Staging(
+            self._around.lake,
+            Signature(self._attempt, self._execution_id, workspace, digest),
+            cleanup,
+            self._around.fence,
+            self._around.overlap,
+            self._traffic,
         )
+        merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
+        self._publisher = Publisher(staging, task.workspace.on_abandoned, merge_timeout)
         return self._publisher
 
     def _settled(self, outcome: Outcome, *, refused: bool) -> Settled:

@@ -26,7 +26,8 @@ from perago.declare.task import TaskDefinition
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
 from perago.runtime.attempt.orchestrator_wait import ask_until_answered
-from perago.runtime.attempt.transaction import Observer, Surroundings, Transaction
+from perago.runtime.attempt.surroundings import Observer, Surroundings
+from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.ending import Settled
 from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.process.leftovers import Leftovers, busy_threads

@@ -16,6 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorError, OrchestratorNotFound
@@ -29,8 +30,24 @@ log = logging.getLogger("perago.leases")
 DEFAULT_RESPONSE_SECONDS = 60.0
 QUEUED_AGAIN = "SCHEDULED"
 
-Stale = Callable[[str, str], None]
-"""Takes the execution id of an attempt that is over, and what the orchestrator says of it."""
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The attempt of an execution is over; `why` is what the orchestrator says of it."""
+
+    execution_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotExtended:
+    """The lease of an attempt could not be extended this time."""
+
+    attempt: Attempt
+
+
+def _tell_nobody(_news: Over | NotExtended) -> None:
+    pass
 
 
 def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float) -> float:
@@ -50,16 +67,14 @@ class LeaseKeeper:
         orchestrator: Orchestrator,
         worker_id: str,
         *,
-        stale: Stale = lambda _execution_id, _why: None,
-        failed: Callable[[Attempt], None] = lambda _attempt: None,
+        tell: Callable[[Over | NotExtended], None] = _tell_nobody,
         pulse: Pulse | None = None,
         threads: int = 2,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._orchestrator = orchestrator
         self._worker_id = worker_id
-        self._stale = stale
-        self._failed = failed
+        self._tell = tell
         self._pulse = pulse or Pulse([])
         self._clock = clock
         self._extended: dict[str, float] = {}
@@ -102,7 +117,7 @@ class LeaseKeeper:
             log.warning("task %s could not be read: %s", attempt.task_id, error, exc_info=_ours(error))
             over = None
         if over is not None:
-            self._stale(execution_id, over)
+            self._tell(Over(execution_id, over))
             return None
         try:
             self._orchestrator.extend_lease(attempt, worker_id=self._worker_id)
@@ -126,7 +141,7 @@ class LeaseKeeper:
     def _was_not_extended(
         self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float
     ) -> None:
-        self._failed(attempt)
+        self._tell(NotExtended(attempt))
         with self._changing:
             # Without one it was let go meanwhile, and is nobody's concern any more.
             since = self._clock() - self._extended.get(execution_id, math.inf)

@@ -1,0 +1,104 @@
+"""An execution's staging branches: made under its own name, filled from the result's bytes, signed and committed.
+
+The rule: every branch is registered to be dropped before it is made, so that no exit leaves one.  Staging moves no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from perago.errors import NothingToCommit, PublishFenceError
+from perago.lake.base import FenceLevel, Lake, Upload
+from perago.protocol.changes import Changes
+from perago.protocol.names import staging_branch_name
+from perago.protocol.publication import StagedWorkspace
+from perago.protocol.signing import Signature
+from perago.runtime.attempt.overlap import Overlap
+from perago.runtime.attempt.result import Result
+from perago.runtime.attempt.traffic import Traffic
+from perago.runtime.own_branches import drop_quietly
+from perago.settings import FenceMode
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Stages one execution's result; `cleanup` gets what must be dropped on every exit."""
+
+    lake: Lake
+    signature: Signature
+    cleanup: ExitStack
+    mode: FenceMode
+    overlap: Overlap
+    traffic: Traffic
+
+    def new_branch(self, base: str) -> str:
+        """Make this execution's branch at `base`; it is dropped on every exit."""
+        on = None if base == self.signature.workspace.ref else base
+        name = staging_branch_name(self.signature.attempt, self.signature.execution_id, on=on)
+        self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
+        self.lake.create_branch(self._repository, name, base)
+        return name
+
+    def stage(self, result: Result) -> StagedWorkspace | None:
+        """Commit the result on a branch made at A; None where it is A, and no branch is left then."""
+        base = self.signature.workspace.ref
+        if isinstance(result.source, Path):
+            changed = set(result.changes.put)
+            self.traffic.save(sum(state.size for path, state in result.states.items() if path not in changed))
+            return self.stage_on(base, result.changes, result) if result.changes else None
+        branch = result.source.name
+        if result.changes:
+            try:
+                return self._commit(branch, base, self.level_of(base))
+            except NothingToCommit:
+                pass  # checksums could not tell, the lake can
+        self.lake.drop_branch(self._repository, branch)
+        return None
+
+    def stage_on(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
+        """Commit the changes on a new branch at `base`; objects are copied from the commit `held_by`."""
+        level = self.overlap(lambda: self.level_of(base))
+        branch = self.new_branch(base)
+        if changes.delete:
+            self.lake.delete(self._repository, branch, self._objects(changes.delete))
+        if isinstance(result.source, Path):
+            self._upload(branch, result.source, changes, result)
+        else:
+            self.lake.copy(self._repository, branch, held_by, self._objects(changes.put))
+        return self._commit(branch, base, level.result())
+
+    def level(self, staged: StagedWorkspace) -> FenceLevel:
+        """How hard a merge of this staging is fenced; refused where that is less than the operator asks for."""
+        level = self.level_of(staged.commit)
+        if self.mode == "hard" and level == "soft":
+            raise PublishFenceError(
+                f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} "
+                f"{self.lake.why_soft(self._repository, staged.commit, self.signature.workspace.branch)}"
+            )
+        return level
+
+    def level_of(self, ref: str) -> FenceLevel:
+        """How hard a merge of this commit would be fenced."""
+        return "soft" if self.mode == "soft" else self.lake.fence_level(self._repository, ref)
+
+    @property
+    def _repository(self) -> str:
+        return self.signature.workspace.repository
+
+    def _objects(self, paths: Sequence[str]) -> list[str]:
+        return [self.signature.workspace.prefix + path for path in paths]
+
+    def _upload(self, branch: str, folder: Path, changes: Changes, result: Result) -> None:
+        files = []
+        for path, name in zip(changes.put, self._objects(changes.put), strict=True):
+            state = result.states[path]
+            files.append(Upload(folder / path, name, state.size, state.checksum or ""))
+        self.lake.upload(self._repository, branch, files, self.traffic.up)
+
+    def _commit(self, branch: str, base: str, level: FenceLevel) -> StagedWorkspace:
+        metadata = self.signature.staging(branch, base=base, fence=level)
+        commit = self.lake.commit(self._repository, branch, self.signature.message("stages"), metadata)
+        return StagedWorkspace(self._repository, branch, commit)

@@ -1,0 +1,156 @@
+"""What a workdir reads again to find what its body changed: by stat where that tells, by bytes where it does not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perago.lake.base import Download, Entry
+from perago.protocol.changes import changes_between
+from perago.protocol.publication import Workspace
+from perago.runtime.attempt.workdir import Workdir, list_prefix
+from tests.support.lake_work import Work
+from tests.support.opens import OPENS
+from tests.support.workdirs import ATTEMPT, changed, filled
+
+
+class TestIndex:
+    MANY = {f"{number % 5}/{number}": b"%03d" % number for number in range(60)}  # noqa: RUF012 - never written
+
+    def test_files_that_did_not_change_are_not_read(self, work: Work, tmp_path: Path) -> None:
+        workdir, workspace = filled(work, tmp_path, self.MANY)
+        OPENS.start(workdir.path)
+        with OPENS.heard() as files:
+            states = workdir.result(work.lake, workspace)
+        assert files == []
+        assert len(states) == 60
+
+    def test_only_the_changed_file_is_read(self, work: Work, tmp_path: Path) -> None:
+        workdir, workspace = filled(work, tmp_path, self.MANY)
+        (workdir.path / "3" / "33").write_bytes(b"new")
+        (workdir.path / "added").write_bytes(b"new")
+        OPENS.start(workdir.path)
+        with OPENS.heard() as files:
+            workdir.result(work.lake, workspace)
+        assert sorted(files) == ["3/33", "added"]
+
+    @pytest.mark.parametrize("count", [1, 5, 16, 17, 60])
+    def test_an_edit_in_the_tick_of_the_index_is_found_though_size_and_time_are_the_same(
+        self, work: Work, tmp_path: Path, count: int
+    ) -> None:
+        objects = {f"f{number}": b"old" for number in range(count)}
+
+        def edit_in_place(path: Path) -> None:
+            before = (path / "f0").stat()
+            with open(path / "f0", "r+b") as file:
+                file.write(b"new")
+            os.utime(path / "f0", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        work.commit("main", {"seed": b"1"})
+        for number in range(10):
+            put, deleted = changed(work, tmp_path, {**objects, "seed": b"%d" % number}, edit_in_place)
+            assert (put, deleted) == ({"f0"}, set())
+
+    def test_bytes_written_again_as_they_were_are_no_change(self, work: Work, tmp_path: Path) -> None:
+        put, deleted = changed(work, tmp_path, self.MANY, lambda path: (path / "0" / "0").write_bytes(b"000"))
+        assert (put, deleted) == (set(), set())
+
+    def test_a_touched_and_a_renamed_over_file_are_read_and_found_equal(
+        self, work: Work, tmp_path: Path
+    ) -> None:
+        def body(path: Path) -> None:
+            os.utime(path / "0" / "0")
+            (path / "copy").write_bytes(b"001")
+            (path / "copy").rename(path / "1" / "1")
+
+        assert changed(work, tmp_path, self.MANY, body) == (set(), set())
+
+    def test_a_clock_that_was_set_back_after_the_download_is_not_waited_for(
+        self, work: Work, tmp_path: Path
+    ) -> None:
+        class Earlier:
+            """The lake, whose files were written an hour from now."""
+
+            def download(self, *args: Any) -> Mapping[str, str]:
+                checksums = work.lake.download(*args)
+                for file in args[2]:
+                    os.utime(file.target, (time.time() + 3600,) * 2)
+                return checksums
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(work.lake, name)
+
+        waits: list[float] = []
+        workspace = Workspace(work.repository, "main", work.commit("main", self.MANY), "")
+        workdir = Workdir.create(tmp_path, ATTEMPT, "0" * 16, now=0, sleep=waits.append)
+        base = workdir.fill(Earlier(), workspace)
+        before = (workdir.path / "0/0").stat()
+        (workdir.path / "0/0").write_bytes(b"xxx")
+        os.utime(workdir.path / "0/0", ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        changes = changes_between(base.states(), workdir.result(work.lake, workspace))
+
+        assert (changes.put, changes.delete) == (("0/0",), ())
+        assert waits
+
+
+class TestOddChecksums:
+    """Objects that are listed with a checksum that is not that of their bytes."""
+
+    @pytest.fixture
+    def odd(self, work: Work) -> Any:
+        class Odd:
+            """The lake, which lists other checksums than it finds."""
+
+            def list(self, *args: Any) -> Iterator[Entry]:
+                for entry in work.lake.list(*args):
+                    yield Entry(
+                        entry.path, entry.size, "0" * 64 if entry.path.startswith("odd") else entry.checksum
+                    )
+
+            def download(
+                self, repository: str, ref: str, files: Any, progress: Any = None
+            ) -> Mapping[str, str]:
+                real = {entry.path: entry for entry in work.lake.list(repository, ref, "")}
+                return work.lake.download(
+                    repository,
+                    ref,
+                    [Download(real[file.entry.path], file.target) for file in files],
+                    progress,
+                )
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(work.lake, name)
+
+        return Odd()
+
+    def test_they_count_as_unchanged_until_their_bytes_change(
+        self, work: Work, odd: Any, tmp_path: Path
+    ) -> None:
+        commit = work.commit("main", {"odd1": b"1", "odd2": b"2", "plain": b"3"})
+        workspace = Workspace(work.repository, "main", commit, "")
+        workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
+        base = workdir.fill(odd, workspace)
+        assert not workdir.result(odd, workspace).changes()
+        (workdir.path / "odd2").write_bytes(b"new")
+        assert workdir.result(odd, workspace).changes().put == ("odd2",)
+        assert base.states()["odd1"].checksum == sha256(b"1").hexdigest()
+
+    def test_a_later_listing_that_shows_them_alike_has_their_real_states(
+        self, work: Work, odd: Any, tmp_path: Path
+    ) -> None:
+        first = work.commit("main", {"odd1": b"1", "odd2": b"2", "plain": b"3"})
+        base = Workdir.create(tmp_path, ATTEMPT, "e1", now=0).fill(
+            odd, Workspace(work.repository, "main", first, "")
+        )
+        later = work.commit("main", {"odd2": b"larger", "plain": b"4"})
+        found = list_prefix(odd, work.repository, later, "").states(base)
+        assert found["odd1"] == base.states()["odd1"]
+        assert found["odd2"].checksum == "0" * 64
+        assert found["plain"].checksum == sha256(b"4").hexdigest()

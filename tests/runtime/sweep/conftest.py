@@ -1,0 +1,25 @@
+"""What tests of the sweep ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perago.lake.local.lake import LocalLake
+from tests.support.clock import Clock
+from tests.support.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """An embedded lake and orchestrator on one clock that only moves when told."""
+    clock = Clock()
+    lake = LocalLake(tmp_path / "lake", clock=lambda: int(clock.now * 1e9))
+    lake.create_repository("songs")
+    made = World(lake, "songs", tmp_path, clock)
+    made.commit({"data/input.txt": "in"})
+    yield made
+    made.orchestrator.close()
+    lake.close()
