@@ -44,7 +44,9 @@ def warning(step: str | None, message: str) -> Finding:
 
 def meant(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant."""
-    return next(iter(get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)), None)
+    names = sorted(set(known))
+    begun = [one for one in names if len(name) > 2 and one.startswith(name)]
+    return next(iter([*get_close_matches(name, names, n=1, cutoff=0.6), *begun]), None)
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
