@@ -21,14 +21,15 @@ DEFAULT_CASE = "defaultCase"
 SIMPLE = "SIMPLE"
 JOINS = ("JOIN", "EXCLUSIVE_JOIN")
 TERMINATE = "TERMINATE"
-_KNOWN_BY_NAME = frozenset(
+NAMED = frozenset(
     {
         *("SIMPLE", "FORK_JOIN", "JOIN", "EXCLUSIVE_JOIN", "SWITCH", "DECISION", "DO_WHILE", "TERMINATE"),
         *("SET_VARIABLE", "INLINE", "LAMBDA", "JSON_JQ_TRANSFORM", "NOOP", "WAIT", "HUMAN", "HTTP", "EVENT"),
-        *("DYNAMIC", "SUB_WORKFLOW", "START_WORKFLOW", "KAFKA_PUBLISH"),
     }
 )
-"""Types that bring no steps into the workflow but those that the file names."""
+"""Types whose steps use no task but those that the definition names."""
+_BRING_NO_STEPS = NAMED | {"DYNAMIC", "SUB_WORKFLOW", "START_WORKFLOW"}
+"""Types that bring no steps into the workflow but those that the definition names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def read_flow(definition: Mapping[str, Any]) -> tuple[Flow, list[Finding]]:
         reading.findings.append(error(None, 'the workflow has no steps: "tasks" must be a list of them'))
     top = Block("top", "", _steps(listed, None, reading))
     _settle(top, None, (), reading)
-    open_ended = any(step.type not in _KNOWN_BY_NAME for step in reading.steps.values())
+    open_ended = any(step.type not in _BRING_NO_STEPS for step in reading.steps.values())
     return Flow(top, reading.steps, reading.trails, open_ended), reading.findings
 
 
