@@ -177,7 +177,10 @@ def test_check_in_json_has_all_that_the_text_has(module: Module) -> None:
 
 
 FLOW = """
-@task(name="clean", owner_email="a@b.c", workspace=WorkspaceSpec(), controls=TaskControls(timeout=TimeoutPolicy(seconds=900)))
+CONTROLS = TaskControls(timeout=TimeoutPolicy(seconds=900))
+
+
+@task(name="clean", owner_email="a@b.c", workspace=WorkspaceSpec(), controls=CONTROLS)
 def clean(workspace: Path, params: Params) -> Result: ...
 """
 

@@ -52,6 +52,10 @@ ERRORS: dict[str, tuple[Json, str]] = {
         workflow(fork("fork", [look("left")], [look("right")]), join("join", "left", "rigth")),
         "step 'join' joins on 'rigth', but no step is called that; did you mean 'right'?",
     ),
+    "a join that is no list": (
+        workflow(fork("fork", [look("left")], [look("right")]), {**join("join"), "joinOn": "left"}),
+        "step 'join': \"joinOn\" must be a list of steps, not str",
+    ),
     # tasks
     "a misspelt task": (
         workflow(simple("one", name="mak")),

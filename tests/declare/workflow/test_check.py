@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,29 @@ def test_all_mistakes_are_told_at_once() -> None:
     )
 
     assert len(lines(definition)) == 5
+
+
+def nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The ways to everything inside a value."""
+    for key, item in (
+        value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else [])
+    ):
+        yield (*path, key)
+        yield from nodes(item, (*path, key))
+
+
+@pytest.mark.parametrize("name", ["a fork of looks, and one writer", "a loop", "the only case that goes on"])
+@pytest.mark.parametrize("junk", [None, 1, "x", [1], {"a": [1]}], ids=repr)
+def test_no_json_is_too_strange_to_be_checked(name: str, junk: Any) -> None:
+    definition = RIGHT[name]
+    for *around, last in nodes(definition):
+        strange = deepcopy(definition)
+        place: Any = strange
+        for key in around:
+            place = place[key]
+        place[last] = junk
+
+        lines(strange, given={"workspace": junk})
 
 
 def test_without_a_module_the_check_says_to_give_one() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from perago.declare.task import TaskDefinition
 from perago.declare.workflow.order import Ran, has_run_in_the_end
-from perago.declare.workflow.shapes import Shape, output_shape
+from perago.declare.workflow.shapes import Shape, TaskShapes, task_shapes
 from perago.declare.workflow.steps import SIMPLE, Flow, Step
 from perago.protocol.expressions import understood
 
@@ -21,7 +21,7 @@ class Checking:
     tasks: Mapping[str, TaskDefinition]
     given: Mapping[str, Any] | None
     named_inputs: tuple[str, ...] = ()
-    _shapes: dict[str, Shape] = field(default_factory=dict)
+    _shapes: dict[str, TaskShapes] = field(default_factory=dict)
 
     def task_of(self, step: Step) -> TaskDefinition | None:
         """The task that a step runs, if it is one of the given."""
@@ -30,10 +30,12 @@ class Checking:
     def output_of(self, reference: str) -> Shape | None:
         """What a step's output looks like; None if that is unknown."""
         task = self.task_of(self.flow.steps[reference])
-        if task is None:
-            return None
+        return None if task is None else self.shapes(task).output
+
+    def shapes(self, task: TaskDefinition) -> TaskShapes:
+        """What a task's params and output look like; made once, since schemas are slow to make."""
         if task.name not in self._shapes:
-            self._shapes[task.name] = output_shape(task)
+            self._shapes[task.name] = task_shapes(task)
         return self._shapes[task.name]
 
     def shape_of(self, expression: str) -> Shape | None:

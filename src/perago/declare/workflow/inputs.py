@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perago.declare.task import TaskDefinition
-from perago.declare.taskdef import build_taskdef
 from perago.declare.workflow.checking import Checking
 from perago.declare.workflow.mistakes import Finding, did_you_mean, error, meant, warning
 from perago.declare.workflow.params import Misfit, misfits
 from perago.declare.workflow.shapes import Shape
 from perago.declare.workflow.steps import Step
 from perago.declare.workflow.values import UNKNOWN, Path, at, known, shown, whole
-from perago.errors import TaskDefinitionError
 
 _FIELDS = ("repository", "branch", "ref")
 _REF_TYPES = ("ref_type", "refType")
@@ -23,17 +21,16 @@ def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator
     """What is wrong with a step's input, apart from what its expressions read."""
     if step.given_otherwise:
         return
-    yield from _envelope(step, task)
+    yield from _envelope(step, task, checking.shapes(task).params.names)
     if task.workspace is not None and "workspace" in step.inputs:
         yield from _workspace(checking, step, step.inputs["workspace"])
     if "params" in step.inputs:
         yield from _params(checking, step, task)
 
 
-def _envelope(step: Step, task: TaskDefinition) -> Iterator[Finding]:
+def _envelope(step: Step, task: TaskDefinition, fields: Sequence[str]) -> Iterator[Finding]:
     wanted = ["params"] if task.workspace is None else ["workspace", "params"]
     absent = [name for name in wanted if name not in step.inputs]
-    fields = _params_shape(task).names
     for name in step.inputs:
         if name in wanted:
             continue
@@ -113,7 +110,7 @@ def _whole_workspace(checking: Checking, step: Step, expression: str) -> Iterato
 def _params(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
     raw = step.inputs["params"]
     found = misfits(task, known(raw, checking.given))
-    shape = _params_shape(task)
+    shape = checking.shapes(task).params
     explained: set[Path] = set()
     for misfit in found:
         if misfit.not_declared:
@@ -147,11 +144,3 @@ def _told(
             step.reference, f"{label}: {where} takes ${{{source}}}, which does not fit: {misfit.rule}"
         )
     return level(step.reference, f"{label}: {where}: {misfit.rule}")
-
-
-def _params_shape(task: TaskDefinition) -> Shape:
-    try:
-        schema = build_taskdef(task)["inputSchema"]["data"]
-    except TaskDefinitionError:
-        return Shape(None, {})
-    return Shape([schema], schema).at("params")

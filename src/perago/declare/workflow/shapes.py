@@ -6,6 +6,7 @@ A shape is the list of schemas that a value may have; None stands for "anything"
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perago.declare.task import TaskDefinition
@@ -77,13 +78,22 @@ class Shape:
             yield schema
 
 
-def output_shape(task: TaskDefinition) -> Shape:
-    """What the output of a task's attempts looks like."""
+@dataclass(frozen=True, slots=True)
+class TaskShapes:
+    """What the params and the output of a task's attempts look like."""
+
+    params: Shape
+    output: Shape
+
+
+def task_shapes(task: TaskDefinition) -> TaskShapes:
+    """The shapes of a task; anything where its models have no JSON form."""
     try:
-        schema = build_taskdef(task)["outputSchema"]["data"]
+        built = build_taskdef(task)
     except TaskDefinitionError:
-        return Shape(None, {})
-    return Shape([schema], schema)
+        return TaskShapes(Shape(None, {}), Shape(None, {}))
+    given, made = built["inputSchema"]["data"], built["outputSchema"]["data"]
+    return TaskShapes(Shape([given], given).at("params"), Shape([made], made))
 
 
 def _types(schema: Schema) -> set[str]:

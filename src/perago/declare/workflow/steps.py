@@ -135,10 +135,18 @@ def _step(source: Any, number: int, holder: str | None, reading: _Reading) -> St
         type=str(kind),
         inputs=inputs,
         blocks=tuple(_blocks(source, reference, reading)),
-        join_on=tuple(map(str, source.get("joinOn") or ())),
+        join_on=_join_on(source.get("joinOn"), reference, reading),
         optional=bool(source.get("optional")),
         given_otherwise=bool(source.get("inputExpression") or source.get("taskDefinition")),
     )
+
+
+def _join_on(listed: Any, reference: str, reading: _Reading) -> tuple[str, ...]:
+    if listed is None or isinstance(listed, list):
+        return tuple(map(str, listed or ()))
+    text = f'step {reference!r}: "joinOn" must be a list of steps, not {type(listed).__name__}'
+    reading.findings.append(error(reference, text))
+    return ()
 
 
 def _blocks(source: Mapping[str, Any], reference: str, reading: _Reading) -> Iterator[Block]:
