@@ -236,12 +236,12 @@ def test_a_module_that_is_wrong_is_not_told_again_by_its_workflows(module: Modul
     Path("flow.json").write_text(json.dumps(flow("one")))
 
     done = CliRunner().invoke(
-        app, ["check", module("tasks.py", FLOW.replace("seconds=900", "seconds=-9")), "flow.json"]
+        app, ["check", module("tasks.py", FLOW.replace("controls=CONTROLS", "version=9")), "flow.json"]
     )
 
     assert done.exit_code == 1
     [line] = done.stderr.splitlines()
-    assert "TimeoutPolicy.seconds = -9" in line
+    assert "version = 9: must be text" in line
 
 
 def test_check_in_json_has_the_mistakes_of_workflows(module: Module) -> None:

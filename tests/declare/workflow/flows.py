@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.workflows import simple
+from tests.support.workflows import simple, switch
 
 INPUT = "${workflow.input.workspace}"
 Json = dict[str, Any]
+WORKSPACE: Json = {
+    "repository": "songs",
+    "branch": "main",
+    "ref_type": "commit",
+    "ref": "${workflow.input.ref}",
+}
 
 
 def after(reference: str) -> str:
@@ -35,3 +41,14 @@ def run(task: str, reference: str, **params: Any) -> Json:
 def system(kind: str, reference: str, **inputs: Any) -> Json:
     """A step that Conductor does itself."""
     return {"name": reference, "taskReferenceName": reference, "type": kind, "inputParameters": inputs}
+
+
+def with_input(reference: str, task: str = "make", /, **inputs: Any) -> Json:
+    """A step with just that input."""
+    return simple(reference, name=task, inputParameters=inputs)
+
+
+def cases(*, a: list[Json], default: list[Json] | None = None) -> Json:
+    """A SWITCH between steps."""
+    more = {} if default is None else {"defaultCase": default}
+    return switch("choose", inputParameters={"x": "${workflow.input.x}"}, decisionCases={"a": a}, **more)

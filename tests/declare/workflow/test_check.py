@@ -16,11 +16,14 @@ from perago.declare.workflow.check import check_workflow
 from perago.declare.workflow.steps import read_flow
 from perago.declare.workflow.values import UNKNOWN, at, texts, whole
 from perago.protocol.expressions import expressions_in
+from tests.declare.workflow import mistakes, read_mistakes
+from tests.declare.workflow.doubts import WARNINGS
 from tests.declare.workflow.flows import INPUT, Json, after, look, make
-from tests.declare.workflow.mistakes import ERRORS, RIGHT, WARNINGS
+from tests.declare.workflow.right import RIGHT
 from tests.declare.workflow.tasks import TASKS
 from tests.support.workflows import simple, switch, workflow
 
+ERRORS = {**mistakes.ERRORS, **read_mistakes.ERRORS}
 ROOT = Path(__file__).parents[3]
 
 

@@ -16,17 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any
 
 from perago.declare.workflow.checking import Checking
 from perago.declare.workflow.mistakes import Finding, Level
 from perago.declare.workflow.order import Ran, has_run
+from perago.declare.workflow.starts import Version, start_of, writes
 from perago.declare.workflow.steps import DEFAULT_CASE, TERMINATE, Block, Step
-from perago.declare.workflow.values import whole
-from perago.protocol.expressions import understood
-
-Version = tuple[str, str]
-"""A branch and which state of it, both as they are called in the workflow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +79,10 @@ def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | No
 
 
 def _published(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State:
-    start = _start_of(walk.checking, step)
+    start = start_of(walk.checking, step)
     if start is None:
         return state
-    if not _writes(walk.checking, step):
+    if not writes(walk.checking, step):
         return _State(state.old, state.perhaps, state.seen | {start})
     _check_start(walk, step, start, state, first=first)
     made = (start[0], step.reference)
@@ -109,11 +104,11 @@ def _check_start(walk: _Walk, step: Step, start: Version, state: _State, *, firs
         return
     certain = start in state.old and first
     if by == step.reference:
-        text = f"writes the same branch in every iteration, but starts from {_called(start)} each time"
+        text = f"writes the same branch in every iteration, but starts from {_written(step)} each time"
         remedy = "carry its output over to the next iteration (SET_VARIABLE), or move it out of the loop"
     else:
         moved = "has moved" if certain else "may have moved"
-        text = f"starts from {_called(start)}, but step {by!r} {moved} that branch on by then"
+        text = f"starts from {_written(step)}, but step {by!r} {moved} that branch on by then"
         remedy = f"start it from ${{{by}.output.workspace}}"
     message = f"step {step.reference!r} {text}; {remedy}"
     key = (step.reference, by)
@@ -130,7 +125,7 @@ def _side_by_side(walk: _Walk, fork: Step, arms: list[Block]) -> None:
                 level: Level = "error" if sure and sure_too else "warning"
                 text = (
                     f"steps {one.reference!r} and {other.reference!r} run side by side in {fork.reference!r} and both "
-                    f"write the branch of {_called((branch, branch))}: only one of them can publish; run them one "
+                    f"write {_branch(branch)}: only one of them can publish; run them one "
                     "after the other, or declare one that writes nothing with read_only=True"
                 )
                 walk.found.setdefault(
@@ -140,8 +135,8 @@ def _side_by_side(walk: _Walk, fork: Step, arms: list[Block]) -> None:
 
 def _writers(checking: Checking, block: Block, *, sure: bool = True) -> Iterator[tuple[Step, str, bool]]:
     for step in block.steps:
-        start = _start_of(checking, step)
-        if start is not None and _writes(checking, step):
+        start = start_of(checking, step)
+        if start is not None and writes(checking, step):
             yield step, start[0], sure and not step.optional
         for inner in step.blocks:
             yield from _writers(checking, inner, sure=sure and inner.kind != "case")
@@ -171,67 +166,11 @@ def _union(ways: list[_State]) -> dict[Version, str]:
     return {version: by for way in ways for version, by in (*way.perhaps.items(), *way.old.items())}
 
 
-def _writes(checking: Checking, step: Step) -> bool:
-    task = checking.task_of(step)
-    return task is not None and task.workspace is not None and not task.workspace.read_only
+def _branch(called: str) -> str:
+    return f"the branch of ${{{called}}}" if called.startswith("workflow.") else f"the branch {called}"
 
 
-def _start_of(checking: Checking, step: Step, followed: frozenset[str] = frozenset()) -> Version | None:
-    """The branch and version that a step starts from, if they can be told."""
-    task = checking.task_of(step)
-    if task is None or task.workspace is None or step.reference in followed:
-        return None
-    given, followed = step.inputs.get("workspace"), followed | {step.reference}
-    if isinstance(given, Mapping):
-        return _put_together(checking, given, followed)
-    expression = whole(given)
-    return None if expression is None else _version(checking, expression, followed)
-
-
-def _version(checking: Checking, expression: str, followed: frozenset[str]) -> Version | None:
-    parts, end = understood(expression)
-    if end < len(expression):
-        return None
-    if parts[:2] == ("workflow", "input"):
-        return expression, expression
-    source = checking.flow.steps.get(str(parts[0]))
-    if source is None or parts[1:] not in {("output", "workspace"), ("input", "workspace")}:
-        return None
-    start = _start_of(checking, source, followed)
-    if start is None or parts[1] == "input" or not _writes(checking, source):
-        return start
-    return start[0], source.reference
-
-
-def _put_together(checking: Checking, given: Mapping[str, Any], followed: frozenset[str]) -> Version | None:
-    """A workspace of single fields: known where repository and branch are literal, or those of one workspace."""
-    repository, branch, ref = (
-        _field(checking, given, name, followed) for name in ("repository", "branch", "ref")
-    )
-    if repository is None or branch is None or ref is None:
-        return None
-    if isinstance(repository, str) and isinstance(branch, str):
-        called = f"{repository}@{branch}"
-    elif isinstance(repository, tuple) and isinstance(branch, tuple) and repository[0] == branch[0]:
-        called = branch[0]
-    else:
-        return None
-    return called, ref if isinstance(ref, str) else ref[1]
-
-
-def _field(
-    checking: Checking, given: Mapping[str, Any], name: str, followed: frozenset[str]
-) -> str | Version | None:
-    value = given.get(name)
-    expression = whole(value)
-    if expression is None:
-        return value if isinstance(value, str) and "${" not in value else None
-    around, dot, last = expression.rpartition(".")
-    return _version(checking, around, followed) if dot and last == name else None
-
-
-def _called(version: Version) -> str:
-    branch, state = version
-    if branch == state:
-        return f"${{{branch}}}" if branch.startswith("workflow.") else branch
-    return f"{state!r}" if "@" in branch and not state.isidentifier() else f"the workspace of step {state!r}"
+def _written(step: Step) -> str:
+    """What a step starts from, as its author wrote it."""
+    given = step.inputs["workspace"]
+    return str(given["ref"]) if isinstance(given, Mapping) else str(given)
