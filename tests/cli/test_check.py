@@ -176,6 +176,91 @@ def test_check_in_json_has_all_that_the_text_has(module: Module) -> None:
     assert count["workspace"] is None
 
 
+FLOW = """
+CONTROLS = TaskControls(timeout=TimeoutPolicy(seconds=900))
+
+
+@task(name="clean", owner_email="a@b.c", workspace=WorkspaceSpec(), controls=CONTROLS)
+def clean(workspace: Path, params: Params) -> Result: ...
+"""
+
+
+def flow(*references: str, **params: object) -> dict[str, object]:
+    """A workflow in which each step starts from the workspace of the step before, or from one that it is said to."""
+    steps = []
+    sources = ["workflow.input", *(f"{reference}.output" for reference in references)]
+    for reference, source in zip(references, sources, strict=False):
+        inputs = {"workspace": f"${{{source}.workspace}}", "params": {"stem": "x"} | params}
+        steps.append({"name": "clean", "taskReferenceName": reference, "inputParameters": inputs})
+    return {"name": "flow", "version": 1, "tasks": steps}
+
+
+def test_a_workflow_that_is_right_is_shown(module: Module) -> None:
+    Path("flow.json").write_text(json.dumps(flow("one", "two")))
+
+    done = CliRunner().invoke(app, ["check", module("tasks.py", FLOW), "flow.json"])
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-3:] == ["flow", "  workflow   flow.json", "  steps      2"]
+
+
+def test_mistakes_in_workflows_are_lines_and_the_exit_code_is_1(module: Module) -> None:
+    Path("flow.json").write_text(json.dumps(flow("one", "two", stm="y")))
+    Path("broken.json").write_text("{")
+
+    done = CliRunner().invoke(
+        app, ["check", "flow.json", module("tasks.py", FLOW), "broken.json", "nowhere.json"]
+    )
+
+    assert done.exit_code == 1
+    assert done.stderr.splitlines() == [
+        "error: step 'one': 'clean' has no params.stm; did you mean 'stem'? (flow.json)",
+        "error: step 'two': 'clean' has no params.stm; did you mean 'stem'? (flow.json)",
+        "error: broken.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "error: nowhere.json is not a file",
+    ]
+
+
+def test_a_warning_about_a_workflow_does_not_fail(module: Module) -> None:
+    Path("flow.json").write_text(json.dumps({**flow("one"), "outputParameters": {"rows": None}}))
+
+    done = CliRunner().invoke(app, ["check", module("tasks.py", FLOW), "flow.json"])
+
+    assert done.exit_code == 0
+    assert done.stderr == (
+        "warning: output 'rows' is always null: it is written so in outputParameters (flow.json)\n"
+    )
+
+
+def test_a_module_that_is_wrong_is_not_told_again_by_its_workflows(module: Module) -> None:
+    Path("flow.json").write_text(json.dumps(flow("one")))
+
+    done = CliRunner().invoke(
+        app, ["check", module("tasks.py", FLOW.replace("controls=CONTROLS", "version=9")), "flow.json"]
+    )
+
+    assert done.exit_code == 1
+    [line] = done.stderr.splitlines()
+    assert "version = 9: must be text" in line
+
+
+def test_check_in_json_has_the_mistakes_of_workflows(module: Module) -> None:
+    Path("flow.json").write_text(json.dumps(flow("one", stm="y")))
+
+    done = CliRunner().invoke(app, ["check", "--json", module("tasks.py", FLOW), "flow.json"])
+
+    assert done.exit_code == 1
+    message = "step 'one': 'clean' has no params.stm; did you mean 'stem'?"
+    assert json.loads(done.stdout)["workflows"] == [
+        {
+            "file": "flow.json",
+            "name": "flow",
+            "steps": 1,
+            "mistakes": [{"level": "error", "step": "one", "message": message}],
+        }
+    ]
+
+
 def test_the_script_itself_prints_the_errors_and_ends_with_1(module: Module) -> None:
     target = module("five.py", FIVE_MISTAKES)
 

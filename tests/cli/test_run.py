@@ -167,7 +167,11 @@ def test_a_workflow_that_fails_ends_non_zero_and_says_why(shell: Shell) -> None:
         (("run", "flow.json", "--tasks", "tasks.py", "--input", "[1]"), "must be a JSON object"),
         (("run", "flow.json", "--tasks", "tasks.py", "--workspace", "songs"), "songs"),
         (("run", "flow.json", "--tasks", "tasks.py", "--import", "songs"), "REPO=DIR"),
-        (("run", "flow.json", "--tasks", "tasks.py", "--import", "songs=nope"), "it is not a folder"),
+        ((*FLOW, "--import", "songs=nope"), "it is not a folder"),
+        (
+            ("run", "flow.json", "--tasks", "tasks.py"),
+            "the workflow's input has no 'workspace'; give --workspace REPO",
+        ),
         (("run", "--resume"), "no run to resume"),
         (("history", "songs"), "songs"),
     ],
@@ -185,6 +189,19 @@ def test_a_task_that_no_module_declares_is_named_before_anything_runs(shell: She
     code, _, err = shell.run(*FIRST)
     assert code == 1
     assert "unheard_of" in err
+
+
+def test_a_workflow_with_mistakes_is_refused_with_all_of_them_before_anything_is_written(
+    shell: Shell,
+) -> None:
+    shell.write_workflow({"txet": "x", "fail_first": "yes"})
+    code, out, err = shell.run(*FIRST)
+    assert (code, out) == (1, "")
+    assert err.splitlines() == [
+        "error: step 'step': params.fail_first: Input should be a valid boolean, got str (flow.json)",
+        "error: step 'step': 'make' has no params.txet; did you mean 'text'? (flow.json)",
+    ]
+    assert not (shell.folder / ".perago").exists()
 
 
 def test_a_hard_fence_refuses_a_task_that_replaces_before_anything_is_written(shell: Shell) -> None:

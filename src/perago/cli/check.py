@@ -1,40 +1,65 @@
-"""`perago check`: load modules, print what they declare, and all that is wrong with it."""
+"""`perago check`: load modules and workflows, print what they declare, and all that is wrong with it."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Targets, warn_about
+from perago.cli.options import AsJson, warn_about
+from perago.cli.workflow_check import CheckedWorkflow, checked_file, told
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.discovery import collect
+from perago.declare.discovery import Collected, collect
 from perago.declare.mistakes import NotedMistake
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import declaration_warnings
 
+CheckTargets = Annotated[
+    list[str],
+    typer.Argument(help="Modules (app.tasks), files (app/tasks.py), and workflows (workflow.json)."),
+]
 
-def check(targets: Targets, as_json: AsJson = False) -> None:
-    """Print the tasks that modules declare, and every mistake in them; nothing is run or registered."""
-    found = collect(targets)
+
+def check(targets: CheckTargets, as_json: AsJson = False) -> None:
+    """Print the tasks that modules declare, and every mistake in them and in workflows; nothing is run or registered."""
+    found = collect([target for target in targets if not _is_workflow(target)])
+    workflows = [checked_file(target, found) for target in targets if _is_workflow(target)]
     if as_json:
         output.data(
-            {"tasks": [_as_json(task) for task in found.tasks], "errors": [_mistake(e) for e in found.errors]}
+            {
+                "tasks": [_as_json(task) for task in found.tasks],
+                "errors": [_mistake(e) for e in found.errors],
+                "workflows": [workflow.as_json() for workflow in workflows],
+            }
         )
     else:
-        for task in found.tasks:
-            output.say(task.name, "bold")
-            for name, text in _lines(task):
-                output.say(f"  {name:<11}{text}")
-        warn_about(found.tasks, declaration_warnings)
-        for mistake in found.errors:
-            output.error(str(mistake))
-    if found.errors:
+        _print(found, workflows)
+    if found.errors or any(workflow.wrong for workflow in workflows):
         raise typer.Exit(output.FAILED)
+
+
+def _is_workflow(target: str) -> bool:
+    return target.endswith(".json")
+
+
+def _print(found: Collected, workflows: Sequence[CheckedWorkflow]) -> None:
+    for task in found.tasks:
+        output.say(task.name, "bold")
+        for name, text in _lines(task):
+            output.say(f"  {name:<11}{text}")
+    for workflow in workflows:
+        if workflow.name is not None:
+            output.say(workflow.name, "bold")
+            output.say(f"  workflow   {workflow.file}")
+            output.say(f"  steps      {workflow.steps}")
+    warn_about(found.tasks, declaration_warnings)
+    for mistake in found.errors:
+        output.error(str(mistake))
+    told([mistake for workflow in workflows for mistake in workflow.mistakes])
 
 
 def _lines(task: TaskDefinition) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,9 @@ from perago.cli.options import AsJson
 from perago.cli.progress import transfer_bar
 from perago.cli.run_input import read_definition, read_import, read_payload
 from perago.cli.run_view import Viewer, as_json, summary
+from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
+from perago.declare.workflow.values import UNKNOWN
 from perago.settings import load_settings
 
 if TYPE_CHECKING:
@@ -120,6 +122,9 @@ def _begun(
     folders = [read_import(item) for item in imports]
     definition, payload = read_definition(wanted.workflow), read_payload(wanted.given)
     known = load_tasks(wanted.targets)
+    # Which commit --workspace stands for is known only once the lake is open.
+    given = payload if wanted.workspace is None else {**payload, "workspace": UNKNOWN}
+    refuse_mistakes(definition, known, file=str(wanted.workflow), given=given)
     used = used_tasks(definition, {task.name for task in known})
     run_id = new_run_id(time.time())
     tasks = [task for task in known if task.name in used]

@@ -143,7 +143,7 @@ def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Mistake]:
     if not isinstance(model, type) or not issubclass(model, BaseModel) or model is BaseModel:
         yield Mistake(where, "must be a pydantic model (a subclass of BaseModel)", model)
         return
-    for root in (found for found in _models(model) if issubclass(found, RootModel)):
+    for root in (found for found in models_of(model) if issubclass(found, RootModel)):
         yield Mistake(where, f"must hold no root model: {root.__name__} is one; give it a named field", model)
     if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
         return  # it names a class that comes later in the module; build_taskdef looks again
@@ -153,7 +153,7 @@ def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Mistake]:
         yield Mistake(where, f"has no JSON form ({error.message})", model)
 
 
-def _models(model: type[BaseModel]) -> list[type[BaseModel]]:
+def models_of(model: type[BaseModel]) -> list[type[BaseModel]]:
     """The model and every model it is built from, each once."""
     found: dict[type[BaseModel], None] = {}
     waiting: list[Any] = [model]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perago.orchestrator.local.expressions import expressions_in, java_text, parse_path, resolve, source_of
+from perago.orchestrator.local.expressions import java_text, resolve
 
 SCOPE = {
     "workflow": {"input": {"x": 1, "name": "n"}, "workflowId": "w1"},
@@ -107,42 +107,3 @@ def test_the_task_id_is_known_only_to_a_tasks_own_input() -> None:
 )
 def test_values_are_written_as_java_writes_them(value: Any, text: str) -> None:
     assert java_text(value) == text
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "",
-        " a.output",
-        "a.output.x ",
-        "a.output[*]",
-        "a.output..x",
-        "a.output[?(@.x)]",
-        "a.output[0:2]",
-        "a.output.x.min()",
-        "a.output.length().x",
-        "workflow.secrets.key",
-        "workflow.env.HOME",
-    ],
-)
-def test_a_path_that_is_not_understood_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match=r"not supported|not a supported path"):
-        parse_path(path)
-
-
-def test_every_expression_of_a_value_is_found() -> None:
-    value = {"a": "${x.output} and ${y.input}", "b": [{"c": "${z.status}"}], "d": "$${no}", "e": 1}
-    assert list(expressions_in(value)) == ["x.output", "y.input", "z.status"]
-
-
-def test_an_expression_inside_an_expression_is_refused() -> None:
-    found = list(expressions_in("${a.output.${b.output.key}}"))
-    assert found == ["${a.output.${b.output.key}}"]
-    with pytest.raises(ValueError, match="not a supported path"):
-        source_of(found[0])
-
-
-def test_the_source_of_an_expression_is_its_task() -> None:
-    assert source_of("clean.output.x") == "clean"
-    assert source_of("workflow.input.x") is None
-    assert source_of("CPEWF_TASK_ID") is None

@@ -4,74 +4,19 @@
     "run ${ref.output.n} ok"    text; values are written as Java writes them (null, true, 1.5, {a=1}, [1, b])
     "$${ref}"                   the text "${ref}"
 
-A path is names, indexes, quoted keys and a last `length()`.  Conductor takes all of JsonPath; what is not
-understood here is refused when the workflow is registered, never guessed at while it runs.
+How an expression is written is in `protocol/expressions.py`; what is not understood there is refused when the workflow
+is registered, never guessed at while it runs.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
-_EXPRESSION = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
-_NESTED = re.compile(r"(?<!\$)\$\{[^{}]*\{")
-_HEAD = re.compile(r"[^.\[\]()\s'\"*@$?]+")
-_PART = re.compile(
-    r"""\.(?P<length>length\(\))$
-      | \.(?P<name>[^.\[\]()\s'"*@$?]+)
-      | \[(?P<index>-?\d+)\]
-      | \[(?P<quote>['"])(?P<key>[^'"]*)(?P=quote)\]""",
-    re.VERBOSE,
-)
-_TASK_ID = "CPEWF_TASK_ID"
-_REFUSED_PREFIXES = ("workflow.secrets.", "workflow.env.")
-_LENGTH = ("length()",)
-
-Part = str | int | tuple[str]
-
-
-def expressions_in(value: Any) -> Iterator[str]:
-    """Every expression in a value, however deep; a nested one comes whole, to be refused."""
-    if isinstance(value, str):
-        if _NESTED.search(value):
-            yield value
-        else:
-            yield from (match[1] for match in _EXPRESSION.finditer(value))
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from expressions_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from expressions_in(item)
-
-
-def source_of(expression: str) -> str | None:
-    """The task reference an expression reads from; None for `workflow` and the task id."""
-    head = str(parse_path(expression)[0])
-    return None if head in {"workflow", _TASK_ID} else head
-
-
-@lru_cache(maxsize=4096)
-def parse_path(path: str) -> tuple[Part, ...]:
-    """The parts of a path; ValueError where it is not one of the supported forms."""
-    if path.startswith(_REFUSED_PREFIXES):
-        raise ValueError(f"${{{path}}}: secrets and environment variables are not supported")
-    head = _HEAD.match(path)
-    if head is None:
-        raise ValueError(f"${{{path}}} is not a supported path")
-    parts: list[Part] = [head[0]]
-    at = head.end()
-    while at < len(path):
-        match = _PART.match(path, at)
-        if match is None:
-            raise ValueError(f"${{{path}}} is not a supported path (names, indexes and quoted keys are)")
-        parts.append(_part(match))
-        at = match.end()
-    return tuple(parts)
+from perago.protocol.expressions import EXPRESSION, TASK_ID, Part, parse_path
 
 
 def resolve(value: Any, scope: Mapping[str, Any], *, task_id: str | None = None) -> Any:
@@ -102,27 +47,19 @@ def java_text(value: Any) -> str:
             return str(value)
 
 
-def _part(match: re.Match[str]) -> Part:
-    if match["length"]:
-        return _LENGTH
-    if match["index"]:
-        return int(match["index"])
-    return match["name"] if match["name"] is not None else match["key"]
-
-
 def _resolve_text(text: str, scope: Mapping[str, Any], task_id: str | None) -> Any:
-    whole = _EXPRESSION.fullmatch(text)
+    whole = EXPRESSION.fullmatch(text)
     if whole is not None:
         return _read(whole[1], scope, task_id, unresolved=text)
 
     def written(match: re.Match[str]) -> str:
         return java_text(_read(match[1], scope, task_id, unresolved=match[0]))
 
-    return _EXPRESSION.sub(written, text).replace("$${", "${")
+    return EXPRESSION.sub(written, text).replace("$${", "${")
 
 
 def _read(path: str, scope: Mapping[str, Any], task_id: str | None, *, unresolved: str) -> Any:
-    if path == _TASK_ID:
+    if path == TASK_ID:
         # Only a task's own input knows its id; elsewhere Conductor leaves the text as it is.
         return unresolved if task_id is None else task_id
     value: Any = scope

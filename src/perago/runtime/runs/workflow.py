@@ -9,15 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from perago.declare.workflow.steps import NAMED
 from perago.errors import RuntimeConfigError
-
-_NAMED = frozenset(
-    {
-        *("SIMPLE", "FORK_JOIN", "JOIN", "EXCLUSIVE_JOIN", "SWITCH", "DECISION", "DO_WHILE", "TERMINATE"),
-        *("SET_VARIABLE", "INLINE", "LAMBDA", "JSON_JQ_TRANSFORM", "NOOP", "WAIT", "HUMAN", "HTTP", "EVENT"),
-    }
-)
-"""Step types whose steps use no task but those that the definition names."""
 
 
 def used_tasks(definition: Mapping[str, Any], known: set[str]) -> set[str]:
@@ -30,7 +23,7 @@ def used_tasks(definition: Mapping[str, Any], known: set[str]) -> set[str]:
             f"the workflow names tasks that no --tasks module declares: {', '.join(missing)}; "
             f"declared are {', '.join(sorted(known))}"
         )
-    return named if all(_type(step) in _NAMED for step in steps) else known
+    return named if all(_type(step) in NAMED for step in steps) else known
 
 
 def _steps(node: Any) -> Iterator[Mapping[str, Any]]:

@@ -1,0 +1,87 @@
+"""Check a workflow's JSON against the tasks it uses, before anything runs.
+
+Pure: it talks to no server, and runs nothing of the author's but the validators of params models.  What is wrong on every
+path is an error; what is wrong only on some path is a warning.  Anything that cannot be known (outputs of system tasks,
+dynamic tasks, sub-workflows, variables, JsonPath beyond names and indexes) counts as right: a false alarm is worse than a
+miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from perago.declare.task import TaskDefinition
+from perago.declare.workflow.checking import Checking
+from perago.declare.workflow.heads import moved_heads
+from perago.declare.workflow.inputs import step_input
+from perago.declare.workflow.mistakes import Finding, WorkflowMistake, did_you_mean, error, warning
+from perago.declare.workflow.reads import output_reads, step_reads
+from perago.declare.workflow.steps import JOINS, SIMPLE, Flow, Step, read_flow
+
+
+def check_workflow(
+    definition: Mapping[str, Any],
+    tasks: Mapping[str, TaskDefinition],
+    *,
+    file: str,
+    given: Mapping[str, Any] | None = None,
+    elsewhere: Container[str] = (),
+) -> list[WorkflowMistake]:
+    """Everything that is wrong with a workflow, in the order of its steps.
+
+    `given` is the input it is to be started with, where that is known; it may hold `UNKNOWN`.  `elsewhere` are names of
+    tasks that other workers run, of which nothing is known.
+    """
+    flow, findings = read_flow(definition)
+    template = definition.get("inputTemplate")
+    filled = None if given is None else {**(template if isinstance(template, Mapping) else {}), **given}
+    named = definition.get("inputParameters")
+    checking = Checking(flow, tasks, filled, tuple(map(str, named)) if isinstance(named, list) else ())
+    for step in flow.steps.values():
+        findings.extend(_step(checking, step, elsewhere))
+    findings.extend(_joins(flow))
+    findings.extend(moved_heads(checking))
+    outputs = definition.get("outputParameters")
+    if isinstance(outputs, Mapping):
+        findings.extend(output_reads(checking, outputs))
+    told = dict.fromkeys(findings)
+    return [WorkflowMistake(one.level, file, one.step, one.message) for one in told]
+
+
+def _step(checking: Checking, step: Step, elsewhere: Container[str]) -> Iterator[Finding]:
+    if step.type == SIMPLE and step.task not in checking.tasks and step.task not in elsewhere:
+        yield _unknown_task(checking, step)
+    task = checking.task_of(step)
+    if task is not None:
+        yield from step_input(checking, step, task)
+    yield from step_reads(checking, step)
+
+
+def _unknown_task(checking: Checking, step: Step) -> Finding:
+    label = f"step {step.reference!r} runs the task {step.task!r}"
+    if not checking.tasks:
+        return error(step.reference, f"{label}, but no module was given; add the one that declares it")
+    names = ", ".join(sorted(checking.tasks))
+    otherwise = f"; declared are {names}; add the module that declares it"
+    close = did_you_mean(step.task, checking.tasks, otherwise=otherwise)
+    return error(step.reference, f"{label}, which no given module declares{close}")
+
+
+def _joins(flow: Flow) -> Iterator[Finding]:
+    for step in flow.steps.values():
+        trail = flow.trails[step.reference]
+        following = trail[-1].block.steps[trail[-1].index + 1 :][:1]
+        if step.type == "FORK_JOIN" and not any(after.type in JOINS for after in following):
+            text = f"step {step.reference!r} is a FORK_JOIN, and the step after it must be a JOIN"
+            yield error(step.reference, text)
+        if step.type not in JOINS or flow.open_ended:
+            continue
+        if not step.join_on:
+            text = f'step {step.reference!r} waits for nothing: its "joinOn" is empty, so the next step begins at once'
+            yield warning(step.reference, text)
+        for name in step.join_on:
+            if name not in flow.steps:
+                close = did_you_mean(name, flow.steps)
+                text = f"step {step.reference!r} joins on {name!r}, but no step is called that{close}"
+                yield error(step.reference, text)

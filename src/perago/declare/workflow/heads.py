@@ -1,0 +1,176 @@
+"""Which workspaces a branch has moved on from, followed along the steps.
+
+A workspace is a branch and a version of it: the workflow's input, or what a writable step has published.  A publication
+makes every other version of its branch old for good, and a writable step that starts from an old one cannot publish.
+
+    steps in a row             old after one, old after all
+    cases of a SWITCH          certainly old what is old in every case that goes on, perhaps old what is in one
+    arms of a FORK_JOIN        old what is old in one; and two arms must not write one branch
+    the body of a DO_WHILE     twice: what is wrong only from the second time on is a warning
+
+A writable step is taken to write; where a branch or a version is not known, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from perago.declare.workflow.checking import Checking
+from perago.declare.workflow.mistakes import Finding, Level
+from perago.declare.workflow.order import Ran, has_run
+from perago.declare.workflow.starts import Version, start_of, writes
+from perago.declare.workflow.steps import DEFAULT_CASE, TERMINATE, Block, Step
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What has been published so far: versions that are old (or may be), each with the step that made it so."""
+
+    old: Mapping[Version, str] = field(default_factory=dict)
+    perhaps: Mapping[Version, str] = field(default_factory=dict)
+    seen: frozenset[Version] = frozenset()
+
+
+@dataclass(slots=True)
+class _Walk:
+    checking: Checking
+    found: dict[tuple[str, str], Finding] = field(default_factory=dict)
+
+
+def moved_heads(checking: Checking) -> list[Finding]:
+    """Steps that write where another one writes, or has written since."""
+    walk = _Walk(checking)
+    _block(walk, checking.flow.top, _State(), first=True)
+    return list(walk.found.values())
+
+
+def _block(walk: _Walk, block: Block, state: _State | None, *, first: bool) -> _State | None:
+    for step in block.steps:
+        if state is None:
+            return None
+        state = _step(walk, step, state, first=first)
+    return state
+
+
+def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | None:
+    """The state after a step; None if the workflow ends with it."""
+    if step.type == TERMINATE:
+        return None
+    state = _published(walk, step, state, first=first)
+    cases = [block for block in step.blocks if block.kind == "case"]
+    arms = [block for block in step.blocks if block.kind == "arm"]
+    body = next((block for block in step.blocks if block.kind == "body"), None)
+    if cases:
+        ways = [_block(walk, block, state, first=first) for block in cases]
+        if not any(block.name == DEFAULT_CASE for block in cases):
+            ways.append(state)
+        return _one_of([way for way in ways if way is not None])
+    if arms:
+        _side_by_side(walk, step, arms)
+        ways = [_block(walk, block, state, first=first) for block in arms]
+        return _all_of([way for way in ways if way is not None])
+    if body is not None:
+        once = _block(walk, body, state, first=first)
+        twice = _block(walk, body, once, first=False)
+        return _one_of([way for way in (once, twice) if way is not None])
+    return state
+
+
+def _published(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State:
+    start = start_of(walk.checking, step)
+    if start is None:
+        return state
+    if not writes(walk.checking, step):
+        return _State(state.old, state.perhaps, state.seen | {start})
+    _check_start(walk, step, start, state, first=first)
+    made = (start[0], step.reference)
+    moved = {
+        version: step.reference
+        for version in {*state.seen, start}
+        if version[0] == start[0] and version != made
+    }
+    fresh_old = {version: by for version, by in state.old.items() if version != made}
+    fresh_perhaps = {version: by for version, by in state.perhaps.items() if version != made}
+    # An optional step may have failed, and published nothing.
+    old = fresh_old if step.optional else {**fresh_old, **moved}
+    return _State(old, {**fresh_perhaps, **moved}, state.seen | {start, made})
+
+
+def _check_start(walk: _Walk, step: Step, start: Version, state: _State, *, first: bool) -> None:
+    by = state.old.get(start) or state.perhaps.get(start)
+    if by is None:
+        return
+    certain = start in state.old and first
+    if by == step.reference:
+        text = f"writes the same branch in every iteration, but starts from {_written(step)} each time"
+        remedy = "carry its output over to the next iteration (SET_VARIABLE), or move it out of the loop"
+    else:
+        moved = "has moved" if certain else "may have moved"
+        text = f"starts from {_written(step)}, but step {by!r} {moved} that branch on by then"
+        remedy = f"start it from ${{{by}.output.workspace}}"
+    message = f"step {step.reference!r} {text}; {remedy}"
+    key = (step.reference, by)
+    if key not in walk.found:
+        walk.found[key] = Finding("error" if certain else "warning", step.reference, message)
+
+
+def _side_by_side(walk: _Walk, fork: Step, arms: list[Block]) -> None:
+    for left, right in combinations(arms, 2):
+        for one, branch, sure in _writers(walk.checking, left):
+            for other, same, sure_too in _writers(walk.checking, right):
+                if branch != same or _in_turn(walk.checking, one, other):
+                    continue
+                level: Level = "error" if sure and sure_too else "warning"
+                text = (
+                    f"steps {one.reference!r} and {other.reference!r} run side by side in {fork.reference!r} and both "
+                    f"write {_branch(branch)}: only one of them can publish; run them one "
+                    "after the other, or declare one that writes nothing with read_only=True"
+                )
+                walk.found.setdefault(
+                    (fork.reference, f"{left.name}|{right.name}"), Finding(level, other.reference, text)
+                )
+
+
+def _writers(checking: Checking, block: Block, *, sure: bool = True) -> Iterator[tuple[Step, str, bool]]:
+    for step in block.steps:
+        start = start_of(checking, step)
+        if start is not None and writes(checking, step):
+            yield step, start[0], sure and not step.optional
+        for inner in step.blocks:
+            yield from _writers(checking, inner, sure=sure and inner.kind != "case")
+
+
+def _in_turn(checking: Checking, one: Step, other: Step) -> bool:
+    pairs = ((one, other), (other, one))
+    return any(has_run(checking.flow, a.reference, by=b.reference).ran is Ran.YES for a, b in pairs)
+
+
+def _one_of(ways: list[_State]) -> _State | None:
+    if not ways:
+        return None
+    everywhere = {version for version in ways[0].old if all(version in way.old for way in ways)}
+    old = {version: ways[0].old[version] for version in everywhere}
+    return _State(old, _union(ways), frozenset().union(*(way.seen for way in ways)))
+
+
+def _all_of(ways: list[_State]) -> _State | None:
+    if not ways:
+        return None
+    old = {version: by for way in ways for version, by in way.old.items()}
+    return _State(old, _union(ways), frozenset().union(*(way.seen for way in ways)))
+
+
+def _union(ways: list[_State]) -> dict[Version, str]:
+    return {version: by for way in ways for version, by in (*way.perhaps.items(), *way.old.items())}
+
+
+def _branch(called: str) -> str:
+    return f"the branch of ${{{called}}}" if called.startswith("workflow.") else f"the branch {called}"
+
+
+def _written(step: Step) -> str:
+    """What a step starts from, as its author wrote it."""
+    given = step.inputs["workspace"]
+    return str(given["ref"]) if isinstance(given, Mapping) else str(given)

@@ -1,0 +1,146 @@
+"""The input of a step that runs a Perago task: exactly `params`, and `workspace` if the task declares one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from perago.declare.task import TaskDefinition
+from perago.declare.workflow.checking import Checking
+from perago.declare.workflow.mistakes import Finding, did_you_mean, error, meant, warning
+from perago.declare.workflow.params import Misfit, misfits
+from perago.declare.workflow.shapes import Shape
+from perago.declare.workflow.steps import Step
+from perago.declare.workflow.values import UNKNOWN, Path, at, known, shown, whole
+
+_FIELDS = ("repository", "branch", "ref")
+_REF_TYPES = ("ref_type", "refType")
+
+
+def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
+    """What is wrong with a step's input, apart from what its expressions read."""
+    if step.given_otherwise:
+        return
+    yield from _envelope(step, task, checking.shapes(task).params.names)
+    if task.workspace is not None and "workspace" in step.inputs:
+        yield from _workspace(checking, step, step.inputs["workspace"])
+    if "params" in step.inputs:
+        yield from _params(checking, step, task)
+
+
+def _envelope(step: Step, task: TaskDefinition, fields: Sequence[str]) -> Iterator[Finding]:
+    wanted = ["params"] if task.workspace is None else ["workspace", "params"]
+    absent = [name for name in wanted if name not in step.inputs]
+    for name in step.inputs:
+        if name in wanted:
+            continue
+        label = f"step {step.reference!r} has the input {name!r}"
+        close = meant(name, absent)
+        if name == "workspace":
+            text = f"{label}, but its task {task.name!r} declares no workspace; take it out"
+        elif close is not None:
+            absent.remove(close)
+            text = f"{label}; did you mean {close!r}?"
+        elif name in fields:
+            text = f'{label}, which is a param of {task.name!r}; put it inside "params"'
+        else:
+            takes = " and ".join(wanted)
+            text = f"{label}, but its task {task.name!r} takes {takes} and nothing else"
+        yield error(step.reference, text)
+    if "workspace" in absent:
+        yield error(
+            step.reference,
+            f"step {step.reference!r} has no workspace, and its task {task.name!r} works on one; "
+            'give it "workspace": "${workflow.input.workspace}", or an earlier step\'s ${….output.workspace}',
+        )
+    if "params" in absent:
+        yield error(
+            step.reference,
+            f'step {step.reference!r} has no params, which its task {task.name!r} takes; give it "params": {{…}}, '
+            "which may be empty where the task requires none",
+        )
+
+
+def _workspace(checking: Checking, step: Step, given: Any) -> Iterator[Finding]:
+    label = f"step {step.reference!r}"
+    expression = whole(given)
+    if expression is not None:
+        yield from _whole_workspace(checking, step, expression)
+    value = known(given, checking.given)
+    if value is UNKNOWN:
+        return
+    if not isinstance(value, Mapping):
+        yield error(step.reference, f"{label}: workspace must be an object, not {type(value).__name__}")
+        return
+    absent = [name for name in _FIELDS if name not in value]
+    for name in value:
+        if name in _FIELDS or name in _REF_TYPES:
+            continue
+        close = did_you_mean(str(name), [*_FIELDS, "ref_type"], otherwise=f"; it has {', '.join(_FIELDS)}")
+        absent = [field for field in absent if field != meant(str(name), absent)]
+        yield error(step.reference, f"{label}: a workspace has no field {name!r}{close}")
+    for name in absent:
+        yield error(step.reference, f"{label}: workspace.{name} is missing")
+    for name, item in value.items():
+        if item is UNKNOWN or (name not in _FIELDS and name not in _REF_TYPES):
+            continue
+        if not isinstance(item, str) or not item.strip():
+            yield error(step.reference, f"{label}: workspace.{name} must be a text that is not blank")
+        elif name in _REF_TYPES and item != "commit":
+            yield error(step.reference, f"{label}: workspace.{name} must be 'commit', not {item!r}")
+
+
+def _whole_workspace(checking: Checking, step: Step, expression: str) -> Iterator[Finding]:
+    """An expression that gives something else than a workspace."""
+    shape = checking.shape_of(expression)
+    if shape is None or shape.missing or shape.types is None:
+        return
+    if "object" in shape.types and ("repository" in shape.names or not shape.names):
+        return
+    source = expression.partition(".")[0]
+    output = checking.output_of(source)
+    has_workspace = output is not None and "workspace" in output.names
+    remedy = f"; did you mean ${{{source}.output.workspace}}?" if has_workspace else ""
+    yield error(
+        step.reference,
+        f"step {step.reference!r} takes its workspace from ${{{expression}}}, which is no workspace{remedy}",
+    )
+
+
+def _params(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
+    raw = step.inputs["params"]
+    found = misfits(task, known(raw, checking.given))
+    shape = checking.shapes(task).params
+    explained: set[Path] = set()
+    for misfit in found:
+        if misfit.not_declared:
+            missing = [one.path for one in found if one.missing and one.path[:-1] == misfit.path[:-1]]
+            close = meant(str(misfit.path[-1]), [str(path[-1]) for path in missing])
+            explained.update(path for path in missing if str(path[-1]) == close)
+    for misfit in found:
+        if misfit.path not in explained:
+            yield _told(checking, step, task, misfit, raw=raw, shape=shape)
+
+
+def _told(
+    checking: Checking, step: Step, task: TaskDefinition, misfit: Misfit, *, raw: Any, shape: Shape
+) -> Finding:
+    label = f"step {step.reference!r}"
+    where = shown(("params", *misfit.path))
+    if misfit.not_declared:
+        for part in misfit.path[:-1]:
+            shape = shape.at(part)
+        others = f"; it has {', '.join(shape.names)}" if shape.names else ""
+        close = did_you_mean(str(misfit.path[-1]), shape.names, otherwise=others)
+        return error(step.reference, f"{label}: {task.name!r} has no {where}{close}")
+    if misfit.missing:
+        return error(step.reference, f"{label}: {where} is missing, and {task.name!r} requires it")
+    level = error if misfit.certain else warning
+    written = at(raw, misfit.path)
+    source = whole(written)
+    if source is not None:
+        level = level if checking.always_runs(step) else warning
+        return level(
+            step.reference, f"{label}: {where} takes ${{{source}}}, which does not fit: {misfit.rule}"
+        )
+    return level(step.reference, f"{label}: {where}: {misfit.rule}")
