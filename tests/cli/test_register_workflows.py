@@ -15,13 +15,17 @@ from perago.cli import app
 
 Module = Callable[[str, str], str]
 TASK = """
-@task(name="clean", owner_email="a@b.c", workspace=WorkspaceSpec())
+@task(name="clean", owner_email="a@b.c", workspace=WorkspaceSpec(read_only=True))
 def clean(workspace: Path, params: Params) -> Result: ...
 """
 
 
+BARE = {"name": "clean", "inputParameters": {"params": {"stem": "x"}}}
+
+
 def step(reference: str, **fields: Any) -> dict[str, Any]:
-    return {"name": "clean", "taskReferenceName": reference, **fields}
+    given = {"workspace": "${workflow.input.workspace}", "params": {"stem": "x"}}
+    return {"name": "clean", "taskReferenceName": reference, "inputParameters": given, **fields}
 
 
 def flow(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -60,6 +64,13 @@ def folder(tmp_path: Path, module: Module) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def known_tasks(folder: Path) -> Path:
+    """The folder, once the tasks are registered, so that workflow files can be registered alone."""
+    assert register("--local", "tasks.py").exit_code == 0
+    return folder
+
+
 def write(folder: Path, definition: Any, file: str = "flow.json") -> str:
     (folder / file).write_text(definition if isinstance(definition, str) else json.dumps(definition))
     return file
@@ -83,32 +94,32 @@ def test_tasks_and_workflows_are_registered_together_and_shown(folder: Path) -> 
     assert again.stderr == ""
 
 
-def test_a_workflow_that_changes_is_shown_step_by_step(folder: Path) -> None:
-    old = flow(
-        step("one", inputParameters={"params": {"n": 1}}), step("gone", optional=True), description="a"
-    )
-    new = flow(step("one", inputParameters={"params": {"n": 2}}, optional=True), step("new"))
-    register("--local", write(folder, old))
+def test_a_workflow_that_changes_is_shown_step_by_step(known_tasks: Path) -> None:
+    old = flow(step("one"), {**BARE, "taskReferenceName": "gone", "optional": True}, description="a")
+    given = {"workspace": "${workflow.input.workspace}", "params": {"stem": "y"}}
+    new = flow(step("one", inputParameters=given, optional=True), {**BARE, "taskReferenceName": "new"})
+    register("--local", write(known_tasks, old))
 
-    updated = register("--local", write(folder, new))
+    updated = register("--local", write(known_tasks, new))
 
+    bare = json.dumps(BARE).removesuffix("}")
     assert updated.stdout.splitlines() == [
         "workflow flow version 1: updated",
         '  - description: "a"',
-        "  - tasks[one].inputParameters.params.n: 1",
-        "  + tasks[one].inputParameters.params.n: 2",
+        '  - tasks[one].inputParameters.params.stem: "x"',
+        '  + tasks[one].inputParameters.params.stem: "y"',
         "  - tasks[one].optional: false",
         "  + tasks[one].optional: true",
-        '  + tasks[new]: {"name": "clean", "taskReferenceName": "new"}',
-        '  - tasks[gone]: {"name": "clean", "taskReferenceName": "gone", "optional": true}',
+        f'  + tasks[new]: {bare}, "taskReferenceName": "new"}}',
+        f'  - tasks[gone]: {bare}, "taskReferenceName": "gone", "optional": true}}',
     ]
     assert register("--local", "flow.json").stdout == "workflow flow version 1: unchanged\n"
 
 
-def test_steps_in_another_order_are_a_change(folder: Path) -> None:
-    register("--local", write(folder, flow(step("one"), step("two"))))
+def test_steps_in_another_order_are_a_change(known_tasks: Path) -> None:
+    register("--local", write(known_tasks, flow(step("one"), step("two"))))
 
-    swapped = register("--local", "--dry-run", write(folder, flow(step("two"), step("one"))))
+    swapped = register("--local", "--dry-run", write(known_tasks, flow(step("two"), step("one"))))
 
     assert swapped.stdout.splitlines() == [
         "workflow flow version 1: would be updated",
@@ -117,11 +128,11 @@ def test_steps_in_another_order_are_a_change(folder: Path) -> None:
     ]
 
 
-def test_another_version_is_another_workflow(folder: Path) -> None:
-    register("--local", write(folder, flow(step("one"))))
+def test_another_version_is_another_workflow(known_tasks: Path) -> None:
+    register("--local", write(known_tasks, flow(step("one"))))
 
-    second = register("--local", "--json", write(folder, flow(step("two"), version=2)))
-    first = register("--local", write(folder, flow(step("one"), version=1)))
+    second = register("--local", "--json", write(known_tasks, flow(step("two"), version=2)))
+    first = register("--local", write(known_tasks, flow(step("one"), version=1)))
 
     assert json.loads(second.stdout)["workflows"] == [
         {"name": "flow", "action": "create", "fields": [], "version": 2}
@@ -178,8 +189,8 @@ def test_a_mistake_is_one_line_and_nothing_is_registered(folder: Path, definitio
     assert register("--local", "--dry-run", "tasks.py").stdout == "clean: would be created\n"
 
 
-def test_two_files_that_define_the_same_version_are_refused(folder: Path) -> None:
-    files = (write(folder, flow()), write(folder, flow(version=1), "other.json"))
+def test_two_files_that_define_the_same_version_are_refused(known_tasks: Path) -> None:
+    files = (write(known_tasks, flow()), write(known_tasks, flow(version=1), "other.json"))
 
     done = register("--local", *files)
 
@@ -191,7 +202,9 @@ def test_two_files_that_define_the_same_version_are_refused(folder: Path) -> Non
 
 @pytest.fixture
 def name(conductor_server: Any) -> Iterator[str]:
-    """A name for a workflow on the real server; gone after the test."""
+    """A name for a workflow on the real server, gone after the test; its task is known there."""
+    taskdef = {"name": "clean", "ownerEmail": "a@b.c", "retryCount": 0}
+    conductor_server.call("POST", "/metadata/taskdefs", [taskdef])
     workflow = f"test_register_{uuid.uuid4().hex[:12]}"
     yield workflow
     conductor_server.call("DELETE", f"/metadata/workflow/{workflow}/1")

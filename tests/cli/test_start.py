@@ -76,10 +76,12 @@ def test_without_conductor_it_says_what_to_set(target: str) -> None:
 @pytest.mark.parametrize("command", ["start", "run", "register", "submit", "history"])
 def test_a_secret_that_a_server_quotes_is_not_shown(module: Module, tmp_path: Path, command: str) -> None:
     target = module("starts.py", TASK.format(spec="", controls=""))
-    (tmp_path / "flow.json").write_text(json.dumps({"name": "flow", "tasks": [{"name": "started"}]}))
+    given = {"workspace": "${workflow.input.workspace}", "params": {"stem": "x"}}
+    step = {"name": "started", "taskReferenceName": "one", "inputParameters": given}
+    (tmp_path / "flow.json").write_text(json.dumps({"name": "flow", "tasks": [step]}))
     arguments = {
         "start": [target],
-        "run": ["flow.json", "--tasks", target],
+        "run": ["flow.json", "--tasks", target, "--workspace", "songs"],
         "register": [target],
         "submit": ["flow", "--workspace", "songs"],
         "history": ["songs"],

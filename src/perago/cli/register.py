@@ -13,11 +13,16 @@ import typer
 from perago.cli import output
 from perago.cli.options import AsJson, warn_about
 from perago.cli.run_input import read_definition
+from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
-from perago.declare.task import TaskDefinition
 from perago.runtime.registration import Change, apply_changes, plan_changes
 from perago.runtime.workflows.definition import check_definition
-from perago.runtime.workflows.registration import WorkflowChange, apply_workflows, plan_workflows
+from perago.runtime.workflows.registration import (
+    WorkflowChange,
+    apply_workflows,
+    plan_workflows,
+    registered_names,
+)
 from perago.settings import load_settings
 
 Sources = Annotated[
@@ -53,12 +58,17 @@ def register(
     targets = [source for source in sources if not source.endswith(".json")]
     tasks = load_tasks(targets) if targets else []
     warn_about(tasks)
-    definitions = _definitions(files, tasks)
+    definitions = {file: read_definition(Path(file)) for file in files}
+    for file, definition in definitions.items():
+        check_definition(definition, file)
     settings = load_settings(os.environ, root=root)
     orchestrator = open_local_orchestrator(settings) if local else open_conductor(settings)
     try:
         if not local:
             output.note(f"Conductor: {orchestrator.address}")
+        for file, definition in definitions.items():
+            elsewhere = registered_names(orchestrator, definition)
+            refuse_mistakes(definition, tasks, file=file, elsewhere=elsewhere)
         changes = plan_changes(orchestrator, tasks)
         workflows = plan_workflows(orchestrator, definitions)
         if not dry_run:
@@ -68,15 +78,6 @@ def register(
     finally:
         orchestrator.close()
     _print(changes, workflows, dry_run=dry_run, as_json=as_json)
-
-
-def _definitions(files: Sequence[str], tasks: Sequence[TaskDefinition]) -> dict[str, dict[str, Any]]:
-    """The workflows of the files, each checked against these tasks before anything is registered."""
-    definitions = {file: read_definition(Path(file)) for file in files}
-    for file, definition in definitions.items():
-        # The static check of a workflow joins here: `tasks` are those that are registered along with it.
-        check_definition(definition, file)
-    return definitions
 
 
 def _print(

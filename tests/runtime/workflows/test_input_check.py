@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.workflows.input_check import check_input, task_names
+from perago.runtime.workflows.definition import task_names
+from perago.runtime.workflows.input_check import check_input
 from tests.support.workflows import fork, join, loop, simple, switch, workflow
 
 PARAMS = {

@@ -36,6 +36,12 @@ def steps_in(node: Any) -> Iterator[Json]:
                 yield from steps_in(block)
 
 
+def task_names(definition: Json) -> set[str]:
+    """The tasks whose workers run the workflow's steps."""
+    steps = steps_in(definition.get("tasks"))
+    return {step["name"] for step in steps if (step.get("type") or "SIMPLE") == "SIMPLE"}
+
+
 def blocks_of(step: Json) -> Iterator[Any]:
     """The lists of steps inside a step."""
     yield from (step.get("decisionCases") or {}).values()

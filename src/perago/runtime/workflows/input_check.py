@@ -51,12 +51,6 @@ def check_input(definition: Json, taskdefs: Mapping[str, Json | None], payload: 
     return [*findings, *(Finding(text, False) for text in _unread(definition, payload))]
 
 
-def task_names(definition: Json) -> set[str]:
-    """The tasks whose workers run the workflow's steps."""
-    steps = steps_in(definition.get("tasks"))
-    return {step["name"] for step in steps if (step.get("type") or "SIMPLE") == "SIMPLE"}
-
-
 def _running(steps: Any, payload: Json, *, certain: bool) -> Iterator[tuple[Json, bool]]:
     """Every step that may run, and whether it certainly does and must go well."""
     for step in steps or ():

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from perago.errors import RuntimeConfigError
 from perago.runtime.registration import Action
 from perago.runtime.workflows.comparison import difference
-from perago.runtime.workflows.definition import version_of
+from perago.runtime.workflows.definition import task_names, version_of
 
 _KEPT = ("createTime", "createdBy")
 """What an update on Conductor would lose: when a definition was created, and by whom."""
@@ -24,6 +24,9 @@ class Definitions(Protocol):
 
     def workflow_definition(self, name: str, version: int | None = None) -> Mapping[str, Any] | None:
         """The registered definition, or None."""
+
+    def taskdef(self, name: str) -> Mapping[str, Any] | None:
+        """The registered TaskDef, or None."""
 
     def register_workflow(self, definition: Mapping[str, Any]) -> None:
         """Create or update one."""
@@ -38,6 +41,11 @@ class WorkflowChange:
     action: Action
     fields: tuple[tuple[str, Any, Any], ...]
     definition: Mapping[str, Any]
+
+
+def registered_names(server: Definitions, definition: Mapping[str, Any]) -> set[str]:
+    """Those of a workflow's tasks that the server knows already, whoever's workers run them."""
+    return {name for name in task_names(definition) if server.taskdef(name) is not None}
 
 
 def plan_workflows(server: Definitions, definitions: Mapping[str, Mapping[str, Any]]) -> list[WorkflowChange]:

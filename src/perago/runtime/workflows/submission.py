@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from perago.declare.workflow.check import check_workflow
 from perago.errors import OrchestratorError, OrchestratorUnavailable, RuntimeConfigError, TaskInputError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.runtime.branch_head import head_of
 from perago.runtime.nearest import nearest
-from perago.runtime.workflows.definition import version_of
-from perago.runtime.workflows.input_check import WORKSPACE, check_input, task_names
+from perago.runtime.workflows.definition import task_names, version_of
+from perago.runtime.workflows.input_check import WORKSPACE, check_input
 
 LOOK_SECONDS = 0.5
 WAIT_SECONDS = 10.0
@@ -61,7 +62,7 @@ def prepare(orchestrator: Orchestrator, lake: Lake | None, wanted: Wanted, *, re
     definition = orchestrator.workflow_definition(wanted.name, wanted.version)
     if definition is None:
         raise RuntimeConfigError(f"{_unknown(orchestrator, wanted)} register it with `{remedy}`")
-    # The static check of a workflow joins here: `definition` is what the orchestrator has of it.
+    noticed = _refuse_mistakes(definition, wanted.name)
     payload = dict(wanted.input)
     if wanted.workspace is not None and lake is not None:
         payload[WORKSPACE] = head_of(lake, wanted.workspace)
@@ -71,13 +72,22 @@ def prepare(orchestrator: Orchestrator, lake: Lake | None, wanted: Wanted, *, re
     if refused:
         more = f" (and {len(refused) - _TOLD} more)" if len(refused) > _TOLD else ""
         raise TaskInputError(f"nothing was started: {'; '.join(refused[:_TOLD])}{more}")
-    warnings = [finding.text for finding in findings]
+    warnings = [*noticed, *(finding.text for finding in findings)]
     warnings += [
         f"the task {name!r} has no TaskDef there: its input is not checked, and no Perago worker takes it"
         for name, taskdef in taskdefs.items()
         if taskdef is None
     ]
     return Prepared(wanted.name, version_of(definition), payload, tuple(warnings))
+
+
+def _refuse_mistakes(definition: Mapping[str, Any], name: str) -> list[str]:
+    """The warnings about the definition itself; its tasks' modules are not at hand, so only their names are known."""
+    mistakes = check_workflow(definition, {}, file=f"workflow {name}", elsewhere=task_names(definition))
+    wrong = [str(mistake) for mistake in mistakes if mistake.level == "error"]
+    if wrong:
+        raise RuntimeConfigError(f"nothing was started: {'; '.join(wrong)}")
+    return [str(mistake) for mistake in mistakes]
 
 
 def start(orchestrator: Orchestrator, prepared: Prepared) -> str:
