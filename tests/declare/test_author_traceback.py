@@ -108,7 +108,7 @@ def test_a_check_that_raises_is_named_with_its_line_and_shows_its_own_traceback(
     def sorted_rows(_workdir: object, _params: object) -> None:
         bad_row()
 
-    error = caught(lambda: run_checks("post", [sorted_rows], FolderTree(tmp_path), None))  # type: ignore[arg-type]
+    error = caught(partial(run_checks, "post", [sorted_rows], FolderTree(tmp_path)))  # type: ignore[arg-type]
 
     assert isinstance(error, PostGuardrailViolation)
     assert f"({HERE}:" in str(error)
@@ -123,9 +123,10 @@ def test_what_no_code_of_an_author_raised_has_no_traceback(tmp_path: object) -> 
         run_checks("pre", [check], FolderTree(tmp_path))  # type: ignore[arg-type]
     except PeragoError as error:
         ours = error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None)
-
-    assert author_lines(ours) == []
-    assert where(ours) == ""
+        assert author_lines(ours) == []
+        assert where(ours) == ""
+    else:
+        pytest.fail("the check holds")
 
 
 def test_what_an_author_raises_on_purpose_says_what_they_wrote() -> None:

@@ -58,9 +58,11 @@ def author_lines(error: BaseException) -> list[str]:
     """The traceback without Perago's frames, as bounded lines; none where no frame of an author is in it."""
     try:
         whole = traceback.TracebackException.from_exception(_raised(error), compact=True)
-        text = "".join(whole.format()) if _cut_ours(whole) else ""
+        text = "".join(whole.format()) if _cut_ours(whole) else None
     except Exception:
         # An exception of an author's class, whose attributes may do anything.
+        return []
+    if text is None:
         return []
     return _bounded([line for line in text.rstrip("\n").split("\n") if not _JAVA_FRAME.match(line)])
 

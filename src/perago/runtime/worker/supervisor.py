@@ -17,11 +17,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.outcome import Outcome, describe, executor_died, not_handed_out
-from perago.runtime.ending import Parcel, parcel_of
+from perago.runtime.ending import Claim, Parcel, parcel_of
 from perago.runtime.observe.events import Event, Kind, Listener
 from perago.runtime.observe.health import Pulse
 from perago.runtime.observe.masking import Masker, secrets_of
@@ -36,6 +37,7 @@ from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.mailbox import Mailbox
 from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Noted, Ready
 from perago.runtime.worker.plan import WorkerPlan
+from perago.runtime.worker.records import DIED, STOPPED
 from perago.runtime.worker.shutdown import Shutdown
 from perago.runtime.worker.signals import on_stop_signals
 from perago.runtime.worker.slot import Execution, Slot, Wiring, describe_exit
@@ -83,7 +85,9 @@ class Supervisor:
             pulse=self._pulse,
             threads=max(2, min(plan.slots, 8)),
         )
-        self._executions = Executions(plan.tasks, self._leases, self._task_logs)
+        self._executions = Executions(
+            plan.tasks, self._leases, self._task_logs, worker_id=plan.worker_id, mask=self._mask
+        )
         self._deliveries = Deliveries(
             self._executions, self._cleanup, pulse=self._pulse, tell=self._tell, mask=self._mask
         )
@@ -204,7 +208,7 @@ class Supervisor:
                 log.error("executor %d could not start: %s", slot.number, reason)
             case Began(execution_id, step):
                 if (execution := self._executions.get(execution_id)) is not None:
-                    execution.step = step
+                    execution.begin(step, time.time())
                     self._event("step", execution)
             case Noted(execution_id, text):
                 if (execution := self._executions.get(execution_id)) is not None:
@@ -235,8 +239,17 @@ class Supervisor:
         if settled.outcome.send:
             self._deliveries.send(execution, parcel_of(execution.id, execution.assignment, settled))
         else:
-            self._executions.end(execution.id)
-            self._chores.add(("quiet", execution.id), lambda: self._cleanup.drop_claim(settled.claim))
+            self._executions.let_go(execution.id)
+            self._chores.add(("quiet", execution.id), lambda: self._end_quietly(execution, settled.claim))
+
+    def _end_quietly(self, execution: Execution, claim: Claim | None) -> None:
+        """On a chore's thread: what is left to do for an execution that says nothing."""
+        self._cleanup.drop_claim(claim)
+        self._executions.finish_log(execution)
+        self._mail.post(partial(self._left, execution.id))
+
+    def _left(self, execution_id: str) -> None:
+        self._executions.end(execution_id)
 
     def _over(self, execution_id: str, why: str) -> None:
         """The orchestrator has moved on from an attempt that is still running here: stop it, say nothing."""
@@ -250,7 +263,7 @@ class Supervisor:
             slot.kill()
         elif execution in self._waiting:
             self._waiting.remove(execution)
-            self._executions.end(execution.id)
+            self._executions.stop(execution, STOPPED)
             self._event("stopped", execution, text=why)
 
     # --- executors -------------------------------------------------------------------------------------------
@@ -268,10 +281,12 @@ class Supervisor:
         for execution in left:
             if self._end.forced:
                 self._cleanup.remove_workdir(execution)
+                if execution.settled is None:
+                    self._executions.stop(execution, STOPPED)
             elif execution.settled is not None:
                 self._clean_later(execution)
             elif stale:
-                self._executions.end(execution.id)
+                self._executions.stop(execution, STOPPED)
                 self._event("stopped", execution)
                 self._clean_later(execution)
             else:
@@ -281,13 +296,15 @@ class Supervisor:
         if not execution.step and execution.given < MOST_TRIES_TO_BEGIN:
             self._waiting.appendleft(execution)
             return
-        execution.died = True
+        execution.died, execution.ending = True, DIED
+        execution.over(time.time())
         if not execution.step:
             self._fitness.failed(f"executors died with {how} before they began")
         self._say_for(execution, executor_died(how, execution.step))
 
     def _say_for(self, execution: Execution, outcome: Outcome) -> None:
         """Say for an attempt what it cannot say itself any more."""
+        execution.ending = execution.ending or outcome.status
         parcel = Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution))
         self._deliveries.send(execution, parcel)
 
