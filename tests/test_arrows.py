@@ -69,7 +69,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime.root": {"protocol", "errors"},
     "runtime.looking": set(),
     "runtime.process": {"protocol", "runtime.looking", "runtime.root"},
-    "runtime.observe": {"protocol", "settings", "errors", *ENDING},
+    "runtime.observe": {"protocol", "settings", "errors", "runtime.process", *ENDING},
     "runtime.registration": {"declare"},
     "runtime.servers": {"declare", "settings", "runtime.__init__", "runtime.attempt", *PORTS},
     "runtime.runs": WORKER,

@@ -74,7 +74,7 @@ class Auditor:
                 if found.rows is not None:
                     _log_samples(check, found.rows())
         except SPARK_ERRORS as error:
-            log.info("checking table %s failed", table, exc_info=error)
+            log.debug("checking table %s failed", table, exc_info=error)
             reason = short_reason(error, base=self._workspace.base, tables=[table])
             raise GuardrailViolation(f"the table cannot be read: {reason}") from error
         return {check: found.finding for check, found in looked.items()}

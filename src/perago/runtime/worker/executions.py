@@ -19,6 +19,7 @@ from perago.runtime.worker.records import last_lines, record_of
 from perago.runtime.worker.slot import Execution
 from perago.runtime.worker.tasklog import TaskLogs
 
+log = logging.getLogger("perago.attempts")
 output_log = logging.getLogger("perago.output")
 
 READ_SECONDS = 2.0
@@ -107,6 +108,20 @@ class Executions:
             self._task_logs.add(execution.id, line)
         record = record_of(execution, self._worker_id, self._mask)
         self._task_logs.finish(execution.id, record=record, timeout=timeout)
+
+
+def say_ending(execution: Execution) -> None:
+    """Say in the worker's log how an execution ended, once, with the author's traceback where their code raised."""
+    if (settled := execution.settled) is None:
+        return
+    outcome, trace = settled.outcome, settled.seen.trace
+    level = logging.INFO if outcome.status == "COMPLETED" else logging.WARNING
+    said = (
+        outcome.status
+        if outcome.reason is None
+        else f"{outcome.status} at step {settled.step!r}: {outcome.reason}"
+    )
+    log.log(level, "%s", said, extra={**fields_of(execution), "trace": "\n".join(trace)})
 
 
 def fields_of(execution: Execution) -> dict[str, object]:

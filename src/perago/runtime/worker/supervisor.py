@@ -31,7 +31,7 @@ from perago.runtime.sweep.workdirs import sweep_workdirs
 from perago.runtime.worker.broker import Broker
 from perago.runtime.worker.dead_executor import DeadExecutorCleanup, claim_of
 from perago.runtime.worker.deliveries import Deliveries
-from perago.runtime.worker.executions import Executions, fields_of
+from perago.runtime.worker.executions import Executions, fields_of, say_ending
 from perago.runtime.worker.fitness import Fitness, try_to_work
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.mailbox import Mailbox
@@ -234,7 +234,7 @@ class Supervisor:
         self._fitness.ended(settled, has_workspace=task is not None and task.workspace is not None)
         # First of all: the next attempt is polled for while this one is put away.
         self._fill_slots()
-        log.info("%s", settled.outcome.reason or settled.outcome.status, extra=fields_of(execution))
+        say_ending(execution)
         self._event("ended", execution)
         if settled.outcome.send:
             self._deliveries.send(execution, parcel_of(execution.id, execution.assignment, settled))
@@ -275,7 +275,11 @@ class Supervisor:
             self._fitness.not_ready(slot.number, slot.broken or f"it ended with {how}")
         left = slot.bury(time.monotonic(), by_itself=by_itself)
         if by_itself:
-            log.error("executor %d died: %s", slot.number, how)
+            log.error(
+                "executor %d died: %s%s",
+                *(slot.number, how, f" at step {running.step!r}" if running else ""),
+                extra=fields_of(running) if running else None,
+            )
             attempt, step = (running.attempt, running.step) if running else (None, "")
             self._tell(Event("died", attempt, running.id if running else "", step, text=how))
         for execution in left:
