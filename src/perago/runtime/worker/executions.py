@@ -114,14 +114,14 @@ def say_ending(execution: Execution) -> None:
     """Say in the worker's log how an execution ended, once, with the author's traceback where their code raised."""
     if (settled := execution.settled) is None:
         return
-    outcome, trace = settled.outcome, settled.seen.trace
+    outcome, trace = settled.outcome, "\n".join(settled.seen.trace)
+    said: str = outcome.status
+    if outcome.reason is not None:
+        # The rest of an author's text is at the traceback's end.
+        reason = outcome.reason.partition("\n")[0] if trace else outcome.reason
+        said += f" at step {settled.step!r}: {reason}"
     level = logging.INFO if outcome.status == "COMPLETED" else logging.WARNING
-    said = (
-        outcome.status
-        if outcome.reason is None
-        else f"{outcome.status} at step {settled.step!r}: {outcome.reason}"
-    )
-    log.log(level, "%s", said, extra={**fields_of(execution), "trace": "\n".join(trace)})
+    log.log(level, "%s", said, extra={**fields_of(execution), "trace": trace})
 
 
 def fields_of(execution: Execution) -> dict[str, object]:
