@@ -70,6 +70,7 @@ def check_log(worker: Worker, task_id: str, case: Case) -> None:
     ending = {"FAILED": "ValueError: as asked", "DIED": "died"}.get(case.status, case.status)
     of_task = [line for line in said if line.get("task") == task_id and line["logger"] != "perago.output"]
     endings = [line for line in of_task if ending in line["message"]]
+    assert "set_start_method" not in worker.said()
     assert len(endings) == 1
     assert (endings[0]["level"] == "info") == (case.status == "COMPLETED")
     assert ("Traceback" in endings[0].get("error", "")) == (case.status == "FAILED")

@@ -12,13 +12,21 @@ The rule: a record is seen once, whatever the body does to `logging`.
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Callable, Iterator
 
 from perago.runtime.process.logging_state import prints
 
-CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
-"""They log every request, with its URL, as INFO."""
-_OURS = ("perago", *CHATTY)
+_CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
+_OURS = ("perago", *_CHATTY)
+_PID = re.compile(r"\[\d+\] ")
+"""Conductor's client puts it before the names of its loggers."""
+
+
+def chatty() -> tuple[str, ...]:
+    """Loggers that log every request, with its URL, as INFO; or that they were imported."""
+    return (*_CHATTY, f"[{os.getpid()}] conductor")
 
 
 class BodyLogs(logging.Handler):
@@ -32,7 +40,7 @@ class BodyLogs(logging.Handler):
 
     def takes(self, record: logging.LogRecord) -> bool:
         """Whether a record is a body's."""
-        return record.name.partition(".")[0] not in _OURS and self._running()
+        return _PID.sub("", record.name).partition(".")[0] not in _OURS and self._running()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, unless it is there already."""

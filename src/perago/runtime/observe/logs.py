@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from perago.protocol.attempt import Attempt
-from perago.runtime.observe.body_logs import CHATTY, BodyLogs
+from perago.runtime.observe.body_logs import BodyLogs, chatty
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.settings import Settings
 
@@ -148,10 +148,10 @@ def _file(root: Path, name: str, mask: Masker) -> logging.Handler:
 def _installed(handlers: Sequence[logging.Handler], level: int) -> Iterator[None]:
     """The handlers at the root, so that task bodies' and libraries' own loggers reach them too."""
     root = logging.getLogger()
-    before = root.level, {name: logging.getLogger(name).level for name in CHATTY}
+    before = root.level, {name: logging.getLogger(name).level for name in chatty()}
     root.setLevel(min(handler.level for handler in handlers))
-    for chatty in CHATTY:
-        logging.getLogger(chatty).setLevel(max(level, logging.WARNING))
+    for name in before[1]:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for handler in handlers:
         root.addHandler(handler)
     try:
@@ -161,8 +161,8 @@ def _installed(handlers: Sequence[logging.Handler], level: int) -> Iterator[None
             root.removeHandler(handler)
             handler.close()
         root.setLevel(before[0])
-        for chatty, old in before[1].items():
-            logging.getLogger(chatty).setLevel(old)
+        for name, old in before[1].items():
+            logging.getLogger(name).setLevel(old)
 
 
 def _fields(record: logging.LogRecord) -> Fields:
