@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,6 +98,32 @@ def check_record(record: AttemptRecord | None, case: Case) -> None:
         assert (record.changed, record.deleted) == (1, 0)
         assert record.uploaded > 0
         assert record.fence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("do", ["write", "fail in a UDF"])
+def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised(site: Site, do: str) -> None:
+    worker = site.start_worker(slots=1, TEST_TASKS="spark_steps.py", PERAGO_SPARK_MASTER="local[1]")
+
+    workflow_id = site.start_workflow({"do": do})
+    first = eventually(
+        lambda: next((task for task in site.workflow(workflow_id).tasks if task.status not in RUNNING), None),
+        "the attempt is over",
+    )
+
+    *lines, last = ended_log(site, first.task_id)
+    record = parse_record(last)
+    assert record is not None
+    assert "printed beside Spark" in lines
+    if do == "write":
+        assert record.checks == (CheckRecord("post", "require_rows('numbers', min=2)", "3 rows"),)
+        assert (record.status, record.changed) == ("COMPLETED", 1)
+    else:
+        assert (record.status, record.step) == ("FAILED", "body")
+        assert "ValueError: bad number 0 (spark_steps.py:" in (first.reason or "")
+        assert (first.reason or "").endswith(" in bad)")
+        assert [line for line in lines if "in write_numbers" in line]
+    worker.signal(signal.SIGTERM)
 
 
 @pytest.mark.slow
