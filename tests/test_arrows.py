@@ -69,7 +69,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime.root": {"protocol", "errors"},
     "runtime.looking": set(),
     "runtime.process": {"protocol", "runtime.looking", "runtime.root"},
-    "runtime.observe": {"protocol", "settings", "errors", *ENDING},
+    "runtime.observe": {"protocol", "settings", "errors", "runtime.process", *ENDING},
     "runtime.registration": {"declare"},
     "runtime.nearest": set(),
     "runtime.branch_head": {"errors", "runtime.__init__", "runtime.nearest", *PORTS},

@@ -186,7 +186,10 @@ def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     worker = subprocess.Popen(
-        [sys.executable, "-m", "perago", "start", target, "--local", "--register", "--http", str(port)],
+        [
+            *(sys.executable, "-m", "perago", "start", target, "--local", "--register", "--http", str(port)),
+            *("--log-format", "json"),
+        ],
         stderr=subprocess.PIPE,
         cwd=tmp_path,
     )
@@ -195,8 +198,10 @@ def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path
         health = json.loads(page(port, "/healthz"))
         metrics = page(port, "/metrics")
         worker.send_signal(signal.SIGTERM)
-        code = worker.wait(60)
+        _, said = worker.communicate(timeout=60)
+        code = worker.returncode
 
+    assert [json.loads(line)["level"] for line in said.splitlines() if line.startswith(b'{"time"')]
     assert health["healthy"]
     assert "perago_in_flight 0.0" in metrics
     assert code == 0

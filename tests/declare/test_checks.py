@@ -26,10 +26,12 @@ from perago.declare.checks import (
     PathCheck,
     Phase,
     Tree,
+    evaluated,
     label,
     needs_path,
     run_checks,
 )
+from perago.protocol.attempt_record import CheckRecord
 
 TREE = ListingTree(["raw/a.json", "raw/b.json", "tmp/x", *(f"many/{n}.txt" for n in range(9))])
 
@@ -185,3 +187,39 @@ def test_check_guardrails_is_there_under_its_name_of_061(tmp_path: Path) -> None
     check_guardrails(tmp_path, [require_file("a")], "pre")
     with pytest.raises(GuardrailViolation, match="post check"):
         check_guardrails(tmp_path, [require_file("b")], "post")
+
+
+def test_every_check_says_what_it_found_up_to_the_one_that_fails(tmp_path: Path) -> None:
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).touch()
+
+    def own(_workdir: Path, _params: object) -> None: ...
+
+    checks = [
+        require_file("a.csv"),
+        require_glob("*.csv"),
+        forbid_glob("*.tmp"),
+        own,
+        require_glob("*.csv", min_count=3),
+        require_file("never looked for"),
+    ]
+
+    found: list[CheckRecord] = []
+    with pytest.raises(PostGuardrailViolation):
+        found.extend(evaluated("post", checks, FolderTree(tmp_path)))
+
+    *held, failed = [(one.found, one.passed) for one in found]
+    assert held == [("1 file", True), ("2 paths", True), ("no paths", True), ("", True)]
+    assert failed[0].startswith("it matched 2 paths (a.csv, b.csv), 3 or more are required")
+    assert not failed[1]
+
+
+def test_what_an_author_raises_in_a_check_on_purpose_is_found_too(tmp_path: Path) -> None:
+    def late(_workdir: Path, _params: object) -> None:
+        raise TaskFailed("the supplier is late")
+
+    found: list[CheckRecord] = []
+    with pytest.raises(TaskFailed):
+        found.extend(evaluated("pre", [late], FolderTree(tmp_path)))
+
+    assert [(one.phase, one.found, one.passed) for one in found] == [("pre", "the supplier is late", False)]

@@ -53,9 +53,9 @@ def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Ite
     }
 
     def task_log(task_id: str) -> list[str]:
-        return [
-            line for one in conductor.call("GET", f"/tasks/{task_id}/log") for line in one["log"].split("\n")
-        ]
+        # There is no answer while there is no line.
+        entries = conductor.call("GET", f"/tasks/{task_id}/log") or []
+        return [line for one in entries for line in one["log"].split("\n")]
 
     def requeue(task_id: str) -> object:
         found = conductor.call("GET", f"/tasks/{task_id}")

@@ -135,9 +135,28 @@ def test_an_exception_in_a_python_worker_reaches_conductor_as_its_last_line(loca
         workspace.write(numbers, "numbers")
         return Made(said="")
 
+    settled = local_world.run(local_world.task(body))
+    reason = failed(settled)
+
+    assert reason.startswith("writing table 'numbers' failed: ValueError: bad number 0 (test_job_group.py:")
+    assert reason.endswith(" in broken)")
+    assert "ValueError: bad number 0" in "\n".join(settled.seen.trace)
+    assert not [line for line in settled.seen.trace if "perago/" in line or line.strip().startswith("at ")]
+
+
+def test_an_exception_in_a_python_worker_that_the_body_itself_asks_for_names_its_line_too(
+    local_world: SparkWorld,
+) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        def broken(number):
+            raise ValueError(f"bad number {number}")
+
+        return Made(said=str(workspace.spark.range(1).select(F.udf(broken, LongType())("id")).collect()))
+
     reason = failed(local_world.run(local_world.task(body)))
 
-    assert reason == "writing table 'numbers' failed: ValueError: bad number 0"
+    assert "ValueError: bad number 0 (test_job_group.py:" in reason
+    assert reason.endswith(" in broken)")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +178,8 @@ def test_a_failure_of_spark_is_the_cause_the_table_and_the_task_in_a_line(
     reason = failed(local_world.run(local_world.task(body)))
 
     assert reason.startswith("Spark failed in task 'make': [")
+    assert "(test_job_group.py:" in reason
+    assert reason.endswith(" in body)")
     assert cause in reason
     assert "raw" in reason
     assert "\n" not in reason

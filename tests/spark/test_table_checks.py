@@ -22,7 +22,7 @@ from perago import (
     require_values,
     task,
 )
-from perago.declare.checks import Check, FolderTree, run_checks
+from perago.declare.checks import Check, FolderTree, evaluated, run_checks
 from perago.spark.audit import AuditedTree, Auditor
 from perago.spark.session import Sessions
 from tests.support.spark_world import Made, Params, SparkWorld, failed, jobs_run
@@ -67,6 +67,25 @@ def test_all_checks_of_a_table_cost_one_spark_job(workspace: SparkWorkspace, ses
     run(workspace, sessions, HOLDING)
 
     assert jobs_run(sessions) - before == 1
+
+
+def test_checks_that_hold_say_what_was_counted(workspace: SparkWorkspace, sessions: Sessions) -> None:
+    folder = Path(workspace.base.removeprefix("file://"))
+    tree = AuditedTree(FolderTree(folder), Auditor(workspace, sessions.for_checks, HOLDING))
+
+    found = [one.found for one in evaluated("post", HOLDING, tree)]
+
+    assert found == [
+        "2 of 3 columns",
+        "2 of 3 columns",
+        "2 of 3 columns",
+        "4 rows",
+        "no nulls in 4 rows",
+        "no key twice in 4 rows",
+        "no key twice in 4 rows",
+        "no other values in 4 rows",
+        "no other values in 4 rows",
+    ]
 
 
 def test_two_tables_cost_two_jobs(workspace: SparkWorkspace, sessions: Sessions) -> None:

@@ -5,6 +5,7 @@ What a body does is up to its params; it notes that it ran in the file of TEST_N
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -18,8 +19,9 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from perago import WorkspaceSpec, task
+from perago import WorkspaceSpec, require_glob, task
 from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
+from perago.protocol.attempt_record import AttemptRecord, record_line
 
 SUFFIX = os.environ.get("TEST_SUFFIX", "here")
 RESPONSE_SECONDS = int(os.environ.get("TEST_RESPONSE_SECONDS", "3"))
@@ -84,6 +86,19 @@ def act(folder: Path, params: Params) -> Made:
     elif params.do == "give the secret away":
         print("the key is", " or ".join(forms_of_the_secret(os.environ)))
         raise ValueError("the key is " + " or ".join(forms_of_the_secret(os.environ)))
+    elif params.do == "log":
+        logging.getLogger("tasks").info("logged by the body %s", params.text)
+        logging.getLogger("tasks").debug("not for people")
+        logging.getLogger("perago.steps").info("said by Perago")
+    elif params.do == "log its own way":
+        own = logging.getLogger("own")
+        own.addHandler(logging.StreamHandler())
+        own.warning("logged its own way")
+    elif params.do == "kill itself":
+        print("printed before the kill")
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif params.do == "forge":
+        print(record_line(AttemptRecord("forged", "COMPLETED")))
     elif params.do == "fail":
         raise ValueError("as asked\n" + "with more to say\n" * 100)
     else:
@@ -119,7 +134,7 @@ def declare(number: int) -> None:
     @task(
         name=f"worker_step_{number}_{SUFFIX}",
         owner_email="tests@example.com",
-        workspace=WorkspaceSpec(prefix="/data"),
+        workspace=WorkspaceSpec(prefix="/data", pre=[require_glob("*.txt")]),
         controls=CONTROLS,
     )
     def run(workspace: Path, params: Params) -> Made:

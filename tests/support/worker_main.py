@@ -15,7 +15,7 @@ from perago.runtime.worker.start_checks import check_lake, mend_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
 
-TARGET = str(Path(__file__).with_name("steps.py"))
+TARGET = str(Path(__file__).with_name(os.environ.get("TEST_TASKS", "steps.py")))
 
 
 def main(root: str, slots: str, local: str, observer: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,13 @@ class Engine(StrEnum):
     PROCESS = "process"
 
 
+class Lines(StrEnum):
+    """How the worker logs."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 def start(
     targets: Targets,
     slots: Annotated[int, typer.Option("-j", "--slots", min=1, help="How many attempts to run at once.")] = 1,
@@ -41,10 +49,18 @@ def start(
         Path | None, typer.Option("--root", metavar="DIR", help="Where local state is kept (PERAGO_ROOT).")
     ] = None,
     engine: Annotated[Engine, typer.Option("--engine", help="Where attempts run.")] = Engine.PROCESS,
+    log_format: Annotated[
+        Lines | None,
+        typer.Option(
+            "--log-format", help="Log lines for people, or one JSON object each (PERAGO_LOG_FORMAT)."
+        ),
+    ] = None,
 ) -> None:
     """Start a worker for the tasks. SIGINT or SIGTERM stops it once running attempts have ended; a second one kills them."""
     del engine  # one so far
     settings = load_settings(os.environ, root=root)
+    if log_format is not None:
+        settings = replace(settings, log_format=log_format.value)
     tasks = load_tasks(targets)
     warn_about(tasks)
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.

@@ -10,8 +10,8 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from perago.declare.author_traceback import described, where
 from perago.errors import TaskFailed
-from perago.protocol.outcome import describe
 
 
 @contextmanager
@@ -23,11 +23,13 @@ def author_code(what: str) -> Iterator[None]:
     except Exception:
         raise
     except SystemExit as left:
-        raise TaskFailed(f"{what} called sys.exit({_shown(left.code)})") from left
+        place = where(left)
+        at = f" ({place})" if place else ""
+        raise TaskFailed(f"{what} called sys.exit({_shown(left.code)}){at}") from left
     except BaseException as error:
         if live and isinstance(error, KeyboardInterrupt):
             raise
-        raise TaskFailed(f"{what} raised {describe(error)}") from error
+        raise TaskFailed(f"{what} raised {described(error)}") from error
 
 
 def ctrl_c_is_live() -> bool:

@@ -3,23 +3,26 @@
 A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that
 raises to say no.  The rule of the phases: what fails before the body is a `PreGuardrailViolation` (terminal),
 what fails after it a `PostGuardrailViolation`; an author's own `TaskFailed` passes through either.
+What each check found is kept (`evaluated`), so that people see the figures of those that hold too.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from perago.declare.author_code import ctrl_c_is_live
+from perago.declare.author_traceback import described
 from perago.declare.file_tree import FolderTree as FolderTree
 from perago.declare.file_tree import ListingTree as ListingTree
 from perago.declare.file_tree import Tree as Tree
 from perago.declare.file_tree import literal_folder
+from perago.declare.findings import Finding, Measuring, counted, wrong
 from perago.declare.mistakes import Mistake, calling_place, report
 from perago.errors import (
     GuardrailViolation,
@@ -27,7 +30,7 @@ from perago.errors import (
     PreGuardrailViolation,
     TaskFailed,
 )
-from perago.protocol.outcome import describe
+from perago.protocol.attempt_record import CheckRecord
 from perago.protocol.paths import (
     either,
     first_broken,
@@ -87,32 +90,35 @@ class PathCheck:
 
     def violation(self, tree: Tree) -> str | None:
         """What is wrong and what was there instead, or None."""
+        return self.finding(tree).wrong
+
+    def finding(self, tree: Tree) -> Finding:
+        """How many paths there are, or what is wrong and what was there instead."""
         match self.kind:
             case "require_file":
-                wrong = None if tree.is_file(self.pattern) else self._not_a("file", tree)
+                return Finding("1 file") if tree.is_file(self.pattern) else self._not_a("file", tree)
             case "require_dir":
-                wrong = None if tree.is_dir(self.pattern) else self._not_a("folder", tree)
+                return Finding("1 folder") if tree.is_dir(self.pattern) else self._not_a("folder", tree)
             case "require_glob" | "forbid_glob":
-                wrong = self._miscounted(tree)
-        return wrong
+                return self._count(tree)
 
-    def _not_a(self, wanted: str, tree: Tree) -> str:
+    def _not_a(self, wanted: str, tree: Tree) -> Finding:
         other = "folder" if wanted == "file" else "file"
         there = tree.is_dir(self.pattern) if wanted == "file" else tree.is_file(self.pattern)
         if there:
-            return f"it is a {other}, not a {wanted}"
-        return f"there is no such {wanted}; {_nearby(tree, self.pattern)}"
+            return wrong(f"it is a {other}, not a {wanted}")
+        return wrong(f"there is no such {wanted}; {_nearby(tree, self.pattern)}")
 
-    def _miscounted(self, tree: Tree) -> str | None:
+    def _count(self, tree: Tree) -> Finding:
         most = self.max_count if self.kind == "require_glob" else self.max_count or 0
         matches = list(tree.glob(self.pattern))
         if len(matches) < (self.min_count or 0):
-            found = f"it matched {_count(matches)}, {self.min_count} or more are required"
-            return f"{found}; {_nearby(tree, self.pattern)}"
+            found = f"it matched {_some(matches)}, {self.min_count} or more are required"
+            return wrong(f"{found}; {_nearby(tree, self.pattern)}")
         if most is not None and len(matches) > most:
             allowed = "none is allowed" if most == 0 else f"at most {most} are allowed"
-            return f"it matched {_count(matches)}, {allowed}"
-        return None
+            return wrong(f"it matched {_some(matches)}, {allowed}")
+        return Finding(counted(matches, "path"))
 
 
 def require_file(path: str | os.PathLike[str]) -> PathCheck:
@@ -139,20 +145,30 @@ def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0) -> PathC
 
 def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None) -> None:
     """Run the checks in order; the first that fails raises the violation of its phase, or `TaskFailed`."""
+    for _ in evaluated(phase, checks, tree, params):
+        pass
+
+
+def evaluated(
+    phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None
+) -> Iterator[CheckRecord]:
+    """What each check found, one by one; after the first that fails, the violation of its phase or `TaskFailed`."""
     violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
     live = ctrl_c_is_live()
     for check in checks:
-        said = f"{phase} check {label(check)}"
+        name = label(check)
+        failed: BaseException | None = None
         try:
-            wrong = check.violation(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
-        except TaskFailed:
-            raise
+            found = _looked(check, tree, params)
         except BaseException as error:
             if live and isinstance(error, KeyboardInterrupt):
                 raise
-            raise violation(f"{said} failed: {describe(error)}") from error
-        if wrong is not None:
-            raise violation(f"{said} failed: {wrong}")
+            failed, found = error, wrong(described(error))
+        yield CheckRecord(phase, name, found.text, passed=found.passed)
+        if isinstance(failed, TaskFailed):
+            raise failed
+        if not found.passed:
+            raise violation(f"{phase} check {name} failed: {found.text}") from failed
 
 
 def check_guardrails(root: Path, guardrails: Sequence[Check], phase: str) -> None:
@@ -189,6 +205,13 @@ def not_a_check(value: object) -> str | None:
     return None
 
 
+def _looked(check: Check, tree: Tree, params: object) -> Finding:
+    if isinstance(check, TreeCheck) and isinstance(check, Measuring):
+        return check.finding(tree)
+    no = check.violation(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
+    return Finding() if no is None else wrong(no)
+
+
 def _asked(check: Callable[[Path, Any], None], tree: Tree, params: object) -> str | None:
     if tree.path is None:
         raise GuardrailViolation("it wants a folder, and the workspace is a listing here")
@@ -197,8 +220,8 @@ def _asked(check: Callable[[Path, Any], None], tree: Tree, params: object) -> st
 
 
 def _path_check(kind: CheckKind, path: str | os.PathLike[str], **bounds: int | None) -> PathCheck:
-    pattern, wrong = _relative(path)
-    mistakes = [Mistake(f"{kind} pattern", wrong, path)] if wrong else []
+    pattern, broken = _relative(path)
+    mistakes = [Mistake(f"{kind} pattern", broken, path)] if broken else []
     mistakes += _wrong_bounds(kind, bounds)
     if mistakes:
         report(mistakes, calling_place())
@@ -238,9 +261,8 @@ def _nearby(tree: Tree, pattern: str) -> str:
     return f"{where} holds {', '.join(names[:_NEARBY])}{more}"
 
 
-def _count(matches: Sequence[str]) -> str:
+def _some(matches: Sequence[str]) -> str:
     if not matches:
         return "nothing"
     more = ", …" if len(matches) > _NEARBY else ""
-    paths = "path" if len(matches) == 1 else "paths"
-    return f"{len(matches)} {paths} ({', '.join(islice(matches, _NEARBY))}{more})"
+    return f"{counted(matches, 'path')} ({', '.join(islice(matches, _NEARBY))}{more})"

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from pydantic import BaseModel
 
 from perago.declare.checks import Tree
+from perago.declare.findings import Finding
 from perago.declare.mistakes import Mistake, calling_place, report
 from perago.errors import GuardrailViolation
 from perago.protocol.paths import either, is_absolute, is_empty, leads_out
@@ -35,8 +36,8 @@ _is_no_table = either(is_empty, is_absolute, leads_out)
 class TableTree(Protocol):
     """A tree whose tables can be looked into."""
 
-    def table_problem(self, check: TableCheck) -> str | None:
-        """What is wrong with the table, or None."""
+    def table_finding(self, check: TableCheck) -> Finding:
+        """What the check finds in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +84,13 @@ class TableCheck:
 
     def violation(self, tree: Tree) -> str | None:
         """What is wrong and how many rows it concerns, or None."""
+        return self.finding(tree).wrong
+
+    def finding(self, tree: Tree) -> Finding:
+        """What was counted, or what is wrong and how many rows it concerns."""
         if not isinstance(tree, TableTree):
             raise GuardrailViolation("it looks into a table, which only a Spark task can")
-        return tree.table_problem(self)
+        return tree.table_finding(self)
 
 
 def require_columns(

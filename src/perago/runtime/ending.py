@@ -13,6 +13,7 @@ from typing import Any
 from perago.lake.base import FenceLevel
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
+from perago.protocol.attempt_record import CheckRecord
 from perago.protocol.fitness import OwnReason
 from perago.protocol.outcome import Outcome
 
@@ -24,6 +25,19 @@ class Moved:
     downloaded: int = 0
     uploaded: int = 0
     saved: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What people are shown of an execution, besides its outcome."""
+
+    checks: tuple[CheckRecord, ...] = ()
+    """Those that were evaluated, in order."""
+    changed: int = 0
+    deleted: int = 0
+    """Files that its publication put and removed."""
+    trace: tuple[str, ...] = ()
+    """The lines of the traceback, where the author's code raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +62,7 @@ class Settled:
     moved: Moved = field(default_factory=Moved)
     own_reason: OwnReason | None = None
     """Why the worker itself could not do it, where it is the worker that failed and not the task."""
+    seen: Seen = field(default_factory=Seen)
 
 
 @dataclass(frozen=True, slots=True)

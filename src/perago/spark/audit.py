@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perago.declare.checks import Check, Tree
+from perago.declare.findings import Finding, counted, wrong
 from perago.declare.table_checks import Source, TableCheck
 from perago.errors import GuardrailViolation
 from perago.spark.failures import SPARK_ERRORS, short_reason
@@ -29,10 +30,10 @@ _SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Offence:
-    """A check that does not hold: what to say, and where the offending rows are to be seen."""
+class _Counted:
+    """What was counted for a check, and where the offending rows of one that does not hold are to be seen."""
 
-    text: str
+    finding: Finding
     rows: Callable[[], DataFrame] | None = None
 
 
@@ -45,36 +46,38 @@ class Auditor:
         self._workspace = workspace
         self._session = session
         self._checks = [check for check in checks if isinstance(check, TableCheck)]
-        self._found: dict[Source, dict[TableCheck, str]] = {}
+        self._found: dict[Source, dict[TableCheck, Finding]] = {}
 
-    def violation(self, check: TableCheck, tree: Tree) -> str | None:
-        """What is wrong with the check's table, or None."""
+    def finding(self, check: TableCheck, tree: Tree) -> Finding:
+        """What the check finds in its table; one that does not hold names the others that do not, too."""
         if check.source not in self._found:
             checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])
             self._found[check.source] = self._evaluate(check.source, list(checks), tree)
-        wrong = self._found[check.source]
-        if check not in wrong:
-            return None
+        found = self._found[check.source]
+        if found[check].passed:
+            return found[check]
         others = [
-            f"{one.label()}: {text}" for one, text in wrong.items() if one is not check and one != check
+            f"{one.label()}: {other.text}"
+            for one, other in found.items()
+            if one != check and not other.passed
         ]
-        return "; also ".join([wrong[check], *others])
+        return wrong("; also ".join([found[check].text, *others]))
 
-    def _evaluate(self, source: Source, checks: list[TableCheck], tree: Tree) -> dict[TableCheck, str]:
+    def _evaluate(self, source: Source, checks: list[TableCheck], tree: Tree) -> dict[TableCheck, Finding]:
         table, format, options = source
         if not any(True for _ in tree.glob(table)):
-            return dict.fromkeys(checks, f"there is no table {table!r}")
+            return dict.fromkeys(checks, wrong(f"there is no table {table!r}"))
         try:
             frame = read_table(self._session(), self._workspace.uri(table), format, None, dict(options))
-            offences = _offences(frame, checks)
-            for check, offence in offences.items():
-                if offence.rows is not None:
-                    _log_samples(check, offence.rows())
+            looked = _looked_at(frame, checks)
+            for check, found in looked.items():
+                if found.rows is not None:
+                    _log_samples(check, found.rows())
         except SPARK_ERRORS as error:
-            log.info("checking table %s failed", table, exc_info=error)
+            log.debug("checking table %s failed", table, exc_info=error)
             reason = short_reason(error, base=self._workspace.base, tables=[table])
             raise GuardrailViolation(f"the table cannot be read: {reason}") from error
-        return {check: offence.text for check, offence in offences.items()}
+        return {check: found.finding for check, found in looked.items()}
 
 
 class AuditedTree:
@@ -89,38 +92,40 @@ class AuditedTree:
         self.glob = tree.glob
         self.names = tree.names
 
-    def table_problem(self, check: TableCheck) -> str | None:
-        """What is wrong with the table, or None."""
-        return self._auditor.violation(check, self._tree)
+    def table_finding(self, check: TableCheck) -> Finding:
+        """What the check finds in its table."""
+        return self._auditor.finding(check, self._tree)
 
 
-def _offences(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Offence]:
-    """Every check that does not hold; those that name a column which is not there need no look at the rows."""
-    found: dict[TableCheck, _Offence] = {}
-    counted = []
+def _looked_at(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
+    """What every check finds; those that name a column which is not there need no look at the rows."""
+    found: dict[TableCheck, _Counted] = {}
+    to_count = []
     for check in checks:
         text = _wrong_columns(frame, check)
         if text is not None:
-            found[check] = _Offence(text)
-        elif check.kind != "require_columns":
-            counted.append(check)
-    if counted:
-        found |= _count(frame, counted)
-    return {check: found[check] for check in checks if check in found}
+            found[check] = _Counted(wrong(text))
+        elif check.kind == "require_columns":
+            found[check] = _Counted(Finding(f"{len(check.columns)} of {counted(frame.columns, 'column')}"))
+        else:
+            to_count.append(check)
+    if to_count:
+        found |= _count(frame, to_count)
+    return {check: found[check] for check in checks}
 
 
 def _wrong_columns(frame: DataFrame, check: TableCheck) -> str | None:
     there = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     missing = [name for name in check.columns if name not in there]
     types = dict(zip(check.columns, check.types, strict=False))
-    wrong = [f"no column {', '.join(map(repr, missing))}; there are {', '.join(there)}"] if missing else []
+    said = [f"no column {', '.join(map(repr, missing))}; there are {', '.join(there)}"] if missing else []
     for name, kind in types.items():
         if kind is not None and name in there and there[name] != kind.lower():
-            wrong.append(f"column {name!r} is {there[name]}, not {kind.lower()}")
-    return "; ".join(wrong) or None
+            said.append(f"column {name!r} is {there[name]}, not {kind.lower()}")
+    return "; ".join(said) or None
 
 
-def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Offence]:
+def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
     from pyspark.sql import functions as F
 
     plain = [check for check in checks if check.kind != "require_unique"]
@@ -133,38 +138,44 @@ def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _
             query = query.union(twice.agg(F.lit(number).alias("key"), counts.alias("counts")))
     rows = {row["key"]: list(row["counts"]) for row in query.collect()}
     total, *amounts = rows[-1]
-    found: dict[TableCheck, _Offence] = {}
+    found: dict[TableCheck, _Counted] = {}
     for number, check in enumerate(checks):
         if check.kind == "require_unique":
-            offence = _not_unique(frame, check, *rows[number])
+            keys, twice_there = rows[number]
+            found[check] = _unique(frame, check, total, keys, twice_there)
         else:
             width = len(_offending(frame, check))
-            offence, amounts = _judged(frame, check, total, amounts[:width]), amounts[width:]
-        if offence is not None:
-            found[check] = offence
+            found[check], amounts = _judged(frame, check, total, amounts[:width]), amounts[width:]
     return found
 
 
-def _judged(frame: DataFrame, check: TableCheck, total: int, amounts: Sequence[int]) -> _Offence | None:
+def _judged(frame: DataFrame, check: TableCheck, total: int, amounts: Sequence[int]) -> _Counted:
     if check.kind == "require_rows":
         few, many = total < (check.least or 0), check.most is not None and total > check.most
         bound = f"{check.least} or more are required" if few else f"at most {check.most} are allowed"
-        return _Offence(f"it has {total} rows, {bound}") if few or many else None
+        return _Counted(wrong(f"it has {total} rows, {bound}") if few or many else Finding(_rows(total)))
     if not any(amounts):
-        return None
+        none = "no nulls" if check.kind == "forbid_nulls" else "no other values"
+        return _Counted(Finding(f"{none} in {_rows(total)}"))
     any_of = _any(_offending(frame, check))
     if check.kind == "forbid_nulls":
         names = check.columns or frame.columns
         nulls = [f"{count} in {name!r}" for name, count in zip(names, amounts, strict=True) if count]
-        return _Offence(f"nulls: {', '.join(nulls)}, of {total} rows", lambda: frame.where(any_of))
+        return _Counted(wrong(f"nulls: {', '.join(nulls)}, of {total} rows"), lambda: frame.where(any_of))
     text = f"{amounts[0]} of {total} rows hold other values in {check.columns[0]!r}"
-    return _Offence(text, lambda: frame.where(any_of))
+    return _Counted(wrong(text), lambda: frame.where(any_of))
 
 
-def _not_unique(frame: DataFrame, check: TableCheck, keys: int, rows: int) -> _Offence | None:
+def _unique(frame: DataFrame, check: TableCheck, total: int, keys: int, rows: int) -> _Counted:
     if not keys:
-        return None
-    return _Offence(f"{keys} keys are there more than once, in {rows} rows", lambda: _grouped(frame, check))
+        return _Counted(Finding(f"no key twice in {_rows(total)}"))
+    return _Counted(
+        wrong(f"{keys} keys are there more than once, in {rows} rows"), lambda: _grouped(frame, check)
+    )
+
+
+def _rows(total: int) -> str:
+    return "1 row" if total == 1 else f"{total} rows"
 
 
 def _offending(frame: DataFrame, check: TableCheck) -> list[Column]:

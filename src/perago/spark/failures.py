@@ -1,7 +1,8 @@
-"""Spark's failures as one short reason: the cause, the table, the task.  The stack stays in the log.
+"""Spark's failures as one short reason: the cause, the author's line, the table.  The stack stays in the log.
 
 Spark wraps the cause in a job abort, a stage failure and a lost task, with a stack in each message.  What people need
-is the innermost cause's first line, without the paths of this machine.
+is the innermost cause's first line, without the paths of this machine.  Where Python code in a Spark worker raised, a UDF
+say, its traceback comes as text in the message, and the last line of the author's in it is named.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from perago.declare.author_traceback import is_library
+
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JError, ConnectionError)
 
 _LONGEST = 240
@@ -20,6 +23,7 @@ _DEEPEST = 20
 _PYTHON_ERROR = re.compile(
     r"^(?:pyspark\.errors\.[\w.]+|[A-Za-z_][\w.]*(?:Error|Exception)): .+", re.MULTILINE
 )
+_REMOTE_FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)')
 _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 
 
@@ -33,11 +37,37 @@ def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ())
     text = _SQLSTATE.sub("", text)
     if len(text) > _LONGEST:
         text = text[: _LONGEST - 2].rstrip() + " …"
+    if place := remote_place(error):
+        text += f" ({place})"
     used = sorted(set(tables))
     if used and not any(table in text for table in used):
         more = ", …" if len(used) > 3 else ""
         text += f" (tables: {', '.join(used[:3])}{more})"
     return text
+
+
+def remote_place(error: BaseException) -> str:
+    """The author's last line in a Spark worker: "tasks.py:12 in clean"; empty where no Python code raised there."""
+    java = _java_exception(error)
+    frames = _REMOTE_FRAME.findall(str(error) if java is None else f"{error}\n{_messages(java)}")
+    own = [frame for frame in frames if not _is_library_there(frame[0])]
+    return "{}:{} in {}".format(own[-1][0].rpartition("/")[2], *own[-1][1:]) if own else ""
+
+
+def _messages(java: Any) -> str:
+    """What the Java exception and its causes say."""
+    said = []
+    for _ in range(_DEEPEST):
+        said.append(str(java.getMessage() or ""))
+        java = java.getCause()
+        if java is None:
+            break
+    return "\n".join(said)
+
+
+def _is_library_there(file: str) -> bool:
+    """Whether a file on whichever machine is Python's, Spark's or an installed one."""
+    return is_library(file) or any(part in file for part in ("/lib/python3", "pyspark.zip/", "/pyspark/"))
 
 
 def _cause(error: BaseException) -> str:

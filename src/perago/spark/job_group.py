@@ -11,11 +11,12 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from perago.declare.author_traceback import where
 from perago.errors import TaskFailed
 from perago.runtime.attempt.place import Site
 from perago.runtime.attempt.traffic import Note
 from perago.runtime.looking import looking
-from perago.spark.failures import SPARK_ERRORS, short_reason
+from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
 from perago.spark.session import Sessions
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ def at_work(sessions: Sessions, site: Site, workspace: SparkWorkspace) -> Iterat
         ):
             yield
     except SPARK_ERRORS as error:
-        log.info("Spark failed", exc_info=error)
+        log.debug("Spark failed", exc_info=error)
         reason = short_reason(error, base=workspace.base, tables=workspace.tables)
+        if not remote_place(error) and (place := where(error)):
+            reason = f"{reason} ({place})"
         raise TaskFailed(f"Spark failed in task {site.task.name!r}: {reason}") from error
 
 

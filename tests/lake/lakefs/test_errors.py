@@ -24,6 +24,7 @@ from perago.errors import (
     LakeUnavailable,
     NothingToCommit,
 )
+from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.errors import is_busy, status_class, translate, was_not_sent
 from perago.lake.lakefs.fence import FENCE_MARK
 
@@ -206,3 +207,23 @@ def test_only_a_connection_that_never_came_about_sent_nothing() -> None:
     assert was_not_sent(bare(http.NameResolutionError))
     assert not was_not_sent(http.ReadTimeoutError(pool, "/", "late"))
     assert not was_not_sent(http.ProtocolError("Connection aborted."))
+
+
+@pytest.mark.parametrize("endpoint", ["http://me:pass@127.0.0.1:1", "http://nowhere.invalid:1/x/"])
+def test_a_connection_that_fails_names_the_address_without_its_login_and_says_what_to_look_at(
+    endpoint: str,
+) -> None:
+    client = LakeFSClient(endpoint, ("key", "secret"), Options(tries=1))
+
+    with pytest.raises(LakeUnavailable) as raised:
+        client.call(
+            "read it",
+            lambda apis, limit: apis.config.get_config(_request_timeout=limit),
+            repeat=Repeat.UNSENT,
+        )
+
+    said = str(raised.value)
+    where = endpoint.replace("me:pass@", "").rstrip("/")
+    assert said.startswith(f"read it: lakeFS at {where} gives no answer: ")
+    assert said.endswith("; check LAKECTL_SERVER_ENDPOINT_URL, and that lakeFS is up")
+    assert "host=" not in said

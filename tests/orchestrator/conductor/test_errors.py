@@ -6,6 +6,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterator
+from contextlib import closing
 
 import conductor.client.exceptions
 import conductor.client.http
@@ -20,6 +21,7 @@ from perago.errors import (
     OrchestratorUnavailable,
 )
 from perago.orchestrator.conductor.errors import SDK_ERRORS, our_error, translated
+from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 
 OWN_404 = '{"status":404,"message":"Task not found for taskId: task-1","instance":"vm","retryable":false}'
 TABLE: list[tuple[int, type[OrchestratorError]]] = [
@@ -144,3 +146,17 @@ def test_a_refused_login_names_the_settings_and_no_header() -> None:
     assert "401 token expired" in text
     assert "CONDUCTOR_AUTH_KEY" in text
     assert "token-in-a-header" not in text
+
+
+def test_a_connection_that_fails_names_the_address_without_its_login_and_says_what_to_look_at() -> None:
+    with (
+        closing(ConductorOrchestrator("http://me:pass@127.0.0.1:1/api", sleep=lambda _seconds: None)) as away,
+        pytest.raises(OrchestratorUnavailable) as raised,
+    ):
+        away.taskdef("clean")
+
+    said = str(raised.value)
+    assert said.startswith(
+        "cannot read the TaskDef 'clean': Conductor at http://127.0.0.1:1/api gives no answer: "
+    )
+    assert said.endswith("Connection refused; check CONDUCTOR_SERVER_URL, and that Conductor is up")

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,14 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "log handlers": (lambda: list(logging.getLogger().handlers), lambda: logging.basicConfig(force=True)),
     "no logs": (lambda: logging.getLogger().manager.disable, lambda: logging.disable(logging.CRITICAL)),
     "loggers": (lambda: logging.getLogger("perago.process_state").disabled, _disable_loggers),
+    "a logger's handlers": (
+        lambda: list(logging.getLogger("perago").handlers),
+        lambda: logging.getLogger("perago").addHandler(logging.StreamHandler()),
+    ),
+    "a logger's way up": (
+        lambda: logging.getLogger("perago").propagate,
+        lambda: setattr(logging.getLogger("perago"), "propagate", False),
+    ),
     "temporary folder": (lambda: tempfile.tempdir, lambda: setattr(tempfile, "tempdir", "/nowhere")),
     "socket time-out": (socket.getdefaulttimeout, lambda: socket.setdefaulttimeout(1.5)),
     "recursion": (sys.getrecursionlimit, lambda: sys.setrecursionlimit(12_345)),
@@ -103,6 +112,20 @@ def test_what_a_body_changes_is_as_before(case: str) -> None:
 
     assert read() == before
     assert lost == []
+
+
+def test_a_logger_that_a_body_makes_has_no_handler_that_prints_afterwards(tmp_path: Path) -> None:
+    made = f"made-by-a-body-{uuid.uuid4().hex}"
+    into_file = logging.FileHandler(tmp_path / "log")
+
+    with as_before():
+        logging.getLogger(made).addHandler(logging.StreamHandler(sys.stdout))
+        logging.getLogger(made).addHandler(into_file)
+        logging.getLogger(made).propagate = False
+
+    assert logging.getLogger(made).handlers == [into_file]
+    assert logging.getLogger(made).propagate
+    into_file.close()
 
 
 def test_all_is_as_before_when_the_body_raises() -> None:

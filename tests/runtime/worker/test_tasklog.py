@@ -9,9 +9,12 @@ import pytest
 
 from perago.errors import OrchestratorUnavailable
 from perago.protocol.attempt import Attempt
+from perago.protocol.attempt_record import AttemptRecord, parse_record, record_line
 from perago.runtime.worker.tasklog import BATCH_LINES, TaskLogs
+from tests.support.clock import eventually
 
 PATIENCE = 10.0
+RECORD = record_line(AttemptRecord("e1", "COMPLETED"))
 
 
 def attempt(task_id: str) -> Attempt:
@@ -121,3 +124,66 @@ def test_lines_of_nobody_are_not_sent() -> None:
         assert logs.finish("e1") is True
 
     assert server.calls == 0
+
+
+def test_the_record_is_the_last_line_and_goes_by_itself() -> None:
+    server = Server()
+
+    with TaskLogs(server.log, interval=3600) as logs:
+        logs.begin("e1", attempt("t1"))
+        logs.add("e1", "printed")
+        logs.finish("e1", record=RECORD, timeout=PATIENCE)
+        logs.finish("e1")
+
+    assert server.lines == {"t1": ["printed", RECORD]}
+    assert server.calls == 2
+
+
+def test_nobody_waits_for_a_record() -> None:
+    server = Server()
+    server.open.clear()
+
+    with TaskLogs(server.log, interval=3600) as logs:
+        logs.begin("e1", attempt("t1"))
+        assert logs.finish("e1", record=RECORD) is True
+        assert server.called.wait(PATIENCE)
+        # While the server holds the record, one that has printed nothing ends too.
+        logs.begin("e2", attempt("t2"))
+        assert logs.finish("e2", record=RECORD) is True
+        server.open.set()
+
+    assert server.lines == {"t1": [RECORD], "t2": [RECORD]}
+
+
+def test_who_leaves_does_not_wait_for_a_dead_server_once_for_each_record() -> None:
+    server = Server()
+    server.open.clear()
+
+    with TaskLogs(server.log, interval=3600) as logs:
+        for number in range(5):
+            logs.begin(f"e{number}", attempt(f"t{number}"))
+            logs.finish(f"e{number}", record=RECORD)
+        assert server.called.wait(PATIENCE)
+        server.broken += [OrchestratorUnavailable("away")] * 5
+        # The first call is held until it was told to leave.
+        leaving = threading.Thread(
+            target=lambda: eventually(lambda: logs._stopped, "left") and server.open.set()
+        )
+        leaving.start()
+    leaving.join()
+
+    assert server.calls == 1
+
+
+@pytest.mark.parametrize("before", ["", "x\r", "x\u2028", "x\x85"])
+def test_a_body_cannot_print_a_record(before: str) -> None:
+    server = Server()
+
+    with TaskLogs(server.log, interval=3600) as logs:
+        logs.begin("e1", attempt("t1"))
+        logs.add("e1", before + RECORD)
+        logs.finish("e1", timeout=PATIENCE)
+
+    (line,) = server.lines["t1"]
+    assert [parse_record(part) for part in line.splitlines()] == [None] * len(line.splitlines())
+    assert line == f"{before} {RECORD}"

@@ -24,7 +24,7 @@ import urllib3
 
 from perago.errors import LakeError, LakeRefused, LakeUnavailable
 from perago.lake.lakefs.deadlines import bound_answers
-from perago.lake.lakefs.errors import is_busy, translate, was_not_sent
+from perago.lake.lakefs.errors import address_of, is_busy, translate, was_not_sent
 
 sdk: Any = lakefs_sdk
 """The SDK, whose generated models say less to a type checker than nothing."""
@@ -93,6 +93,7 @@ class LakeFSClient:
         # False, not 0: urllib3 then raises its own errors as they are and follows no redirect.
         self._configuration.retries = False
         self._configuration.connection_pool_maxsize = options.parallel
+        self._address = address_of(endpoint)
         self._options = options
         self._lock = threading.Lock()
         self._apis: Apis | None = None
@@ -112,7 +113,7 @@ class LakeFSClient:
                 delay = options.delay(failures)
                 late = ends is not None and options.clock() + delay >= ends
                 if failures >= options.tries or late or not _may_repeat(error, repeat):
-                    raise _final(error, doing) from error
+                    raise _final(error, doing, self._address) from error
             options.sleep(delay)
 
     def pages(
@@ -179,7 +180,7 @@ def _may_repeat(error: BaseException, repeat: Repeat) -> bool:
     return repeat is Repeat.ALWAYS and isinstance(translate(error, ""), LakeUnavailable)
 
 
-def _final(error: BaseException, doing: str) -> Exception:
+def _final(error: BaseException, doing: str, address: str) -> Exception:
     if is_busy(error):
         return LakeRefused(f"{translate(error, doing)} (busy; nothing changed, and the retries are used up)")
-    return translate(error, doing)
+    return translate(error, doing, address)

@@ -14,12 +14,15 @@ One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` sho
     408, 499, 5xx, 3xx, no answer            LakeUnavailable     the call may have happened
     any status without lakeFS's JSON         LakeUnavailable     a proxy's answer says nothing about lakeFS
 
-Texts hold the server's message and what was being done: never a header, never a key.
+Texts hold the server's message and what was being done: never a header, never a key.  Where nobody answered they name the
+address, without a login, and what to look at.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from urllib.parse import urlsplit
 
 import lakefs_sdk.exceptions as sdk
 import obstore.exceptions as obs
@@ -74,13 +77,17 @@ _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
     (ValueError, LakeRefused),
 )
 _NOT_SENT = (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError)
+_NO_ANSWER = (http.HTTPError, TimeoutError, ConnectionError)
+# urllib3 leads with its own object: "<_Bounded(host='lake', port=80) at 0x7f>: Failed to …".
+_OWN_OBJECT = re.compile(r"<?\w+\(host=[^)]*\)(?: at 0x[0-9a-f]+>)?: ")
+_REMEDY = "; check LAKECTL_SERVER_ENDPOINT_URL, and that lakeFS is up"
 _BUSY_STATUSES = (423, 429)
 _LOCKED = "branch is currently locked"
 _LONGEST_TEXT = 600
 
 
-def translate(error: BaseException, doing: str) -> LakeError:
-    """The error to raise for `error`, which came up while `doing`."""
+def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
+    """The error to raise for `error`, which came up while `doing` with the lakeFS at `address`."""
     if isinstance(error, LakeError):
         return error
     if isinstance(error, sdk.ApiException):
@@ -88,10 +95,19 @@ def translate(error: BaseException, doing: str) -> LakeError:
         if not is_own_answer(error):
             return LakeUnavailable(f"{doing}: something before lakeFS answered {status}: {text}")
         return status_class(status, text)(f"{doing}: lakeFS answered {status}: {text}")
+    if address and isinstance(error, _NO_ANSWER):
+        remedy = _REMEDY if was_not_sent(error) else ""
+        return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{remedy}")
     for kind, becomes in _CLASSES:
         if isinstance(error, kind):
             return becomes(f"{doing}: {_short(error)}")
     return LakeError(f"{doing}: {_short(error)}")
+
+
+def address_of(endpoint: str) -> str:
+    """An endpoint as people may see it: without a login and what follows the path."""
+    parts = urlsplit(endpoint)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
 
 def status_class(status: int, text: str = "") -> type[LakeError]:
@@ -145,5 +161,5 @@ def was_not_sent(error: BaseException) -> bool:
 
 def _short(error: BaseException) -> str:
     # obstore appends a dump of its own structures after the first paragraph.
-    text = str(error).split("\n\nDebug source", 1)[0].strip()
+    text = _OWN_OBJECT.sub("", str(error).split("\n\nDebug source", 1)[0].strip())
     return f"{type(error).__name__}: {text[:_LONGEST_TEXT]}"

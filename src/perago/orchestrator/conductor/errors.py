@@ -12,7 +12,8 @@ gateway 403; who took that for an answer about the task would throw away finishe
 does not serve too, with Spring's text, and that means a wrong CONDUCTOR_SERVER_URL.
 
 Conductor says 500 to a body it cannot parse too, so an OrchestratorUnavailable may stay one however often it is tried.
-Texts name the step and what the server said.  They never hold a header: that is where the token travels.
+Texts name the step and what the server said, or its address where it said nothing.  They never hold a header: that is
+where the token travels.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _NO_USE = frozenset({400, 413})
 _OWN_FIELDS = frozenset({"status", "message", "instance", "retryable"})
 _NO_SUCH_PATH = "No static resource"
 _KEYS = "; check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"
+_NO_ANSWER = "; check CONDUCTOR_SERVER_URL, and that Conductor is up"
 _HINTS = {
     401: _KEYS,
     403: _KEYS,
@@ -45,17 +47,20 @@ _HINTS = {
 
 
 @contextmanager
-def translated(step: str) -> Iterator[None]:
-    """Raise one of our errors, led by `step`, for one of the client's."""
+def translated(step: str, address: str = "") -> Iterator[None]:
+    """Raise one of our errors, led by `step`, for one of the client's; `address` is where the server should be."""
     try:
         yield
     except SDK_ERRORS as error:
-        raise our_error(step, error) from error
+        raise our_error(step, error, address) from error
 
 
-def our_error(step: str, error: Exception) -> OrchestratorError:
+def our_error(step: str, error: Exception, address: str = "") -> OrchestratorError:
     """What the client's error means to us."""
     status = _status(error)
+    if not status and address:
+        said = f"Conductor at {address} gives no answer: {_said(error, status)}"
+        return OrchestratorUnavailable(f"cannot {step}: {said}{_NO_ANSWER}")
     text = f"cannot {step}: {_said(error, status)}"
     if status in _NO_USE:
         return OrchestratorRefused(text)

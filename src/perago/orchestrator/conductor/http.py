@@ -24,6 +24,7 @@ from conductor.client.http.api_client import ApiClient
 from conductor.client.http.rest import ApiException, AuthorizationException
 
 from perago.errors import OrchestratorUnavailable
+from perago.orchestrator.conductor import wire
 from perago.orchestrator.conductor.errors import translated
 from perago.orchestrator.conductor.wire import Request
 
@@ -53,6 +54,7 @@ class ConductorApi:
         read_timeout: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._address = wire.address(address.url)
         self._timeouts = (connect_timeout, read_timeout)
         self._sleep = sleep
         self._http = httpx.Client(limits=_POOL, timeout=httpx.Timeout(read_timeout, connect=connect_timeout))
@@ -66,7 +68,7 @@ class ConductorApi:
         timeouts = (self._timeouts[0], read_timeout or self._timeouts[1])
 
         def once() -> Any:
-            with translated(step), self._logged_in():
+            with translated(step, self._address), self._logged_in():
                 return self._api.call_api(
                     request.path,
                     request.method,
@@ -82,7 +84,7 @@ class ConductorApi:
     def post_text(self, step: str, path: str, text: str) -> None:
         """Send text as it is: the client's own way would send it as half a JSON string."""
         headers = {"Content-Type": "text/plain; charset=utf-8"}
-        with translated(step), self._logged_in():
+        with translated(step, self._address), self._logged_in():
             headers |= (self._api.get_authentication_headers() or {}).get("header", {})
             try:
                 answer = self._http.post(

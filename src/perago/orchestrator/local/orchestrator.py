@@ -38,11 +38,13 @@ from perago.orchestrator.local.store import Store, dump_json
 from perago.orchestrator.local.taskdef import TaskRules, parse_taskdef
 from perago.orchestrator.local.timeouts import deadline
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
+from perago.protocol.attempt_record import MOST_BYTES
 from perago.protocol.outcome import Outcome
 
 _POLL_STEP_SECONDS = 0.01
 _LOG_LINES = 2000
-_LOG_LINE_CHARACTERS = 4000
+_LOG_LINE_CHARACTERS = MOST_BYTES
+"""What the longest record of an execution takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ class LocalOrchestrator:
                 )
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Add lines to the task's log; the newest 2000 are kept, each cut at 4000 characters."""
+        """Add lines to the task's log; the newest 2000 are kept, each cut at 4096 characters."""
         now = self._clock()
         with self._store.writing() as connection:
             connection.executemany(

@@ -16,14 +16,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from perago.declare.author_code import author_code
-from perago.declare.checks import Check, needs_path, run_checks
+from perago.declare.checks import Check, needs_path
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError
@@ -32,7 +32,7 @@ from perago.protocol import steps
 from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
 from perago.protocol.fitness import own_reason
 from perago.protocol.names import staging_branch_name
-from perago.protocol.outcome import LostToTwin, Outcome, classify, completed
+from perago.protocol.outcome import LostToTwin, Outcome, completed
 from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
@@ -47,6 +47,7 @@ from perago.runtime.attempt.result_size import check_size
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.attempt.traffic import Traffic
+from perago.runtime.attempt.witness import Witness
 from perago.runtime.attempt.workdir import Workdir
 from perago.runtime.ending import Claim, Settled
 
@@ -70,6 +71,7 @@ class Transaction:
         self._step = NOT_BEGUN
         self._seconds: dict[str, float] = {}
         self._traffic = Traffic(around.note)
+        self._witness = Witness()
 
     def run(self, hand_over: Callable[[Settled], None]) -> Settled:
         """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""
@@ -79,9 +81,8 @@ class Transaction:
             try:
                 outcome = completed(self._work(cleanup))
             except Exception as error:
-                outcome = classify(error)
+                outcome = self._witness.outcome_of(error, self._step)
                 refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)
-                log.info("attempt ended at %s: %s", self._step.name, outcome.reason, exc_info=error)
             settled = replace(self._settled(outcome, refused=refused), own_reason=own)
             with self._in(steps.HAND_OVER):
                 hand_over(settled)
@@ -92,7 +93,7 @@ class Transaction:
 
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, around = self._task, self._around
-        with self._in(steps.INPUT), author_code("the params model"):
+        with self._in(steps.INPUT), self._witness.of_author(), author_code("the params model"):
             given = read_input(task, self._assignment.input)
         if task.workspace is None or given.workspace is None:
             return {"result": self._call(given.params)}
@@ -167,20 +168,30 @@ class Transaction:
 
     def _checked_body(self, given: Input, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
         with self._in(steps.PRE_CHECKS), self._kept_for(spec.pre), author_code("a pre check"):
-            run_checks("pre", spec.pre, place.tree(spec.pre), given.params)
+            self._witness.check("pre", spec.pre, place.tree(spec.pre), given.params)
         result = self._call(place.argument, given.params)
         with self._in(steps.POST_CHECKS), self._kept_for(spec.post), author_code("a post check"):
-            run_checks("post", spec.post, place.tree(spec.post), given.params)
+            self._witness.check("post", spec.post, place.tree(spec.post), given.params)
         return result
 
-    def _kept_for(self, checks: Sequence[Check]) -> AbstractContextManager[None]:
+    @contextmanager
+    def _kept_for(self, checks: Sequence[Check]) -> Iterator[None]:
         """Around checks: an author's own may do what a body may do, Perago's only look."""
-        return self._around.as_before() if any(map(needs_path, checks)) else nullcontext()
+        with (
+            self._witness.of_author(),
+            self._around.as_before() if any(map(needs_path, checks)) else nullcontext(),
+        ):
+            yield
 
     def _call(self, *arguments: object) -> dict[str, Any]:
-        with self._in(steps.BODY), self._around.as_before(), author_code("the task"):
+        with (
+            self._in(steps.BODY),
+            self._witness.of_author(),
+            self._around.as_before(),
+            author_code("the task"),
+        ):
             returned = copy_context().run(self._task.fn, *arguments)
-        with self._in(steps.RESULT), author_code("the result model"):
+        with self._in(steps.RESULT), self._witness.of_author(), author_code("the result model"):
             result = self._task.dump_result(returned)
             check_size(result, self._around.max_result_bytes)
             return result
@@ -198,7 +209,10 @@ class Transaction:
         with self._in(steps.PUBLISH):
             decision = publisher.decide(staged, outcome)
             self._fence()
-            return decision if isinstance(decision, Published) else self._move(publisher, decision)
+            published = decision if isinstance(decision, Published) else self._move(publisher, decision)
+        if published.recorded is None:
+            self._witness.published(outcome.changes)
+        return published
 
     def _move(self, publisher: Publisher, move: Move) -> Published:
         """Move the branch; the attempt fence has just held, and holds again wherever a call came in between."""
@@ -258,7 +272,8 @@ class Transaction:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None
         step, seconds = self._step.name, dict(self._seconds)
-        return Settled(outcome, claim, level, step, seconds, refused, self._traffic.moved)
+        moved, seen = self._traffic.moved, self._witness.seen
+        return Settled(outcome, claim, level, step, seconds, refused, moved, seen=seen)
 
     @property
     def _attempt(self) -> Attempt:

@@ -11,7 +11,7 @@ import json
 import logging
 import logging.handlers
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -19,13 +19,12 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from perago.protocol.attempt import Attempt
+from perago.runtime.observe.body_logs import BodyLogs, chatty
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.settings import Settings
 
 FILE_BYTES = 20 * 1024 * 1024
 FILE_COUNT = 5
-# They log every request, with its URL, as INFO.
-CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
 
 Fields = Mapping[str, str | int]
 _here: ContextVar[Fields | None] = ContextVar("perago_attempt_fields", default=None)
@@ -107,11 +106,17 @@ class JsonFormatter(logging.Formatter):
 
 @contextmanager
 def logging_to(
-    settings: Settings, *, name: str, stream: TextIO | None = None, level: int = logging.INFO
+    settings: Settings,
+    *,
+    name: str,
+    stream: TextIO | None = None,
+    level: int = logging.INFO,
+    bodies: Callable[[str], None] | None = None,
 ) -> Iterator[Masker]:
     """Log as the settings say for as long as the block runs; `name` is this process's file under the log root.
 
-    Two processes need two names: a file that two rotate loses lines.
+    Two processes need two names: a file that two rotate loses lines.  `bodies` takes what task bodies log, in place of
+    the log; whatever the level of that is.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)
@@ -119,6 +124,13 @@ def logging_to(
     handlers: list[logging.Handler] = [shown]
     if settings.log_root is not None:
         handlers.append(_file(settings.log_root, name, mask))
+    for handler in handlers:
+        handler.setLevel(level)
+    if bodies is not None:
+        taking = BodyLogs(bodies, running=lambda: bool(_everywhere))
+        for handler in handlers:
+            handler.addFilter(lambda record: not taking.takes(record))
+        handlers.append(taking)
     with _installed(handlers, level):
         yield mask
 
@@ -133,13 +145,13 @@ def _file(root: Path, name: str, mask: Masker) -> logging.Handler:
 
 
 @contextmanager
-def _installed(handlers: Iterable[logging.Handler], level: int) -> Iterator[None]:
+def _installed(handlers: Sequence[logging.Handler], level: int) -> Iterator[None]:
     """The handlers at the root, so that task bodies' and libraries' own loggers reach them too."""
     root = logging.getLogger()
-    before = root.level, {name: logging.getLogger(name).level for name in CHATTY}
-    root.setLevel(level)
-    for chatty in CHATTY:
-        logging.getLogger(chatty).setLevel(max(level, logging.WARNING))
+    before = root.level, {name: logging.getLogger(name).level for name in chatty()}
+    root.setLevel(min(handler.level for handler in handlers))
+    for name in before[1]:
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
     for handler in handlers:
         root.addHandler(handler)
     try:
@@ -149,8 +161,8 @@ def _installed(handlers: Iterable[logging.Handler], level: int) -> Iterator[None
             root.removeHandler(handler)
             handler.close()
         root.setLevel(before[0])
-        for chatty, old in before[1].items():
-            logging.getLogger(chatty).setLevel(old)
+        for name, old in before[1].items():
+            logging.getLogger(name).setLevel(old)
 
 
 def _fields(record: logging.LogRecord) -> Fields:
@@ -162,4 +174,7 @@ def _fields(record: logging.LogRecord) -> Fields:
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The traceback that follows a line: one that came as text from another process, or the record's own."""
+    if said := getattr(record, "trace", ""):
+        return str(said)
     return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from perago.protocol.outcome import describe
+from perago.runtime.process.logging_state import keep_logging
 from perago.runtime.process.streams import keep_streams
 
 log = logging.getLogger("perago.process_state")
@@ -190,22 +191,6 @@ def _decimal_context() -> Restore:
     return lambda: decimal.setcontext(before)
 
 
-def _logging() -> Restore:
-    root = logging.getLogger()
-    level, handlers, disable = root.level, list(root.handlers), root.manager.disable
-    loggers = [one for one in root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
-    enabled = [one for one in loggers if not one.disabled]
-
-    def restore() -> None:
-        root.setLevel(level)
-        root.handlers[:] = handlers
-        logging.disable(disable)
-        for one in enabled:
-            one.disabled = False
-
-    return restore
-
-
 def _collect_garbage(on: bool) -> None:
     (gc.enable if on else gc.disable)()
 
@@ -242,6 +227,8 @@ KEPT: tuple[tuple[str, Keep], ...] = (
     ("signal handlers", _signal_handlers),
     ("the signal mask", _signal_mask),
     ("trace functions", _value(lambda: (sys.gettrace(), sys.getprofile()), lambda two: _trace(*two))),
+    # Before the streams: a handler that prints is known by the one it prints to.
+    ("logging", keep_logging),
     ("its streams", keep_streams),
     ("its user or group", _value(_owner, _set_owner)),
     ("the current folder", _current_folder),
@@ -254,7 +241,6 @@ KEPT: tuple[tuple[str, Keep], ...] = (
     ("warnings filters", _warnings_filters),
     ("the locale", _value(lambda: locale.setlocale(locale.LC_ALL), lambda it: locale.setlocale(locale.LC_ALL, it))),
     ("the decimal context", _decimal_context),
-    ("logging", _logging),
     ("tempfile.tempdir", _attributes(tempfile, "tempdir")),
     ("the default socket time-out", _value(socket.getdefaulttimeout, socket.setdefaulttimeout)),
     ("the recursion limit", _value(sys.getrecursionlimit, sys.setrecursionlimit)),

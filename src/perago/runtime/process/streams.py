@@ -58,7 +58,8 @@ def flush_output() -> None:
 
 def open_stream(number: int) -> TextIO | None:
     """A new stream on descriptor 0, 1 or 2; None where there is no such descriptor."""
-    mode, buffering = ("r" if number == 0 else "w"), (1 if number == 2 else -1)
+    # Line by line: what a body prints is seen while it runs, and is there though its process is killed.
+    mode, buffering = ("r", -1) if number == 0 else ("w", 1)
     try:
         opened = open(  # noqa: SIM115 - it lives as long as the process
             number, mode, encoding="utf-8", errors="backslashreplace", closefd=False, buffering=buffering

@@ -1,9 +1,13 @@
-"""Attempts in flight: each is an execution with a lease and a task log, from its poll to its end."""
+"""Attempts in flight: each is an execution with a lease and a task log, from its poll to its end.
+
+The task log of every execution ends with its record, however the execution ended.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
@@ -11,9 +15,11 @@ from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.root.identity import new_execution_id
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
+from perago.runtime.worker.records import last_lines, record_of
 from perago.runtime.worker.slot import Execution
 from perago.runtime.worker.tasklog import TaskLogs
 
+log = logging.getLogger("perago.attempts")
 output_log = logging.getLogger("perago.output")
 
 READ_SECONDS = 2.0
@@ -23,10 +29,20 @@ LOG_SECONDS = 5.0
 class Executions:
     """The executions between poll and accepted result."""
 
-    def __init__(self, tasks: Mapping[str, TaskDefinition], leases: LeaseKeeper, task_logs: TaskLogs) -> None:
+    def __init__(
+        self,
+        tasks: Mapping[str, TaskDefinition],
+        leases: LeaseKeeper,
+        task_logs: TaskLogs,
+        *,
+        worker_id: str = "",
+        mask: Callable[[str], str] = str,
+    ) -> None:
         self._tasks = tasks
         self._leases = leases
         self._task_logs = task_logs
+        self._worker_id = worker_id
+        self._mask = mask
         self._executions: dict[str, Execution] = {}
 
     def __len__(self) -> int:
@@ -47,6 +63,13 @@ class Executions:
     def has(self, execution_id: str) -> bool:
         """Whether the execution is in flight; from any thread."""
         return execution_id in self._executions
+
+    def stop(self, execution: Execution, ending: str) -> None:
+        """It ended without a word to the orchestrator, and its process is gone: only its task's log is told."""
+        execution.ending = ending
+        execution.over(time.time())
+        self._end_log(execution, timeout=0.0)
+        self.end(execution.id)
 
     def end(self, execution_id: str) -> Execution | None:
         """It is over: its lease is let go."""
@@ -76,9 +99,29 @@ class Executions:
             execution.output_read.set()
 
     def finish_log(self, execution: Execution) -> None:
-        """Wait, but not for long, until all that the execution printed is in its task's log; from any thread."""
+        """Wait, but not for long, until all about the execution is in its task's log; from any thread."""
         execution.output_read.wait(READ_SECONDS)
-        self._task_logs.finish(execution.id, timeout=LOG_SECONDS)
+        self._end_log(execution, timeout=LOG_SECONDS)
+
+    def _end_log(self, execution: Execution, *, timeout: float) -> None:
+        for line in last_lines(execution, self._mask):
+            self._task_logs.add(execution.id, line)
+        record = record_of(execution, self._worker_id, self._mask)
+        self._task_logs.finish(execution.id, record=record, timeout=timeout)
+
+
+def say_ending(execution: Execution) -> None:
+    """Say in the worker's log how an execution ended, once, with the author's traceback where their code raised."""
+    if (settled := execution.settled) is None:
+        return
+    outcome, trace = settled.outcome, "\n".join(settled.seen.trace)
+    said: str = outcome.status
+    if outcome.reason is not None:
+        # The rest of an author's text is at the traceback's end.
+        reason = outcome.reason.partition("\n")[0] if trace else outcome.reason
+        said += f" at step {settled.step!r}: {reason}"
+    level = logging.INFO if outcome.status == "COMPLETED" else logging.WARNING
+    log.log(level, "%s", said, extra={**fields_of(execution), "trace": trace})
 
 
 def fields_of(execution: Execution) -> dict[str, object]:

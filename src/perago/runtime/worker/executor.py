@@ -85,7 +85,13 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
     printer = Printer(os.dup(output.fileno()))
     output.close()
     line = _Line(pipe)
-    with logging_to(spec.settings, name=f"executor-{number}", stream=printer.log, level=spec.log_level):
+    with logging_to(
+        spec.settings,
+        name=f"executor-{number}",
+        stream=printer.log,
+        level=spec.log_level,
+        bodies=printer.write,
+    ):
         code = _work(spec, line, printer)
         busy = busy_threads(threading.enumerate())
         if busy:

@@ -191,11 +191,17 @@ class Printer:
         """What this execution printed is complete."""
         self._mark("end", execution_id)
 
-    def _mark(self, what: str, execution_id: str) -> None:
+    def write(self, text: str) -> None:
+        """Add whole lines to what was printed so far, whatever has become of stdout and stderr."""
         flush_output()
+        data = text.encode("utf-8", "backslashreplace")
         # A reader that is gone takes the whole executor along: that is not found out here.
         with contextlib.suppress(OSError):
             # Not blocking is a property of the pipe, so a body that set it on stdout has set it here too.
             os.set_blocking(self._fd, True)
-            # Shorter than PIPE_BUF, so it is written in one piece whoever else writes.
-            os.write(self._fd, f"\n\x00perago {what} {execution_id}\x00\n".encode())
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+    def _mark(self, what: str, execution_id: str) -> None:
+        # Shorter than PIPE_BUF, so it is written in one piece whoever else writes.
+        self.write(f"\n\x00perago {what} {execution_id}\x00\n")

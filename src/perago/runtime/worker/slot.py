@@ -50,13 +50,31 @@ class Execution:
     step: str = ""
     settled: Settled | None = None
     died: bool = False
+    ending: str = ""
+    """How it ended, where it could not tell itself."""
+    started: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """How long each step took, as seen from here."""
     given: int = 0
     output_read: threading.Event = field(default_factory=threading.Event)
+
+    _step_began: float = 0.0
 
     @property
     def attempt(self) -> Attempt:
         """The attempt that is run."""
         return self.assignment.attempt
+
+    def begin(self, step: str, now: float) -> None:
+        """A step begins, and the one before is over."""
+        self.started = self.started or now
+        self.over(now)
+        self.step, self._step_began = step, now
+
+    def over(self, now: float) -> None:
+        """Its last step is over, though nobody has said so."""
+        if self.step:
+            self.seconds[self.step] = self.seconds.get(self.step, 0.0) + max(0.0, now - self._step_began)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.outcome import not_handed_out
-from perago.runtime.ending import parcel_of
+from perago.runtime.ending import Claim, parcel_of
 from perago.runtime.observe.events import Event, Listener
 from perago.runtime.observe.health import Pulse
 from perago.runtime.observe.masking import Masker, secrets_of
@@ -29,7 +30,7 @@ from perago.runtime.root.lock import locked_root
 from perago.runtime.worker.broker import Broker
 from perago.runtime.worker.dead_executor import DeadExecutorCleanup
 from perago.runtime.worker.deliveries import Deliveries
-from perago.runtime.worker.executions import Executions, fields_of
+from perago.runtime.worker.executions import Executions, fields_of, say_ending
 from perago.runtime.worker.fitness import Fitness, try_to_work
 from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
 from perago.runtime.worker.mailbox import Mailbox
@@ -83,7 +84,9 @@ class Supervisor:
             pulse=self._pulse,
             threads=max(2, min(plan.slots, 8)),
         )
-        self._executions = Executions(plan.tasks, self._leases, self._task_logs)
+        self._executions = Executions(
+            plan.tasks, self._leases, self._task_logs, worker_id=plan.worker_id, mask=self._mask
+        )
         self._deliveries = Deliveries(
             self._executions, self._cleanup, pulse=self._pulse, tell=self._news.tell, mask=self._mask
         )
@@ -219,7 +222,7 @@ class Supervisor:
                 log.error("executor %d could not start: %s", slot.number, reason)
             case Began(execution_id, step):
                 if (execution := self._executions.get(execution_id)) is not None:
-                    execution.step = step
+                    execution.begin(step, time.time())
                     self._news.of("step", execution)
             case Noted(execution_id, text):
                 if (execution := self._executions.get(execution_id)) is not None:
@@ -245,13 +248,22 @@ class Supervisor:
         self._fitness.ended(settled, has_workspace=task is not None and task.workspace is not None)
         # First of all: the next attempt is polled for while this one is put away.
         self._fill_slots()
-        log.info("%s", settled.outcome.reason or settled.outcome.status, extra=fields_of(execution))
+        say_ending(execution)
         self._news.of("ended", execution)
         if settled.outcome.send:
             self._deliveries.send(execution, parcel_of(execution.id, execution.assignment, settled))
         else:
-            self._executions.end(execution.id)
-            self._chores.add(("quiet", execution.id), lambda: self._cleanup.drop_claim(settled.claim))
+            self._executions.let_go(execution.id)
+            self._chores.add(("quiet", execution.id), lambda: self._end_quietly(execution, settled.claim))
+
+    def _end_quietly(self, execution: Execution, claim: Claim | None) -> None:
+        """On a chore's thread: what is left to do for an execution that says nothing."""
+        self._cleanup.drop_claim(claim)
+        self._executions.finish_log(execution)
+        self._mail.post(partial(self._left, execution.id))
+
+    def _left(self, execution_id: str) -> None:
+        self._executions.end(execution_id)
 
     def _lease_said(self, news: Over | NotExtended) -> None:
         match news:

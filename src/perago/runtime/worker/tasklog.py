@@ -3,29 +3,45 @@
 The rule: nobody waits for it but `finish`, and that no longer than it is told to.  Lines are sent in batches, a
 second after the first of them or when the attempt is done; lines that cannot be sent are dropped and said in our
 own log.  The lines come bounded and masked (`runtime/output.py`).
+
+The last thing sent for an execution is its record (`protocol/attempt_record.py`).  It goes in a call of its own, since the
+orchestrator cuts a call that is too long and half a record is none; and after everybody's lines, so that no result waits
+for one.  A record that is lost costs nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from perago.protocol.attempt import Attempt
+from perago.protocol.attempt_record import MARK
 
 log = logging.getLogger("perago.tasklog")
 
 BATCH_LINES = 500
+MOST_RECORDS = 1000
+"""So many may wait for a server that takes long; later ones are dropped."""
 Send = Callable[[Attempt, Sequence[str]], None]
+_LIKE_A_RECORD = re.compile(rf"(^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])(?={re.escape(MARK)})")
+"""At the beginning of a line, or of what some take for one."""
 
 
 @dataclass(slots=True)
 class _Waiting:
     attempt: Attempt
     lines: list[str] = field(default_factory=list)
+    record: str = ""
+    sending: bool = False
     done: bool = False
     sent: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def lines_are_sent(self) -> bool:
+        return not self.lines and not self.sending
 
 
 class TaskLogs:
@@ -58,16 +74,24 @@ class TaskLogs:
         """Keep a line to be sent; a line of nobody, or one after the end, is not for the orchestrator."""
         with self._changed:
             waiting = self._waiting.get(execution_id)
-            if waiting is not None:
-                waiting.lines.append(line)
+            if waiting is not None and not waiting.done:
+                # Whoever shows attempts believes a record.  A body may print anything, so what it prints is none.
+                waiting.lines.append(_LIKE_A_RECORD.sub(r"\1 ", line))
 
-    def finish(self, execution_id: str, *, timeout: float = 0.0) -> bool:
-        """Send what is left; waits up to `timeout` and tells whether it was done by then."""
+    def finish(self, execution_id: str, *, record: str = "", timeout: float = 0.0) -> bool:
+        """Send what is left, and then the record.
+
+        Waits up to `timeout` for the lines, never for the record, and tells whether they were sent by then.
+        """
         with self._changed:
             waiting = self._waiting.get(execution_id)
             if waiting is None:
                 return True
             waiting.done = True
+            if len(self._waiting) < MOST_RECORDS:
+                waiting.record = waiting.record or record
+            if waiting.lines_are_sent:
+                waiting.sent.set()
             self._changed.notify()
         return waiting.sent.wait(timeout)
 
@@ -77,28 +101,50 @@ class TaskLogs:
                 if not self._stopped and not any(waiting.done for waiting in self._waiting.values()):
                     self._changed.wait(self._interval)
                 stopping = self._stopped
-                batches = [(key, waiting, self._batch(waiting)) for key, waiting in self._waiting.items()]
+                batches = [(key, waiting, _batch(waiting)) for key, waiting in self._waiting.items()]
             for key, waiting, lines in batches:
                 if lines:
                     self._try_to_send(waiting.attempt, lines)
                 self._settle(key, waiting)
-            if stopping and not any(lines for _, _, lines in batches):
+            if any(lines for _, _, lines in batches):
+                continue
+            sent = self._send_a_record()
+            # Who leaves does not wait for a server that is gone, once for each record.
+            if (sent is None and stopping) or (sent is False and self._stopped):
                 return
 
-    def _batch(self, waiting: _Waiting) -> list[str]:
-        lines = waiting.lines[:BATCH_LINES]
-        del waiting.lines[:BATCH_LINES]
-        return lines
+    def _send_a_record(self) -> bool | None:
+        """Send one record, since lines may have come meanwhile and go first; None where there is none."""
+        with self._changed:
+            found = next((one for one in self._waiting.items() if one[1].done and one[1].record), None)
+            if found is None:
+                return None
+            key, waiting = found
+            record, waiting.record = waiting.record, ""
+        sent = self._try_to_send(waiting.attempt, [record])
+        self._settle(key, waiting)
+        return sent
 
     def _settle(self, key: str, waiting: _Waiting) -> None:
         with self._changed:
+            waiting.sending = False
             if waiting.done and not waiting.lines:
-                self._waiting.pop(key, None)
                 waiting.sent.set()
+                if not waiting.record:
+                    self._waiting.pop(key, None)
 
-    def _try_to_send(self, attempt: Attempt, lines: Sequence[str]) -> None:
+    def _try_to_send(self, attempt: Attempt, lines: Sequence[str]) -> bool:
         try:
             self._send(attempt, lines)
         except Exception as error:
             # Whatever it is, the next attempt's lines are still to be sent.
             log.warning("%d lines of output of task %s were not sent: %s", len(lines), attempt.task_id, error)
+            return False
+        return True
+
+
+def _batch(waiting: _Waiting) -> list[str]:
+    lines = waiting.lines[:BATCH_LINES]
+    del waiting.lines[:BATCH_LINES]
+    waiting.sending = bool(lines)
+    return lines

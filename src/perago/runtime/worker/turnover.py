@@ -23,6 +23,7 @@ from perago.runtime.worker.deliveries import Deliveries
 from perago.runtime.worker.executions import Executions, fields_of
 from perago.runtime.worker.fitness import Fitness
 from perago.runtime.worker.news import News
+from perago.runtime.worker.records import DIED, STOPPED
 from perago.runtime.worker.slot import Execution, Slot, describe_exit
 from perago.runtime.worker.timetable import Timetable
 
@@ -60,16 +61,22 @@ class Turnover:
             self.fitness.not_ready(slot.number, slot.broken or f"it ended with {how}")
         left = slot.bury(time.monotonic(), by_itself=by_itself)
         if by_itself:
-            log.error("executor %d died: %s", slot.number, how)
+            log.error(
+                "executor %d died: %s%s",
+                *(slot.number, how, f" at step {running.step!r}" if running else ""),
+                extra=fields_of(running) if running else None,
+            )
             attempt, step = (running.attempt, running.step) if running else (None, "")
             self.news.tell(Event("died", attempt, running.id if running else "", step, text=how))
         for execution in left:
             if forced:
                 self.cleanup.remove_workdir(execution)
+                if execution.settled is None:
+                    self.executions.stop(execution, STOPPED)
             elif execution.settled is not None:
                 self._clean_later(execution)
             elif stale:
-                self.executions.end(execution.id)
+                self.executions.stop(execution, STOPPED)
                 self.news.of("stopped", execution)
                 self._clean_later(execution)
             else:
@@ -85,11 +92,12 @@ class Turnover:
             slot.kill()
         elif execution in self.waiting:
             self.waiting.remove(execution)
-            self.executions.end(execution.id)
+            self.executions.stop(execution, STOPPED)
             self.news.of("stopped", execution, text=why)
 
     def say_for(self, execution: Execution, outcome: Outcome) -> None:
         """Say for an attempt what it cannot say itself any more."""
+        execution.ending = execution.ending or outcome.status
         parcel = Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution))
         self.deliveries.send(execution, parcel)
 
@@ -97,7 +105,8 @@ class Turnover:
         if not execution.step and execution.given < MOST_TRIES_TO_BEGIN:
             self.waiting.appendleft(execution)
             return
-        execution.died = True
+        execution.died, execution.ending = True, DIED
+        execution.over(time.time())
         if not execution.step:
             self.fitness.failed(f"executors died with {how} before they began")
         self.say_for(execution, executor_died(how, execution.step))

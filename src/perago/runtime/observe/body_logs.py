@@ -1,0 +1,64 @@
+"""What task bodies log becomes lines of their attempt, like what they print.
+
+    a record                                                       goes
+    of Perago, or of a library that Perago calls servers with      to the worker's log
+    of anyone else, outside an attempt                             to the worker's log
+    of anyone else, during an attempt, from INFO on                to the attempt's lines
+    the same, where the body's own handler has printed it          nowhere else: it is one of the lines already
+
+The rule: a record is seen once, whatever the body does to `logging`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+
+from perago.runtime.process.logging_state import prints
+
+_CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
+_OURS = ("perago", *_CHATTY)
+_PID = re.compile(r"\[\d+\] ")
+"""Conductor's client puts it before the names of its loggers."""
+
+
+def chatty() -> tuple[str, ...]:
+    """Loggers that log every request, with its URL, as INFO; or that they were imported."""
+    return (*_CHATTY, f"[{os.getpid()}] conductor")
+
+
+class BodyLogs(logging.Handler):
+    """Writes what bodies log while `running` says that there is an attempt; `write` takes whole lines."""
+
+    def __init__(self, write: Callable[[str], None], running: Callable[[], bool]) -> None:
+        super().__init__(logging.INFO)
+        self._write = write
+        self._running = running
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+
+    def takes(self, record: logging.LogRecord) -> bool:
+        """Whether a record is a body's."""
+        return _PID.sub("", record.name).partition(".")[0] not in _OURS and self._running()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, unless it is there already."""
+        if not self.takes(record) or is_printed(record):
+            return
+        try:
+            self._write(self.format(record) + "\n")
+        except Exception:
+            self.handleError(record)
+
+
+def is_printed(record: logging.LogRecord) -> bool:
+    """Whether a handler on the record's way prints it to stdout or stderr."""
+    return any(record.levelno >= one.level and prints(one) for one in _handlers(record.name))
+
+
+def _handlers(name: str) -> Iterator[logging.Handler]:
+    logger: logging.Logger | None = logging.getLogger(name)
+    while logger is not None:
+        yield from logger.handlers
+        logger = logger.parent if logger.propagate else None

@@ -1,0 +1,158 @@
+"""What people find of an execution in its task's log: its lines, the author's traceback, and its record at the end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from perago.protocol.attempt_record import AttemptRecord, CheckRecord, parse_record
+from tests.support.clock import eventually
+from tests.support.sites import Site, Worker
+
+HELD = CheckRecord("pre", "require_glob('*.txt', min_count=1)", "1 path")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a body does, the lines that people look for, and what its record says."""
+
+    do: str
+    lines: tuple[str, ...]
+    status: str
+    step: str
+    in_reason: str = ""
+    no_lines: tuple[str, ...] = ()
+
+
+CASES = [
+    Case("print", ("printed by the body made", "printed past Python"), "COMPLETED", "publish"),
+    Case("log", ("INFO tasks: logged by the body made",), "COMPLETED", "publish",
+         no_lines=("not for people", "said by Perago")),
+    Case("log its own way", ("logged its own way",), "COMPLETED", "publish"),
+    Case("forge", (' perago.attempt {"v":1,"execution":"forged","status":"COMPLETED"}',), "COMPLETED", "publish"),
+    Case("fail", ("Traceback (most recent call last):", "ValueError: as asked"),
+         "FAILED", "body", in_reason="in act)", no_lines=("perago/",)),
+    Case("kill itself", ("printed before the kill",), "DIED", "body", in_reason="SIGKILL"),
+]  # fmt: skip
+
+
+RUNNING = {"SCHEDULED", "IN_PROGRESS"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.do)
+def test_a_task_log_has_what_the_body_said_and_ends_with_its_record(site: Site, case: Case) -> None:
+    worker = site.start_worker(slots=1, PERAGO_LOG_FORMAT="json")
+
+    workflow_id = site.start_workflow({"do": case.do})
+    first = eventually(
+        lambda: next((task for task in site.workflow(workflow_id).tasks if task.status not in RUNNING), None),
+        "the attempt is over",
+    )
+
+    *lines, last = ended_log(site, first.task_id)
+    assert [line for line in case.lines if lines.count(line) != 1] == [], lines
+    assert [line for line in lines if any(part in line for part in case.no_lines) or parse_record(line)] == []
+    assert case.in_reason in (first.reason or "")
+    check_record(parse_record(last), case)
+    if site.workflow(workflow_id).running:
+        site.terminate(workflow_id)
+    worker.drain()
+    check_log(worker, first.task_id, case)
+
+
+def check_log(worker: Worker, task_id: str, case: Case) -> None:
+    """The worker's log says the ending once, and a failure as more than a note."""
+    said = [json.loads(line) for line in worker.said().splitlines() if line.startswith('{"time"')]
+    ending = {"FAILED": "ValueError: as asked", "DIED": "died"}.get(case.status, case.status)
+    of_task = [line for line in said if line.get("task") == task_id and line["logger"] != "perago.output"]
+    endings = [line for line in of_task if ending in line["message"]]
+    assert "set_start_method" not in worker.said()
+    assert len(endings) == 1
+    assert (endings[0]["level"] == "info") == (case.status == "COMPLETED")
+    assert ("Traceback" in endings[0].get("error", "")) == (case.status == "FAILED")
+
+
+def ended_log(site: Site, task_id: str) -> list[str]:
+    """The task's log once a record is its last line."""
+    found: list[str] = eventually(
+        lambda: lines if parse_record((lines := site.task_log(task_id) or [""])[-1]) else None, "a record"
+    )
+    return found
+
+
+def check_record(record: AttemptRecord | None, case: Case) -> None:
+    assert record is not None
+    assert (record.status, record.step) == (case.status, case.step)
+    assert record.execution
+    assert record.worker
+    assert record.started > 1e9
+    assert record.seconds.keys() >= {"input", "download", "body"}
+    if case.status != "DIED":
+        assert record.checks == (HELD,)
+    if case.status == "COMPLETED":
+        assert (record.changed, record.deleted) == (1, 0)
+        assert record.uploaded > 0
+        assert record.fence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("do", ["write", "fail in a UDF"])
+def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised(site: Site, do: str) -> None:
+    worker = site.start_worker(slots=1, TEST_TASKS="spark_steps.py", PERAGO_SPARK_MASTER="local[1]")
+
+    workflow_id = site.start_workflow({"do": do})
+    first = eventually(
+        lambda: next((task for task in site.workflow(workflow_id).tasks if task.status not in RUNNING), None),
+        "the attempt is over",
+    )
+
+    *lines, last = ended_log(site, first.task_id)
+    record = parse_record(last)
+    assert record is not None
+    assert "printed beside Spark" in lines
+    if do == "write":
+        assert record.checks == (CheckRecord("post", "require_rows('numbers', min=2)", "3 rows"),)
+        assert (record.status, record.changed) == ("COMPLETED", 1)
+    else:
+        assert (record.status, record.step) == ("FAILED", "body")
+        assert "ValueError: bad number 0 (spark_steps.py:" in (first.reason or "")
+        assert (first.reason or "").endswith(" in bad)")
+        assert [line for line in lines if "in write_numbers" in line]
+    worker.signal(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_an_attempt_that_was_stopped_has_a_record_too(site: Site) -> None:
+    site.response_seconds = 6
+    worker = site.start_worker(slots=1)
+    workflow_id = site.start_workflow({"wait_for": str(site.folder / "never"), "do": "remove the marker"})
+    (task,) = eventually(
+        lambda: site.folder.joinpath("never.waits").exists() and site.workflow(workflow_id).tasks, "it runs"
+    )
+
+    site.terminate(workflow_id)
+
+    record = parse_record(ended_log(site, task.task_id)[-1])
+    assert record is not None
+    assert (record.status, record.step) == ("STOPPED", "body")
+    assert worker.drain() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+def test_an_input_mistake_is_one_line_of_the_workers_log(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+    wrong: dict[str, Any] = {"seconds": "many"}
+
+    done = site.finished(site.start_workflow(wrong))
+    worker.drain()
+
+    said = [line for line in worker.said().splitlines() if "seconds" in line]
+    assert len(said) == len(done.tasks)
+    assert all(" WARNING " in line for line in said)
+    assert "Traceback" not in worker.said()
