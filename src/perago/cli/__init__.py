@@ -9,7 +9,23 @@ import typer
 from typer.core import TyperGroup
 
 from perago import __version__
-from perago.cli import cat, check, diff, extract, fence, history, ls, output, register, run, start, sweep
+from perago.cli import (
+    cat,
+    check,
+    diff,
+    extract,
+    fence,
+    history,
+    logs,
+    ls,
+    output,
+    register,
+    run,
+    runs,
+    show,
+    start,
+    sweep,
+)
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.settings import load_settings
@@ -65,6 +81,9 @@ app.command("extract")(extract.extract)
 app.command("register")(register.register)
 app.command("start")(start.start)
 app.command("run")(run.run)
+app.add_typer(runs.app, name="runs")
+app.command("show")(show.show)
+app.command("logs")(logs.logs)
 app.command("history")(history.history)
 app.command("diff")(diff.diff)
 app.command("ls")(ls.ls)

@@ -121,3 +121,16 @@ def test_lines_of_nobody_are_not_sent() -> None:
         assert logs.finish("e1") is True
 
     assert server.calls == 0
+
+
+def test_whoever_looks_on_gets_each_line_of_an_execution_at_once() -> None:
+    server, seen = Server(), list[tuple[str, str, str]]()
+    logs = TaskLogs(
+        server.log, added=lambda execution, attempt, line: seen.append((execution, attempt.task_id, line))
+    )
+    logs.begin("e1", attempt("t1"))
+    logs.add("e1", "one")
+    logs.add("nobody", "lost")
+
+    assert seen == [("e1", "t1", "one")]
+    assert server.calls == 0

@@ -111,9 +111,7 @@ def log_entries(lines: Sequence[str], most_chars: int) -> Iterator[str]:
     """Lines as entries of a task's log, as few as the length allows; a line that is too long by itself is cut."""
     entry: list[str] = []
     length = 0
-    for line in lines:
-        if len(line) > most_chars:
-            line = f"{line[:most_chars]}\n… ({len(line) - most_chars} characters more are not kept)"
+    for line in (_bounded(line, most_chars) for line in lines):
         if entry and length + len(line) > most_chars:
             yield "\n".join(entry)
             entry, length = [], 0
@@ -122,6 +120,11 @@ def log_entries(lines: Sequence[str], most_chars: int) -> Iterator[str]:
     # The server has no use for an entry without text.
     if any(entry):
         yield "\n".join(entry)
+
+
+def _bounded(line: str, most_chars: int) -> str:
+    more = len(line) - most_chars
+    return line if more <= 0 else f"{line[:most_chars]}\n… ({more} characters more are not kept)"
 
 
 def log_lines(answer: Any) -> list[LogLine]:

@@ -1,4 +1,4 @@
-"""What the embedded orchestrator shows of its workflows and tasks: rows and runs as the port's values.  Nothing changes here."""
+"""What the embedded orchestrator shows of its workflows and tasks: rows and runs as the port's values."""
 
 from __future__ import annotations
 

@@ -107,11 +107,17 @@ class JsonFormatter(logging.Formatter):
 
 @contextmanager
 def logging_to(
-    settings: Settings, *, name: str, stream: TextIO | None = None, level: int = logging.INFO
+    settings: Settings,
+    *,
+    name: str,
+    stream: TextIO | None = None,
+    level: int = logging.INFO,
+    kept: logging.Handler | None = None,
 ) -> Iterator[Masker]:
     """Log as the settings say for as long as the block runs; `name` is this process's file under the log root.
 
-    Two processes need two names: a file that two rotate loses lines.
+    Two processes need two names: a file that two rotate loses lines.  `kept` gets lines from its own level on, whatever
+    the others show.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)
@@ -119,7 +125,11 @@ def logging_to(
     handlers: list[logging.Handler] = [shown]
     if settings.log_root is not None:
         handlers.append(_file(settings.log_root, name, mask))
-    with _installed(handlers, level):
+    for handler in handlers:
+        handler.setLevel(level)
+    if kept is not None:
+        handlers.append(kept)
+    with _installed(handlers, min(handler.level for handler in handlers)):
         yield mask
 
 

@@ -2,7 +2,7 @@
 
 The rule: nobody waits for it but `finish`, and that no longer than it is told to.  Lines are sent in batches, a
 second after the first of them or when the attempt is done; lines that cannot be sent are dropped and said in our
-own log.  The lines come bounded and masked (`runtime/output.py`).
+own log.  The lines come bounded and masked (`runtime/output.py`).  Whoever looks on gets each line at once, by `added`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ log = logging.getLogger("perago.tasklog")
 
 BATCH_LINES = 500
 Send = Callable[[Attempt, Sequence[str]], None]
+Added = Callable[[str, Attempt, str], None]
+"""Takes the execution id, its attempt and one line; must not block."""
+
+
+def tell_nobody(_execution_id: str, _attempt: Attempt, _line: str) -> None:
+    """Where nobody looks on."""
 
 
 @dataclass(slots=True)
@@ -31,8 +37,9 @@ class _Waiting:
 class TaskLogs:
     """The lines of all attempts in flight; `send` is the orchestrator's `log`."""
 
-    def __init__(self, send: Send, *, interval: float = 1.0) -> None:
+    def __init__(self, send: Send, *, interval: float = 1.0, added: Added = tell_nobody) -> None:
         self._send = send
+        self._added = added
         self._interval = interval
         self._waiting: dict[str, _Waiting] = {}
         self._changed = threading.Condition()
@@ -58,8 +65,10 @@ class TaskLogs:
         """Keep a line to be sent; a line of nobody, or one after the end, is not for the orchestrator."""
         with self._changed:
             waiting = self._waiting.get(execution_id)
-            if waiting is not None:
-                waiting.lines.append(line)
+            if waiting is None:
+                return
+            waiting.lines.append(line)
+        self._added(execution_id, waiting.attempt, line)
 
     def finish(self, execution_id: str, *, timeout: float = 0.0) -> bool:
         """Send what is left; waits up to `timeout` and tells whether it was done by then."""
