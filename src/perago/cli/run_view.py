@@ -23,6 +23,8 @@ from perago.runtime.runs.attempts import OPEN, seconds_of, worker_tasks
 
 STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
 
+FLUSH_SECONDS = 0.1
+
 
 class Viewer:
     """Shows a workflow while it goes on; `silent` shows nothing, `prints` what bodies print too."""
@@ -35,6 +37,8 @@ class Viewer:
         self._seen: dict[str, str] = {}
         self._told: set[str] = set()
         self._steps: dict[str, str] = {}
+        self._waiting: list[str] = []
+        self._flushed = 0.0
 
     def __enter__(self) -> Viewer:
         if not self._silent and sys.stderr.isatty():
@@ -47,6 +51,7 @@ class Viewer:
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
+            self._flush()
             self._live.stop()
 
     def heard(self, event: Event) -> None:
@@ -68,6 +73,7 @@ class Viewer:
         for task in tasks:
             self._tell(task, _followed(task, tasks))
         if self._live is not None:
+            self._flush()
             self._live.update(_table(state, self._steps, self._clock(), self._live.console.height))
 
     def _print(self, attempt: Attempt, line: str) -> None:
@@ -90,10 +96,21 @@ class Viewer:
         if self._live is None:
             typer.echo(text, err=True)
             return
+        # Every print draws the table anew: a body that prints much must not hold up the worker.
+        self._waiting.append(text)
+        if self._clock() - self._flushed >= FLUSH_SECONDS:
+            self._flush()
+
+    def _flush(self) -> None:
         from rich.text import Text
 
-        # Not as markup: `[red]` is what the body printed.
-        self._live.console.print(Text.from_ansi(text), highlight=False, soft_wrap=True)
+        self._flushed = self._clock()
+        if self._waiting:
+            # Not as markup: `[red]` is what the body printed.
+            self._live.console.print(
+                Text.from_ansi("\n".join(self._waiting)), highlight=False, soft_wrap=True
+            )
+            self._waiting.clear()
 
 
 def _followed(task: TaskState, tasks: list[TaskState]) -> bool:
