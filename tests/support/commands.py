@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -10,6 +11,10 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from typer.testing import CliRunner
+
+from perago.cli import app
 
 WAIT_SECONDS = 120
 
@@ -52,6 +57,15 @@ class Shell:
         process = self.start(*arguments)
         out, err = process.communicate(timeout=WAIT_SECONDS)
         return Said(process.returncode, out, err)
+
+    def look(self, *arguments: str) -> Said:
+        """Run a command that starts no process here, which is quicker."""
+        elsewhere = {name: self.environ.get(name) for name in {*os.environ, *self.environ}}
+        with contextlib.chdir(self.folder):
+            done = CliRunner().invoke(app, arguments, env=elsewhere)
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        return Said(done.exit_code, done.stdout, done.stderr)
 
     def data(self, *arguments: str) -> Any:
         """What a command that may fail prints with --json."""

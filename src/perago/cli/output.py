@@ -21,9 +21,9 @@ def say(text: str, style: str | None = None) -> None:
     _line(text, style, err=False)
 
 
-def note(text: str) -> None:
-    """A line about the answer, which is none of it."""
-    _line(text, "dim", err=True)
+def note(text: str, style: str | None = None) -> None:
+    """A line beside the answer: what a command works on, and what it is about to do."""
+    _line(text, style, err=True)
 
 
 def warn(text: str) -> None:

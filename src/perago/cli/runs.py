@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import shlex
 import time
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, Remote, RunsRoot, duration, looked_at, when
 from perago.settings import load_settings
+
+if TYPE_CHECKING:
+    from perago.runtime.runs.listing import RunRow
 
 app = typer.Typer(help="List runs, newest first, or remove old ones.", invoke_without_command=True)
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at the most.")]
@@ -48,11 +49,11 @@ def runs(
     servers = looked_at(root, remote=remote)
     rows = list_runs(servers, limit)
     if as_json:
-        output.data([_as_json(row, root) for row in rows])
+        output.data([_as_json(row) for row in rows])
         return
     if not rows:
         output.note(f"no runs {'on Conductor' if remote else f'below {servers.settings.root}'}")
-    for line in _lines(rows, root):
+    for line in _lines(rows):
         output.say(line)
 
 
@@ -76,13 +77,7 @@ def prune(older_than: OlderThan, root: RunsRoot = None, as_json: AsJson = False)
         raise typer.Exit(output.FAILED)
 
 
-def resume_command(run_id: str, root: Path | None) -> str:
-    """What goes on with a run, ready to be pasted."""
-    where = ["--root", str(root)] if root is not None else []
-    return shlex.join(["perago", "run", "--resume", run_id, *where])
-
-
-def _lines(rows: list[Any], root: Path | None) -> list[str]:
+def _lines(rows: list[RunRow]) -> list[str]:
     from perago.runtime.runs.words import duration as took
 
     table = [
@@ -96,13 +91,12 @@ def _lines(rows: list[Any], root: Path | None) -> list[str]:
         for row in rows
     ]
     widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-    ends = [f"stopped; {resume_command(row.id, root)}" if row.stopped else row.failed for row in rows]
+    ends = [f"stopped; {row.resume}" if row.resume else row.failed for row in rows]
     return [
         "  ".join([*(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)), end]).rstrip()
         for cells, end in zip(table, ends, strict=True)
     ]
 
 
-def _as_json(row: Any, root: Path | None) -> dict[str, Any]:
-    resume = resume_command(row.id, root) if row.stopped else None
-    return {**asdict(row), "seconds": row.seconds, "resume": resume}
+def _as_json(row: RunRow) -> dict[str, Any]:
+    return {**asdict(row), "seconds": row.seconds}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from perago.cli import output
 from perago.cli.options import AsJson, Remote, RunName, RunsRoot, looked_at, when
-from perago.cli.runs import resume_command
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import WorkflowState
@@ -28,20 +27,16 @@ def show(run: RunName = None, root: RunsRoot = None, remote: Remote = False, as_
     with closing(found.open()) as orchestrator:
         state = orchestrator.workflow(found.workflow_id)
         attempts = attempts_of(orchestrator, state)
-    stopped = found.stopped(state)
     if as_json:
         log = str(found.log) if found.log else None
-        resume = resume_command(found.id, root) if stopped else None
-        output.data(
-            {"run": found.id, **data_of(state, attempts), "stopped": stopped, "resume": resume, "log": log}
-        )
+        output.data({"run": found.id, **data_of(state, attempts), "resume": found.resume(state), "log": log})
         return
-    for line, style in [*_head(found, state, root), *_steps(attempts)]:
+    for line, style in [*_head(found, state), *_steps(attempts)]:
         output.say(line, style)
     _tail(found, state, attempts, root)
 
 
-def _head(found: Found, state: WorkflowState, root: Path | None) -> Iterator[tuple[str, str | None]]:
+def _head(found: Found, state: WorkflowState) -> Iterator[tuple[str, str | None]]:
     from perago.cli.run_summary import workflow_seconds
     from perago.cli.run_view import STYLES
     from perago.runtime.runs.words import duration
@@ -49,7 +44,8 @@ def _head(found: Found, state: WorkflowState, root: Path | None) -> Iterator[tup
     yield f"run {found.id}", "bold"
     yield f"workflow {state.name} ({state.id})", None
     took = duration(workflow_seconds(state))
-    status = f"stopped; {resume_command(found.id, root)}" if found.stopped(state) else state.status
+    resume = found.resume(state)
+    status = f"stopped; {resume}" if resume else state.status
     yield f"status {status}" + (f" in {took}" if took else ""), STYLES.get(state.status, "red")
     if state.started is not None:
         yield f"started {when(state.started)} UTC", None

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import WorkflowState
 from perago.runtime.observe.masking import Masker, secrets_of
+from perago.runtime.runs.alive import holding
 from perago.runtime.runs.attempts import worker_tasks
-from perago.runtime.runs.going_on import holding
-from perago.runtime.runs.record import Run, RunEnd, log_file
+from perago.runtime.runs.record import Run, RunEnd, forget_end, log_file
 from perago.runtime.runs.run_log import RunLog
 from perago.runtime.runs.words import who
 from perago.settings import Settings
@@ -29,6 +29,7 @@ def kept_run(settings: Settings, run: Run) -> Iterator[RunLog]:
             raise RuntimeConfigError(
                 f"cannot write {path}: {error.strerror}; make room, or give --root"
             ) from error
+        forget_end(settings.root, run.id)
         with file:
             log = RunLog(file, Masker(secrets_of(settings)))
             log.write(f"run {run.id} of workflow {run.workflow_name}, {run.workflow_id}; times are in UTC")

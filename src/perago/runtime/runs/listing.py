@@ -15,10 +15,19 @@ from pathlib import Path
 from perago.errors import OrchestratorError, RuntimeConfigError
 from perago.orchestrator.base import WorkflowState, WorkflowSummary
 from perago.runtime.root.removal import remove_tree
-from perago.runtime.runs.going_on import holding, is_going_on
+from perago.runtime.runs.alive import holding, is_going_on
 from perago.runtime.runs.keeping import end_of, first_line
 from perago.runtime.runs.look import Found, LookedAt
-from perago.runtime.runs.record import END, RECORD, Run, RunEnd, all_runs, find_end, runs_folder
+from perago.runtime.runs.record import (
+    END,
+    RECORD,
+    Run,
+    RunEnd,
+    all_runs,
+    find_end,
+    resume_command,
+    runs_folder,
+)
 
 UNKNOWN = "unknown"
 _WRITTEN = (RECORD, END, "run.log", "orchestrator.db")
@@ -36,8 +45,8 @@ class RunRow:
     ended: float | None
     failed: str = ""
     """Which attempt ended it, and why."""
-    stopped: bool = False
-    """Whether its process is gone though the workflow is not over."""
+    resume: str = ""
+    """The command that goes on with it, where its process is gone though the workflow is not over."""
     embedded: bool = True
 
     @property
@@ -117,7 +126,7 @@ def _row(servers: LookedAt, run: Run) -> RunRow:
         end.started,
         end.ended,
         end.failed,
-        stopped=not over and not found.going_on,
+        resume="" if over or found.going_on else resume_command(run, servers.settings.root),
         embedded=run.embedded,
     )
 

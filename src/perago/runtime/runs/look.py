@@ -14,9 +14,9 @@ from typing import Protocol
 
 from perago.errors import OrchestratorNotFound, RuntimeConfigError
 from perago.orchestrator.base import Orchestrator, WorkflowState
+from perago.runtime.runs.alive import is_going_on
 from perago.runtime.runs.attempts import LoggedAttempt, attempts_of
-from perago.runtime.runs.going_on import is_going_on
-from perago.runtime.runs.record import Run, all_runs, log_file, runs_folder
+from perago.runtime.runs.record import Run, all_runs, log_file, resume_command, runs_folder
 from perago.settings import Settings
 
 
@@ -70,9 +70,11 @@ class Found:
             raise RuntimeConfigError(f"{self.id} has no state any more below {self.servers.settings.root}")
         return opened
 
-    def stopped(self, state: WorkflowState) -> bool:
-        """Whether its process has died, or was told to stop, before its end."""
-        return state.running and not self.going_on
+    def resume(self, state: WorkflowState) -> str:
+        """The command that goes on with it, where its process died, or was told to stop, before its end."""
+        if self.run is None or not state.running or self.going_on:
+            return ""
+        return resume_command(self.run, self.servers.settings.root)
 
 
 def find(servers: LookedAt, name: str | None) -> Found:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -106,6 +107,17 @@ def find_run(root: Path, run_id: str | None) -> Run:
     if run_id not in records:
         raise RuntimeConfigError(f"no run {run_id!r} below {root}; there are: {', '.join(sorted(records))}")
     return Run(**json.loads(records[run_id].read_text(encoding="utf-8")))
+
+
+def resume_command(run: Run, root: Path) -> str:
+    """The command that goes on with a run, to be pasted in any folder."""
+    words = ["perago", "run", "--resume", run.id]
+    return shlex.join([*words, "--root", str(root.resolve())] if run.embedded else words)
+
+
+def forget_end(root: Path, run_id: str) -> None:
+    """The run goes on: how it ended before is no news any more."""
+    (runs_folder(root) / run_id / END).unlink(missing_ok=True)
 
 
 def _write(path: Path, value: dict[str, Any]) -> None:
