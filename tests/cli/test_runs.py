@@ -36,6 +36,7 @@ from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 
 class Params(BaseModel):
     fail: bool = False
+    die: bool = False
     wait_for: str = ""
 
 
@@ -60,6 +61,8 @@ def load(workspace: Path, params: Params) -> Result:
     print("loading", os.environ.get("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", ""), flush=True)
     while params.wait_for and not Path(params.wait_for).exists():
         time.sleep(0.02)
+    if params.die:
+        os.kill(os.getpid(), 9)
     if params.fail:
         raise ValueError("the first [red]line\\nand the second")
     (workspace / "load.txt").write_text(str(time.time_ns()))
@@ -137,6 +140,17 @@ class TestRun:
         assert "cleaning" not in said.out + said.err
         assert "clean: COMPLETED after " in said.err
         assert "cleaning" in shell.run("logs").out
+
+    def test_a_body_that_is_killed_is_seen_wherever_people_look(self, shell: Shell) -> None:
+        said = shell.run(*RUN, "--import", "songs=in", *given(die=True))
+        assert said.code == 1
+        assert "load | loading" in said.err
+        assert "the executor of load at step 'body' died: signal SIGKILL" in said.err
+        assert "signal SIGKILL" in said.out
+        assert "load (retry 1) | loading" in shell.look("logs").out
+        assert "signal SIGKILL" in shell.look("logs", "load").err
+        assert "signal SIGKILL" in shell.look("show").out
+        assert "load (retry 1): " in shell.look("runs").out
 
     def test_on_a_terminal_lines_stand_above_a_table_as_they_were_printed(self, shell: Shell) -> None:
         shown = shell.on_a_terminal(*RUN, "--import", "songs=in", *given(fail=True))
