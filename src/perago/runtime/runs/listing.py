@@ -117,7 +117,7 @@ def _row(servers: LookedAt, run: Run) -> RunRow:
         else find_end(servers.settings.root, run.id)
     )
     end = end or RunEnd(UNKNOWN, None, None)
-    over = end.ended is not None
+    over = end.ended is not None or end.status == UNKNOWN
     return RunRow(
         run.id,
         run.workflow_name,
