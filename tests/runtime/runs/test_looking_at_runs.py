@@ -65,8 +65,9 @@ class TestLooking:
     def test_a_run_on_the_other_servers_is_told_with_the_way_there(self, tmp_path: Path) -> None:
         a_run(tmp_path, "here", workflow_id="wf-1")
         a_run(tmp_path, "there", workflow_id="wf-2", embedded=False)
-        with pytest.raises(RuntimeConfigError, match="on Conductor: give --remote wf-2"):
-            find(servers(tmp_path), "there")
+        for name in ("there", None):
+            with pytest.raises(RuntimeConfigError, match="run there is on Conductor: give --remote wf-2"):
+                find(servers(tmp_path), name)
         real = Real(load_settings({}, root=tmp_path))
         assert find(real, None).workflow_id == "wf-2"
         assert find(real, "wf-3").workflow_id == "wf-3"

@@ -79,15 +79,16 @@ class Found:
 
 def find(servers: LookedAt, name: str | None) -> Found:
     """The run or workflow of that id, or the newest run on these servers."""
-    here = [run for run in all_runs(servers.settings.root) if run.embedded == servers.embedded]
+    runs = all_runs(servers.settings.root)
     if name is None:
-        return _newest(servers, here)
-    for run in all_runs(servers.settings.root):
+        # Where the newest one is on Conductor, it is not passed over for an older one: that is told.
+        return _newest(servers, [run for run in runs if servers.embedded or not run.embedded])
+    for run in runs:
         if name in (run.id, run.workflow_id):
             return _of_run(servers, run)
     if not servers.embedded or _knows(servers, name):
         return Found(servers, name)
-    close = get_close_matches(name, [run.id for run in here], n=1)
+    close = get_close_matches(name, [run.id for run in runs], n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`perago runs` lists those that there are"
     raise RuntimeConfigError(f"no run {name!r} below {servers.settings.root}; {hint}")
 
