@@ -10,7 +10,7 @@ import pytest
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.base import Orchestrator, WorkflowState, WorkflowSummary
 from perago.protocol.attempt import assert_current_attempt_snapshot
-from perago.protocol.attempt_record import AttemptRecord, CheckRecord, record_line
+from perago.protocol.attempt_record import MOST_BYTES, AttemptRecord, CheckRecord, record_line
 from perago.protocol.outcome import completed
 from tests.contract.orchestrators import WORKER, Line, brief, by_reference
 
@@ -357,10 +357,9 @@ class TestLogs:
     def test_the_record_of_an_execution_comes_back_whole_after_much_else(self, line: Line) -> None:
         line.begin()
         attempt = line.take_one().attempt
-        record = record_line(
-            AttemptRecord("one", "COMPLETED", checks=[CheckRecord("post", "x" * 290, "é" * 90)] * 9)
-        )
-        assert len(record) > 3500
+        checks = [CheckRecord("post", f"check {number}", "é") for number in range(200)]
+        record = record_line(AttemptRecord("one", "COMPLETED", checks=checks))
+        assert len(record) > MOST_BYTES - 90
         printed = [f"{number} " + "y" * 1900 for number in range(40)]
         line.orchestrator.log(attempt, [*printed, record])
         assert [one.text for one in line.until_log(attempt.task_id, 41)] == [*printed, record]
