@@ -24,6 +24,7 @@ from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.runtime.attempt.place import OpenPlace, in_workdir
+from perago.runtime.root.folder import make_root
 from perago.runtime.runs.record import orchestrator_file
 from perago.settings import LAKEFS_NAMES, Settings
 
@@ -85,6 +86,12 @@ class Embedded(_Places):
         """The same: no time that a publish budget gives is spent here."""
         return self
 
+    def open_to_look(self) -> Orchestrator | None:
+        """The orchestrator as it stands, if there is one: looking makes no file and changes none."""
+        if self.run is None:
+            return look_at_orchestrator(self.settings.root / "orchestrator.db")
+        return look_at_orchestrator(orchestrator_file(self.settings.root, self.run))
+
     def end_orphans(self) -> None:
         """Time out the attempts of a process that is known to be dead: nothing else would for a while."""
         orchestrator = self._open_orchestrator()
@@ -121,6 +128,10 @@ class Real(_Places):
         budgets = (task.controls.publish_budget for task in tasks)
         seconds = [budget.conductor_completion_timeout_seconds for budget in budgets if budget]
         return replace(self, completion_seconds=max(seconds, default=None))
+
+    def open_to_look(self) -> Orchestrator | None:
+        """Conductor."""
+        return open_conductor(self.settings)
 
     def end_orphans(self) -> None:
         """Nothing: Conductor ends them by their leases."""
@@ -232,6 +243,7 @@ def open_local_lake(settings: Settings) -> LocalLake:
     """The embedded lake below the root."""
     from perago.lake.local.lake import LocalLake
 
+    make_root(settings.root)
     return LocalLake(settings.root / "lake")
 
 
@@ -253,7 +265,16 @@ def open_local_orchestrator(settings: Settings, path: Path | None = None) -> Loc
     """The embedded orchestrator below the root, or the one of a run, which has a file of its own."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
+    make_root(settings.root)
     return LocalOrchestrator(path or settings.root / "orchestrator.db")
+
+
+def look_at_orchestrator(path: Path) -> LocalOrchestrator | None:
+    """The embedded orchestrator in a file, to be looked at; None where there is none."""
+    from perago.orchestrator.local.orchestrator import LocalOrchestrator
+
+    # Its clock stands still at the beginning of time: looking at a run whose worker is dead times nothing out.
+    return LocalOrchestrator(path, clock=lambda: 0.0) if path.is_file() else None
 
 
 def open_local_orchestrators(settings: Settings) -> list[Orchestrator]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from perago.orchestrator.base import Assignment, Orchestrator, TaskState, WorkflowState
+from perago.orchestrator.base import Assignment, LogLine, Orchestrator, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
 
@@ -157,6 +157,18 @@ class Line:
                 return state
             assert time.monotonic() < until, f"still {state}"
             time.sleep(0.05)
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        """Look until it is as wanted."""
+        until = time.monotonic() + LONGEST_WAIT_SECONDS
+        while not reached():
+            assert time.monotonic() < until, "it did not come to that"
+            time.sleep(0.05)
+
+    def until_log(self, task_id: str, lines: int) -> Sequence[LogLine]:
+        """Read a task's log until it has that many lines."""
+        self.wait_until(lambda: len(self.orchestrator.task_log(task_id)) >= lines)
+        return self.orchestrator.task_log(task_id)
 
     def end_of(self, workflow_id: str) -> WorkflowState:
         """Read the workflow until it is over."""

@@ -36,7 +36,7 @@ def _local(folder: Path) -> Iterator[Site]:
             ),
             "",
         )
-        calls = (flow.task_logs, flow.requeue, lambda workflow: flow.terminate(workflow, "by the test"))
+        calls = (flow.requeue, lambda workflow: flow.terminate(workflow, "by the test"))
         yield Site("local", lake, flow, "songs", folder, environ, *calls)
 
 
@@ -51,11 +51,6 @@ def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Ite
         "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": lakefs.access_key_id,
         "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs.secret_access_key,
     }
-
-    def task_log(task_id: str) -> list[str]:
-        # There is no answer while there is no line.
-        entries = conductor.call("GET", f"/tasks/{task_id}/log") or []
-        return [line for one in entries for line in one["log"].split("\n")]
 
     def requeue(task_id: str) -> object:
         found = conductor.call("GET", f"/tasks/{task_id}")
@@ -72,7 +67,7 @@ def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Ite
         closing(lakefs_lake(lakefs, folder / "cache")) as lake,
         closing(ConductorOrchestrator(conductor.url)) as flow,
     ):
-        calls = (task_log, requeue, lambda workflow: conductor.call("DELETE", f"/workflow/{workflow}"))
+        calls = (requeue, lambda workflow: conductor.call("DELETE", f"/workflow/{workflow}"))
         yield Site("real", lake, flow, repository, folder, environ, *calls)
 
 

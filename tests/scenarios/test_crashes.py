@@ -167,7 +167,7 @@ def test_a_crash_at_any_call_leaves_a_world_that_the_retry_makes_right(
 
 def check_the_end(world: World, where: str, *, a: str, before_files: dict[str, str], changing: bool) -> None:
     """One correct result on the branch, reported once, and nothing left that a sweep does not remove."""
-    workflow = world.workflow(world.orchestrator.runs()[0].id)
+    workflow = world.workflow(world.orchestrator.workflows(100)[0].id)
     assert workflow.status == "COMPLETED", where
     assert workflow.output["ref"] == world.head().id, where
     expected = {**before_files, "data/result.txt": "made"} if changing else before_files

@@ -124,7 +124,7 @@ def _retries(world: World, chosen: Case, one: Gated, stop: int, *, crashes: bool
     if crashes:
         two.kill()
         land(two) if landing == "while the retry works" else None
-        if world.workflow(world.orchestrator.runs()[0].id).running:
+        if world.workflow(world.orchestrator.workflows(100)[0].id).running:
             world.execute(chosen.second, world.retry(chosen.second))
     else:
         advance(two, None)

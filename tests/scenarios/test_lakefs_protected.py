@@ -38,7 +38,7 @@ def world(lakefs_server: LakefsServer, tmp_path_factory: pytest.TempPathFactory)
 def one_workflow_at_a_time(world: World) -> Iterator[None]:
     """What a test leaves in the queue is not the next one's."""
     yield
-    for run in world.orchestrator.runs():
+    for run in world.orchestrator.workflows(100):
         if run.status == "RUNNING":
             world.orchestrator.terminate(run.id, "the test is over")
 

@@ -148,6 +148,6 @@ def test_of_eight_twins_that_all_believe_to_hold_the_claim_the_fence_lets_one_me
 
 def drain(world: World) -> None:
     """End whatever is still queued, so that the next round polls only its own."""
-    for run in world.orchestrator.runs():
+    for run in world.orchestrator.workflows(100):
         if run.status == "RUNNING":
             world.orchestrator.terminate(run.id, "the round is over")

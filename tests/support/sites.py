@@ -65,7 +65,6 @@ class Site:
     repository: str
     folder: Path
     environ: Mapping[str, str]
-    task_log: Callable[[str], list[str]]
     requeue: Callable[[str], object]
     terminate: Callable[[str], object]
     suffix: str = field(default_factory=lambda: uuid.uuid4().hex[:10])
@@ -178,6 +177,9 @@ class Site:
 
         found: WorkflowState = eventually(over, f"workflow {workflow_id} is over")
         return found
+
+    def task_log(self, task_id: str) -> list[str]:
+        return [line.text for line in self.orchestrator.task_log(task_id)]
 
     def head(self) -> Commit:
         return self.lake.head(self.repository, "main")

@@ -16,10 +16,13 @@ from perago.cli import (
     extract,
     fence,
     history,
+    logs,
     ls,
     output,
     register,
     run,
+    runs,
+    show,
     start,
     submit,
     sweep,
@@ -90,6 +93,9 @@ app.command("register")(register.register)
 app.command("submit")(submit.submit)
 app.command("start")(start.start)
 app.command("run")(run.run)
+app.add_typer(runs.app, name="runs")
+app.command("show")(show.show)
+app.command("logs")(logs.logs)
 app.command("history")(history.history)
 app.command("diff")(diff.diff)
 app.command("ls")(ls.ls)

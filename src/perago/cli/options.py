@@ -12,11 +12,12 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.connect import open_lake, open_local_lake
+from perago.connect import Embedded, Real, open_lake, open_local_lake
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import taskdef_warnings
 from perago.lake.base import Lake
-from perago.settings import load_settings
+from perago.runtime.observe.masking import Masker, secrets_of
+from perago.settings import load_settings, parse_duration
 
 Targets = Annotated[
     list[str], typer.Argument(metavar="TARGET", help="Modules (app.tasks) or files (app/tasks.py).")
@@ -32,6 +33,15 @@ Root = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Remote = Annotated[bool, typer.Option("--remote", help="Work on the real servers: lakeFS and Conductor.")]
+RunName = Annotated[
+    str | None,
+    typer.Argument(metavar="[RUN]", help="A run's id, or a workflow's; the newest run by default."),
+]
+RunsRoot = Annotated[
+    Path | None,
+    typer.Option("--root", metavar="DIR", help="Where runs and local state are kept (PERAGO_ROOT)."),
+]
 Warnings = Callable[[TaskDefinition], Iterable[str]]
 
 
@@ -44,6 +54,24 @@ def opened(root: Path | None) -> Iterator[Lake]:
         yield lake
     finally:
         lake.close()
+
+
+def looked_at(root: Path | None, *, remote: bool) -> Embedded | Real:
+    """The servers whose runs a command looks at; those that are not on this machine are named."""
+    settings = load_settings(os.environ, root=root)
+    if not remote:
+        return Embedded(settings)
+    if settings.conductor is not None:
+        output.note(f"Conductor: {Masker(secrets_of(settings))(settings.conductor.url)}")
+    return Real(settings)
+
+
+def duration(text: str) -> float:
+    """An AGE on the command line, in seconds."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def warn_about(tasks: Iterable[TaskDefinition], of: Warnings = taskdef_warnings) -> None:

@@ -21,9 +21,9 @@ def say(text: str, style: str | None = None) -> None:
     _line(text, style, err=False)
 
 
-def note(text: str) -> None:
+def note(text: str, style: str | None = None) -> None:
     """A line beside the answer: what the command works on, or how to go on."""
-    _line(text, None, err=True)
+    _line(text, style, err=True)
 
 
 def warn(text: str) -> None:

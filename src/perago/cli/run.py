@@ -18,7 +18,8 @@ from perago.cli import output
 from perago.cli.options import AsJson
 from perago.cli.progress import transfer_bar
 from perago.cli.run_input import read_definition, read_import, read_payload
-from perago.cli.run_view import Viewer, as_json, summary
+from perago.cli.run_summary import as_json, summary
+from perago.cli.run_view import Viewer
 from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
 from perago.declare.workflow.values import UNKNOWN
@@ -60,6 +61,7 @@ RootOption = Annotated[
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the tasks print.")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts to run at once.")]
 
 
@@ -72,6 +74,7 @@ def run(
     root: RootOption = None,
     resume: Resume = False,
     jobs: Jobs = 2,
+    quiet: Quiet = False,
     as_json_: AsJson = False,
 ) -> None:
     """Run a workflow and the worker for it, show its steps, and end with its result."""
@@ -80,6 +83,8 @@ def run(
     # The runtime brings the process machinery along: other commands go without.
     from perago.connect import servers_of_run, speed_up_next_time
     from perago.runtime.runs import session
+    from perago.runtime.runs.look import attempts_at
+    from perago.runtime.runs.record import log_file
 
     servers = servers_of_run(load_settings(os.environ, root=root), root)
     if resume:
@@ -87,16 +92,19 @@ def run(
     else:
         wanted = _Wanted(Path(workflow or ""), tuple(tasks), input_, workspace)
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
-    with Viewer(quiet=as_json_) as viewer:
+    with Viewer(silent=as_json_, prints=not quiet) as viewer:
         ended = session.drive(current, plan, viewer)
     speed_up_next_time(plan.settings, list(plan.tasks.values()))
     if ended.running:
         output.fail(f"stopped; `perago run --resume {current.id}` goes on with it")
+    attempts = attempts_at(servers.of_run(current.id), ended)
+    log = log_file(servers.settings.root, current.id)
     if as_json_:
-        output.data(as_json(ended, current))
+        output.data({"run": current.id, **as_json(ended, attempts), "log": str(log)})
     else:
-        for line, style in summary(ended, current):
+        for line, style in summary(ended, attempts):
             output.say(line, style)
+        output.note(f"log: {log}")
     if ended.status != "COMPLETED":
         raise typer.Exit(output.FAILED)
 

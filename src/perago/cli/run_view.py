@@ -1,34 +1,46 @@
-"""What `perago run` shows: a live table on a terminal, a line per change elsewhere, and the end of it."""
+"""What `perago run` shows while it goes on: a table on a terminal, with what bodies print above it; lines elsewhere.
+
+The rules: all of it goes to stderr.  What a body prints is shown as it is, also where it looks like markup.  The reason of
+an attempt is shown here only if another attempt follows: the last one's is in the summary.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import typer
 
 from perago.orchestrator.base import TaskState, WorkflowState
+from perago.protocol.attempt_record import parse_record
 from perago.protocol.names import SHORT
 from perago.runtime.observe.events import Event
-from perago.runtime.runs.record import Run
+from perago.runtime.runs import words
+from perago.runtime.runs.attempts import OPEN, seconds_of, worker_tasks
 
-_STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
-_OPEN = {"SCHEDULED", "IN_PROGRESS"}
-_SYSTEM = {"FORK", "JOIN", "SWITCH", "DO_WHILE", "FORK_JOIN"}
+STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
+
+FLUSH_SECONDS = 0.1
 
 
 class Viewer:
-    """Shows a workflow while it goes on; all of it goes to stderr."""
+    """Shows a workflow while it goes on; `silent` shows nothing, `prints` what bodies print too."""
 
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
+    def __init__(self, *, silent: bool, prints: bool = True, clock: Callable[[], float] = time.time) -> None:
+        self._silent = silent
+        self._prints = prints and not silent
+        self._clock = clock
         self._live: Any = None
         self._seen: dict[str, str] = {}
+        self._told: set[str] = set()
         self._steps: dict[str, str] = {}
+        self._waiting: list[str] = []
+        self._flushed = 0.0
 
     def __enter__(self) -> Viewer:
-        if not self._quiet and sys.stderr.isatty():
+        if not self._silent and sys.stderr.isatty():
             from rich.console import Console
             from rich.live import Live
 
@@ -38,102 +50,95 @@ class Viewer:
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
+            self._flush()
             self._live.stop()
 
     def heard(self, event: Event) -> None:
-        """Note what the worker tells: the step an attempt is at, and executors that die."""
-        if event.attempt is not None and event.kind in ("step", "doing"):
-            self._steps[event.attempt.task_id] = event.text or event.step
-        if event.kind == "died" and not self._quiet and self._live is None:
-            of = f" of {event.attempt.reference_task_name} at step {event.step!r}" if event.attempt else ""
-            typer.echo(f"the executor{of} died: {event.text}", err=True)
+        """Note what the worker tells: the step an attempt is at, what it prints, and executors that die."""
+        attempt = event.attempt
+        if attempt is not None and event.kind in ("step", "doing"):
+            self._steps[attempt.task_id] = event.text or event.step
+        if attempt is not None and event.kind == "printed" and parse_record(event.text) is None:
+            self.print_line(attempt.reference_task_name, attempt.retry_count, event.text)
+        if event.kind == "died" and not self._silent:
+            of = f" of {attempt.reference_task_name} at step {event.step!r}" if attempt else ""
+            self._say(f"the executor{of} died: {event.text}")
 
     def show(self, state: WorkflowState) -> None:
         """Show where the workflow stands now."""
-        if self._quiet:
+        if self._silent:
             return
+        tasks = worker_tasks(state)
+        for task in tasks:
+            self._tell(task, _followed(task, tasks))
         if self._live is not None:
-            self._live.update(_table(state, self._steps))
+            self._flush()
+            self._live.update(_table(state, self._steps, self._clock(), self._live.console.height))
+
+    def print_line(self, reference: str, retry: int, line: str) -> None:
+        """Show a line that a body printed."""
+        if self._prints:
+            self._say(words.printed(reference, retry, line))
+
+    def _tell(self, task: TaskState, followed: bool) -> None:
+        """A line for what has changed; on a terminal the table has it, all but why an attempt that is over failed."""
+        why = task.reason if followed and task.status not in OPEN else None
+        if why and task.task_id not in self._told:
+            self._told.add(task.task_id)
+            self._seen[task.task_id] = task.status
+            self._say(f"{words.status_line(task)}: {why}")
+        elif self._seen.get(task.task_id) != task.status:
+            self._seen[task.task_id] = task.status
+            if self._live is None:
+                self._say(words.status_line(task))
+
+    def _say(self, text: str) -> None:
+        if self._live is None:
+            typer.echo(text, err=True)
             return
-        for task in worker_tasks(state):
-            if self._seen.get(task.task_id) != task.status:
-                self._seen[task.task_id] = task.status
-                typer.echo(_line(task), err=True)
+        # Every print draws the table anew: a body that prints much must not hold up the worker.
+        self._waiting.append(text)
+        if self._clock() - self._flushed >= FLUSH_SECONDS:
+            self._flush()
+
+    def _flush(self) -> None:
+        from rich.text import Text
+
+        self._flushed = self._clock()
+        if self._waiting:
+            # Not as markup: `[red]` is what the body printed.
+            self._live.console.print(
+                Text.from_ansi("\n".join(self._waiting)), highlight=False, soft_wrap=True
+            )
+            self._waiting.clear()
 
 
-def worker_tasks(state: WorkflowState) -> list[TaskState]:
-    """The attempts: what workers run, as against the orchestrator's own tasks."""
-    return [task for task in state.tasks if task.task_type not in _SYSTEM]
+def _followed(task: TaskState, tasks: list[TaskState]) -> bool:
+    return any(one.reference == task.reference and one.seq > task.seq for one in tasks)
 
 
-def as_json(state: WorkflowState, run: Run) -> dict[str, Any]:
-    """The end of a run as data."""
-    return {
-        "run": run.id,
-        "workflow_id": state.id,
-        "status": state.status,
-        "reason": state.reason,
-        "output": dict(state.output),
-        "tasks": [
-            {
-                "reference": task.reference,
-                "task": task.task_name,
-                "status": task.status,
-                "retry_count": task.retry_count,
-                "iteration": task.iteration,
-                "output": dict(task.output),
-                "reason": task.reason,
-            }
-            for task in worker_tasks(state)
-        ],
-    }
-
-
-def summary(state: WorkflowState, run: Run) -> Iterator[tuple[str, str | None]]:
-    """The end of a run for people: each step's last attempt, how many it took, and what it published."""
-    steps: dict[str, list[TaskState]] = {}
-    for task in worker_tasks(state):
-        steps.setdefault(task.reference, []).append(task)
-    width = max((len(reference) for reference in steps), default=0)
-    for reference, attempts in steps.items():
-        last = attempts[-1]
-        ref = _published(last)
-        tries = "1 attempt " if len(attempts) == 1 else f"{len(attempts)} attempts"
-        line = f"{reference:<{width}}  {last.status:<12}  {tries}  {ref}".rstrip()
-        yield line, _STYLES.get(last.status, "red")
-        if last.reason and last.status != "COMPLETED":
-            yield f"{'':<{width}}  {last.reason}", None
-    yield f"workflow {run.workflow_name}: {state.status}", _STYLES.get(state.status, "red")
-    if state.reason and state.status != "COMPLETED":
-        yield f"  {state.reason}", None
-
-
-def _published(task: TaskState, length: int | None = None) -> str:
-    workspace = task.output.get("workspace")
-    if not isinstance(workspace, dict):
-        return ""
-    return f"{workspace.get('repository')} {str(workspace.get('ref'))[:length]}"
-
-
-def _line(task: TaskState) -> str:
-    tries = f" (retry {task.retry_count})" if task.retry_count else ""
-    # An attempt that is still to come carries the reason of the one before it.
-    why = f": {task.reason}" if task.reason and task.status not in _OPEN else ""
-    return f"{task.reference}{tries}: {task.status} {_published(task)}".rstrip() + why
-
-
-def _table(state: WorkflowState, steps: Mapping[str, str]) -> Any:
+def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: int) -> Any:
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=f"workflow {state.id}: {state.status}", title_justify="left", box=None, expand=True)
-    for heading in ("step", "status", "retry", "ref", "now, or why"):
+    title = Text(f"workflow {state.name}: {state.status} {words.duration(_took(state, now))}")
+    table = Table(title=title, title_justify="left", box=None, expand=True)
+    for heading in ("step", "status", "time", "published", "now, or why"):
         table.add_column(heading, overflow="fold")
-    for task in worker_tasks(state):
-        style = _STYLES.get(task.status, "red")
+    # Those that go on are at the end, and a table that is higher than the terminal is cut there.
+    for task in worker_tasks(state)[-max(1, height - 3) :]:
         why = (task.reason or "").partition("\n")[0][:80]
-        if task.status in _OPEN:
+        if task.status in OPEN:
             why = steps.get(task.task_id, "")
         table.add_row(
-            task.reference, f"[{style}]{task.status}[/]", str(task.retry_count), _published(task, SHORT), why
+            Text(words.who(task.reference, task.retry_count)),
+            Text(task.status, style=STYLES.get(task.status, "red")),
+            Text(words.duration(seconds_of(task, now))),
+            Text(words.published(task, SHORT)),
+            Text(why),
         )
     return table
+
+
+def _took(state: WorkflowState, now: float) -> float | None:
+    return None if state.started is None else max(0.0, (state.ended or now) - state.started)

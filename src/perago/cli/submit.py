@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +21,16 @@ import typer
 from perago.cli import output
 from perago.cli.options import AsJson
 from perago.cli.run_input import read_definition, read_payload
-from perago.cli.run_view import Viewer, as_json, summary
+from perago.cli.run_summary import as_json, summary
+from perago.cli.run_view import Viewer
 from perago.errors import OrchestratorError, RuntimeConfigError
 from perago.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from perago.lake.base import Lake
     from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
-    from perago.runtime.workflows.submission import Prepared
+    from perago.runtime.runs.attempts import LoggedAttempt
+    from perago.runtime.runs.following import NewLines
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow's name, as it is registered.")]
 Input = Annotated[str, typer.Option("--input", metavar="FILE|JSON", help="The workflow's input.")]
@@ -68,6 +71,7 @@ def submit(
         raise typer.BadParameter("the workspace is given twice: by --workspace and in --input")
     where = _Where(load_settings(os.environ, root=root), local=local, root=root)
     _refuse_file(name, where)
+    from perago.runtime.runs.attempts import attempts_of
     from perago.runtime.workflows.submission import Wanted, prepare, start
 
     with ExitStack() as closing:
@@ -86,8 +90,13 @@ def submit(
             output.say(workflow_id)
             output.note(where.how_to_look(workflow_id))
         if follow:
-            ended = _followed(orchestrator, workflow_id, where, quiet=as_json_)
-            _end(ended, told, prepared, as_data=as_json_)
+            ended = _followed(orchestrator, workflow_id, where, silent=as_json_)
+            _end(
+                ended,
+                attempts_of(orchestrator, ended),
+                {**told, "input": dict(prepared.input)},
+                as_data=as_json_,
+            )
         elif as_json_:
             output.data({**told, "input": dict(prepared.input)})
 
@@ -145,9 +154,12 @@ class _Onlooker:
     """The view of a run, for a workflow whose workers are elsewhere."""
 
     viewer: Viewer
+    lines: NewLines
     where: _Where
 
     def show(self, state: WorkflowState) -> None:
+        for one in self.lines.of(state):
+            self.viewer.print_line(one.task.reference, one.task.retry_count, one.line.text)
         self.viewer.show(state)
 
     def waits(self, step: TaskState, seconds: float) -> None:
@@ -173,12 +185,14 @@ def _refuse_file(name: str, where: _Where) -> None:
         )
 
 
-def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, quiet: bool) -> WorkflowState:
+def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, silent: bool) -> WorkflowState:
+    from perago.runtime.runs.following import NewLines
     from perago.runtime.workflows.submission import follow
 
     try:
-        with Viewer(quiet=quiet) as viewer:
-            return follow(orchestrator, workflow_id, _Onlooker(viewer, where), time.sleep)
+        with Viewer(silent=silent) as viewer:
+            onlooker = _Onlooker(viewer, NewLines(orchestrator), where)
+            return follow(orchestrator, workflow_id, onlooker, time.sleep)
     except KeyboardInterrupt:
         why = "stopped following"
     except OrchestratorError as error:
@@ -186,17 +200,13 @@ def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, qu
     raise RuntimeConfigError(f"{why}; workflow {workflow_id} goes on: {where.how_to_look(workflow_id)}")
 
 
-def _end(ended: WorkflowState, told: dict[str, Any], prepared: Prepared, *, as_data: bool) -> None:
-    from perago.runtime.runs.record import Run
-
-    # The views are those of a run; this one has no worker and no record of its own.
-    shown = Run(ended.id, ended.id, prepared.name, (), "")
+def _end(
+    ended: WorkflowState, attempts: Sequence[LoggedAttempt], told: dict[str, Any], *, as_data: bool
+) -> None:
     if as_data:
-        data = as_json(ended, shown)
-        del data["run"]
-        output.data({**told, "input": dict(prepared.input), **data})
+        output.data({**told, **as_json(ended, attempts)})
     else:
-        for line, style in summary(ended, shown):
+        for line, style in summary(ended, attempts):
             output.say(line, style)
     if ended.status != "COMPLETED":
         raise typer.Exit(output.FAILED)

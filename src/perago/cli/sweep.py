@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Root, opened
+from perago.cli.options import AsJson, Root, duration, opened
 from perago.connect import open_conductor, open_local_orchestrators
 from perago.errors import LakeError
 from perago.runtime.sweep.branches import Owners, Verdict, find_leftovers, judge, remove
@@ -25,13 +25,6 @@ Repositories = Annotated[
 ]
 
 
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
-
-
 def sweep(
     repositories: Repositories = None,
     older_than: Annotated[
@@ -39,7 +32,7 @@ def sweep(
         typer.Option(
             "--older-than",
             metavar="AGE",
-            parser=_duration,
+            parser=duration,
             help=f"Spare branches of unknown tasks that are younger than this ({DEFAULT_AGE} by default), and tags.",
         ),
     ] = None,

@@ -7,6 +7,7 @@ The rules every adapter keeps (tests/contract/test_orchestrator.py holds them):
   retry count + 1.
 - `complete` says whether the result was *accepted*.  A result for a task that is over is not, and changes nothing.
 - Definitions and inputs are plain JSON values, in Conductor's own field names.
+- Moments are seconds since 1970; None where it has not come to that.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class TaskState:
     input: Json = field(default_factory=dict)
     output: Json = field(default_factory=dict)
     reason: str | None = None
+    scheduled: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    worker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +60,35 @@ class WorkflowState:
     reason: str | None
     output: Json
     tasks: Sequence[TaskState]
+    name: str = ""
+    input: Json = field(default_factory=dict)
+    started: float | None = None
+    ended: float | None = None
 
     @property
     def running(self) -> bool:
         """Whether the workflow can still go on."""
         return self.status in {"RUNNING", "PAUSED"}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowSummary:
+    """A started workflow, for listings."""
+
+    id: str
+    name: str
+    status: str
+    started: float | None
+    ended: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a task's log, and when the orchestrator got it."""
+
+    at: float
+    text: str
 
 
 class Orchestrator(Protocol):
@@ -84,7 +113,10 @@ class Orchestrator(Protocol):
         """Renew the task's lease."""
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Add lines to the task's log."""
+        """Add lines to the task's log; the record of an execution comes back whole."""
+
+    def task_log(self, task_id: str) -> Sequence[LogLine]:
+        """The lines of a task's log, oldest first; none for a task that it does not know."""
 
     def taskdef(self, name: str) -> Json | None:
         """The registered TaskDef, or None."""
@@ -109,6 +141,9 @@ class Orchestrator(Protocol):
 
     def workflow(self, workflow_id: str) -> WorkflowState:
         """The workflow as it stands."""
+
+    def workflows(self, count: int) -> Sequence[WorkflowSummary]:
+        """The workflows that were started last, newest first."""
 
     def close(self) -> None:
         """Give connections back."""

@@ -191,14 +191,15 @@ def test_an_outcome_that_must_keep_silent_is_never_sent(orchestrator: Open) -> N
     assert not server.requests
 
 
-def test_a_long_log_is_cut_and_says_so_and_an_empty_one_is_not_sent(orchestrator: Open) -> None:
+def test_a_long_line_of_a_log_is_cut_and_says_so_and_an_empty_one_is_not_sent(orchestrator: Open) -> None:
     with scripted(lambda _: (200, "")) as server:
         adapter = orchestrator(server.url)
         adapter.log(ATTEMPT, [])
-        adapter.log(ATTEMPT, ["x" * MAX_LOG_CHARS, "yz"])
+        adapter.log(ATTEMPT, ["x" * (MAX_LOG_CHARS + 3), "yz"])
 
-    (sent,) = server.seen("POST", "/tasks/task-1/log")
-    assert sent.body == "x" * MAX_LOG_CHARS + "\n… (3 characters more are not kept)"
+    cut, after = server.seen("POST", "/tasks/task-1/log")
+    assert cut.body == "x" * MAX_LOG_CHARS + "\n… (3 characters more are not kept)"
+    assert after.body == "yz"
 
 
 def test_one_connection_serves_many_calls(orchestrator: Open) -> None:

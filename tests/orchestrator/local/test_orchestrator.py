@@ -87,7 +87,7 @@ class TestResuming:
         clock.now += 1
         second = start(orchestrator)
         orchestrator.terminate(first, "enough")
-        found = [(run.id, run.name, run.status, run.started) for run in orchestrator.runs()]
+        found = [(run.id, run.name, run.status, run.started) for run in orchestrator.workflows(100)]
         assert found == [
             (second, "flow", "RUNNING", 1_000_001.0),
             (first, "flow", "TERMINATED", 1_000_000.0),
@@ -263,11 +263,11 @@ class TestResults:
         start(orchestrator)
         (one,) = poll(orchestrator)
         orchestrator.log(one.attempt, ["first", "é" * 5000])
-        assert [len(line) for line in orchestrator.task_logs(one.attempt.task_id)] == [5, 4000]
+        assert [len(line.text) for line in orchestrator.task_log(one.attempt.task_id)] == [5, 4096]
         orchestrator.log(one.attempt, [f"line {number}" for number in range(3000)])
-        kept = orchestrator.task_logs(one.attempt.task_id)
+        kept = [line.text for line in orchestrator.task_log(one.attempt.task_id)]
         assert (len(kept), kept[0], kept[-1]) == (2000, "line 1000", "line 2999")
-        assert orchestrator.task_logs("unknown") == []
+        assert orchestrator.task_log("unknown") == []
 
 
 class TestTheFile:

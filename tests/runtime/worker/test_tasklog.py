@@ -187,3 +187,16 @@ def test_a_body_cannot_print_a_record(before: str) -> None:
     (line,) = server.lines["t1"]
     assert [parse_record(part) for part in line.splitlines()] == [None] * len(line.splitlines())
     assert line == f"{before} {RECORD}"
+
+
+def test_whoever_looks_on_gets_each_line_of_an_execution_at_once() -> None:
+    server, seen = Server(), list[tuple[str, str, str]]()
+    logs = TaskLogs(
+        server.log, added=lambda execution, attempt, line: seen.append((execution, attempt.task_id, line))
+    )
+    logs.begin("e1", attempt("t1"))
+    logs.add("e1", "one")
+    logs.add("nobody", "lost")
+
+    assert seen == [("e1", "t1", "one")]
+    assert server.calls == 0

@@ -28,7 +28,7 @@ from perago.errors import (
     OrchestratorRefused,
     OrchestratorUnavailable,
 )
-from perago.orchestrator.base import Assignment, Json, WorkflowState
+from perago.orchestrator.base import Assignment, Json, LogLine, WorkflowState, WorkflowSummary
 from perago.orchestrator.conductor import wire
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
@@ -129,14 +129,17 @@ class ConductorOrchestrator:
             )
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Add lines to the task's log as one entry, cut at `MAX_LOG_CHARS`."""
-        text = "\n".join(lines)
-        if not text:
-            return
-        if len(text) > MAX_LOG_CHARS:
-            text = f"{text[:MAX_LOG_CHARS]}\n… ({len(text) - MAX_LOG_CHARS} characters more are not kept)"
+        """Add lines to the task's log, in entries of at most `MAX_LOG_CHARS`; only a longer line is cut."""
         path = f"/tasks/{wire.segment(attempt.task_id)}/log"
-        self._api.post_text(f"write the log of task {attempt.task_id}", path, text)
+        for text in wire.log_entries(lines, MAX_LOG_CHARS):
+            self._api.post_text(f"write the log of task {attempt.task_id}", path, text)
+
+    def task_log(self, task_id: str) -> Sequence[LogLine]:
+        """The lines of a task's log, oldest first."""
+        step = f"read the log of task {task_id}"
+        request = wire.Request("GET", f"/tasks/{wire.segment(task_id)}/log")
+        answer = self._api.call(step, request, repeat=True)
+        return wire.read(step, answer, wire.log_lines)
 
     def taskdef(self, name: str) -> Json | None:
         """The registered TaskDef with all the fields the server has, or None."""
@@ -206,6 +209,13 @@ class ConductorOrchestrator:
         path = f"/workflow/{wire.segment(workflow_id)}"
         answer = self._api.call(step, wire.Request("GET", path, {"includeTasks": "true"}), repeat=True)
         return wire.read(step, answer, wire.workflow)
+
+    def workflows(self, count: int) -> Sequence[WorkflowSummary]:
+        """The workflows that were started last, newest first, as the server's index has them."""
+        step = "list the workflows"
+        query = {"start": 0, "size": count, "sort": "startTime:DESC"}
+        answer = self._api.call(step, wire.Request("GET", "/workflow/search", query), repeat=True)
+        return wire.read(step, answer, lambda found: [wire.summary(one) for one in found["results"]])
 
     def close(self) -> None:
         """Give connections back."""

@@ -7,13 +7,14 @@ path in CONDUCTOR_SERVER_URL) and says nothing about the call: `OrchestratorUnav
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 from perago.errors import OrchestratorUnavailable
-from perago.orchestrator.base import Assignment, Json, TaskState, WorkflowState
+from perago.orchestrator.base import Assignment, Json, LogLine, TaskState, WorkflowState, WorkflowSummary
 from perago.protocol.attempt import Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
 
@@ -97,12 +98,58 @@ def workflow(answer: Mapping[str, Any]) -> WorkflowState:
         reason=answer.get("reasonForIncompletion"),
         output=answer.get("output") or {},
         tasks=tuple(_task_state(task) for task in tasks),
+        name=answer.get("workflowName") or "",
+        input=answer.get("input") or {},
+        started=_seconds(answer.get("startTime")),
+        ended=_seconds(answer.get("endTime")),
     )
 
 
 def versions(answer: Mapping[str, Any]) -> dict[str, list[int]]:
     """The versions of every workflow definition, by name."""
     return {name: sorted(int(one["version"]) for one in found) for name, found in answer.items()}
+
+
+def summary(found: Mapping[str, Any]) -> WorkflowSummary:
+    """A workflow as the server's index shows it: moments as text there, and an end even where it goes on again."""
+    over = found["status"] not in ("RUNNING", "PAUSED")
+    return WorkflowSummary(
+        id=found["workflowId"],
+        name=found.get("workflowType") or "",
+        status=found["status"],
+        started=_moment(found.get("startTime")),
+        ended=_moment(found.get("endTime")) if over else None,
+        reason=found.get("reasonForIncompletion"),
+    )
+
+
+def log_entries(lines: Sequence[str], most_chars: int) -> Iterator[str]:
+    """Lines as entries of a task's log, as few as the length allows; a line that is too long by itself is cut."""
+    entry: list[str] = []
+    length = 0
+    for line in (_bounded(line, most_chars) for line in lines):
+        if entry and length + len(line) > most_chars:
+            yield "\n".join(entry)
+            entry, length = [], 0
+        entry.append(line)
+        length += len(line) + 1
+    # The server has no use for an entry without text.
+    if any(entry):
+        yield "\n".join(entry)
+
+
+def _bounded(line: str, most_chars: int) -> str:
+    more = len(line) - most_chars
+    return line if more <= 0 else f"{line[:most_chars]}\n… ({more} characters more are not kept)"
+
+
+def log_lines(answer: Any) -> list[LogLine]:
+    """The lines in the entries of a task's log; for a task that it does not know the server sends nothing at all."""
+    return [
+        LogLine(entry["createdTime"] / 1000, line)
+        for entry in sorted(answer or (), key=lambda entry: int(entry["createdTime"]))
+        for line in entry["log"].split("\n")
+    ]
 
 
 def result(attempt: Attempt, outcome: Outcome, worker_id: str) -> dict[str, Any]:
@@ -150,7 +197,20 @@ def _task_state(task: Mapping[str, Any]) -> TaskState:
         input=_input(task),
         output=task.get("outputData") or {},
         reason=task.get("reasonForIncompletion"),
+        scheduled=_seconds(task.get("scheduledTime")),
+        started=_seconds(task.get("startTime")),
+        ended=_seconds(task.get("endTime")),
+        worker=task.get("workerId") or None,
     )
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    """A moment of the server's; 0 is its way to say that there is none."""
+    return milliseconds / 1000 if milliseconds else None
+
+
+def _moment(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _input(task: Mapping[str, Any]) -> Json:

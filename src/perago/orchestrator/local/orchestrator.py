@@ -13,13 +13,11 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from perago.errors import OrchestratorRefused
-from perago.orchestrator.base import Assignment, Json, TaskState, WorkflowState
+from perago.orchestrator.base import Assignment, Json, LogLine, WorkflowState, WorkflowSummary
 from perago.orchestrator.local.decider import decide, end_run
-from perago.orchestrator.local.definition import Step
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.queue import any_waiting, take
 from perago.orchestrator.local.registered import find_workflow, taskdefs_of, workflow_body, workflow_versions
@@ -32,29 +30,20 @@ from perago.orchestrator.local.rows import (
     save_run,
     save_task,
 )
-from perago.orchestrator.local.state import Env, Run, Task, milliseconds
+from perago.orchestrator.local.state import Env, Run, milliseconds
 from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import Store, dump_json
 from perago.orchestrator.local.taskdef import TaskRules, parse_taskdef
 from perago.orchestrator.local.timeouts import deadline
+from perago.orchestrator.local.views import log_lines, summaries, workflow_state
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.attempt_record import MOST_BYTES
 from perago.protocol.outcome import Outcome
 
 _POLL_STEP_SECONDS = 0.01
 _LOG_LINES = 2000
+# The record of an execution, the longest line that Perago writes itself, stays whole.
 _LOG_LINE_CHARACTERS = MOST_BYTES
-"""What the longest record of an execution takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """A started workflow, for listings; `started` is seconds since the epoch."""
-
-    id: str
-    name: str
-    status: str
-    started: float
 
 
 class LocalOrchestrator:
@@ -151,13 +140,10 @@ class LocalOrchestrator:
                 {"id": attempt.task_id, "kept": _LOG_LINES},
             )
 
-    def task_logs(self, task_id: str) -> Sequence[str]:
+    def task_log(self, task_id: str) -> Sequence[LogLine]:
         """The lines of a task's log, oldest first."""
         with self._store.reading() as connection:
-            rows = connection.execute(
-                "SELECT line FROM task_log WHERE task_id = ? ORDER BY number", (task_id,)
-            ).fetchall()
-        return [row[0] for row in rows]
+            return log_lines(connection, task_id)
 
     # Definitions.
 
@@ -214,17 +200,12 @@ class LocalOrchestrator:
         """The workflow as it stands."""
         self.tick()
         with self._store.reading() as connection:
-            run = load_run(connection, workflow_id)
-        tasks = [_state(task, run.step(task)) for task in run.tasks]
-        return WorkflowState(run.id, run.status, run.reason, run.output, tasks)
+            return workflow_state(load_run(connection, workflow_id))
 
-    def runs(self) -> Sequence[RunSummary]:
-        """Every started workflow, newest first."""
+    def workflows(self, count: int) -> Sequence[WorkflowSummary]:
+        """The workflows that were started last, newest first."""
         with self._store.reading() as connection:
-            rows = connection.execute(
-                "SELECT id, name, status, created FROM run ORDER BY number DESC"
-            ).fetchall()
-        return [RunSummary(*row) for row in rows]
+            return summaries(connection, count)
 
     def terminate(self, workflow_id: str, reason: str) -> None:
         """End a workflow as TERMINATED; one that is COMPLETED is refused."""
@@ -309,19 +290,3 @@ class LocalOrchestrator:
 
     def _env(self) -> Env:
         return Env(self._clock(), self._new_id, self._random)
-
-
-def _state(task: Task, step: Step) -> TaskState:
-    return TaskState(
-        reference=task.reference,
-        task_name=task.name,
-        task_type=step.type,
-        task_id=task.id,
-        status=task.status,
-        retry_count=task.retry_count,
-        iteration=task.iteration,
-        seq=task.seq,
-        input=task.input,
-        output=task.output,
-        reason=task.reason,
-    )

@@ -3,6 +3,7 @@
 polled         an attempt has come and waits for a slot
 step           an execution begins a step
 doing          a body says how far it is; `text` has its words
+printed        a line for the attempt's task log: what a body printed, or the record of the execution
 ended          an execution is settled; its result is on its way, or it keeps silent
 accepted       the orchestrator took the result
 not-accepted   it did not: the task was over
@@ -29,6 +30,7 @@ Kind = Literal[
     "polled",
     "step",
     "doing",
+    "printed",
     "ended",
     "accepted",
     "not-accepted",

@@ -112,11 +112,12 @@ def logging_to(
     stream: TextIO | None = None,
     level: int = logging.INFO,
     bodies: Callable[[str], None] | None = None,
+    kept: logging.Handler | None = None,
 ) -> Iterator[Masker]:
     """Log as the settings say for as long as the block runs; `name` is this process's file under the log root.
 
     Two processes need two names: a file that two rotate loses lines.  `bodies` takes what task bodies log, in place of
-    the log; whatever the level of that is.
+    the log; whatever the level of that is.  `kept` gets lines from its own level on, whatever the others show.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)
@@ -126,12 +127,15 @@ def logging_to(
         handlers.append(_file(settings.log_root, name, mask))
     for handler in handlers:
         handler.setLevel(level)
+    if kept is not None:
+        handlers.append(kept)
+    lowest = min(handler.level for handler in handlers)
     if bodies is not None:
         taking = BodyLogs(bodies, running=lambda: bool(_everywhere))
         for handler in handlers:
             handler.addFilter(lambda record: not taking.takes(record))
         handlers.append(taking)
-    with _installed(handlers, level):
+    with _installed(handlers, lowest):
         yield mask
 
 

@@ -2,20 +2,26 @@
 
 <root>/runs/<run id>/run.json          the task modules, and the workflow that was started
 <root>/runs/<run id>/orchestrator.db   the embedded orchestrator's state
+<root>/runs/<run id>/run.log           what it showed and did
+<root>/runs/<run id>/end.json          how it ended, as far as this machine knows
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from perago.errors import RuntimeConfigError
 
 RECORD = "run.json"
+END = "end.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,16 @@ class Run:
     """The tasks that its workflow uses; None, in records from before there was this field: all of the modules."""
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How a run stood when its process left it."""
+
+    status: str
+    started: float | None
+    ended: float | None
+    failed: str = ""
+
+
 def runs_folder(root: Path) -> Path:
     """Where the runs of a root are."""
     return root / "runs"
@@ -44,6 +60,11 @@ def orchestrator_file(root: Path, run_id: str) -> Path:
     return runs_folder(root) / run_id / "orchestrator.db"
 
 
+def log_file(root: Path, run_id: str) -> Path:
+    """Where a run's log is."""
+    return runs_folder(root) / run_id / "run.log"
+
+
 def new_run_id(now: float) -> str:
     """An id that sorts by time."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
@@ -51,11 +72,29 @@ def new_run_id(now: float) -> str:
 
 def save_run(root: Path, run: Run) -> None:
     """Write the record, whole or not at all."""
-    folder = runs_folder(root) / run.id
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f"{RECORD}.new"
-    temporary.write_text(json.dumps(asdict(run), indent=2) + "\n", encoding="utf-8")
-    temporary.rename(folder / RECORD)
+    _write(runs_folder(root) / run.id / RECORD, asdict(run))
+
+
+def save_end(root: Path, run_id: str, end: RunEnd) -> None:
+    """Keep how a run ended, for listings that do not ask its orchestrator."""
+    _write(runs_folder(root) / run_id / END, asdict(end))
+
+
+def find_end(root: Path, run_id: str) -> RunEnd | None:
+    """How a run ended when it was driven last; None where that is not known."""
+    try:
+        return RunEnd(**json.loads((runs_folder(root) / run_id / END).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def all_runs(root: Path) -> list[Run]:
+    """The records of all runs, newest first; what cannot be read is left out."""
+    found = []
+    for path in sorted(runs_folder(root).glob(f"*/{RECORD}"), reverse=True):
+        with suppress(OSError, ValueError, TypeError):
+            found.append(Run(**json.loads(path.read_text(encoding="utf-8"))))
+    return found
 
 
 def find_run(root: Path, run_id: str | None) -> Run:
@@ -68,3 +107,21 @@ def find_run(root: Path, run_id: str | None) -> Run:
     if run_id not in records:
         raise RuntimeConfigError(f"no run {run_id!r} below {root}; there are: {', '.join(sorted(records))}")
     return Run(**json.loads(records[run_id].read_text(encoding="utf-8")))
+
+
+def resume_command(run: Run, root: Path) -> str:
+    """The command that goes on with a run, to be pasted in any folder."""
+    words = ["perago", "run", "--resume", run.id]
+    return shlex.join([*words, "--root", str(root.resolve())] if run.embedded else words)
+
+
+def forget_end(root: Path, run_id: str) -> None:
+    """The run goes on: how it ended before is no news any more."""
+    (runs_folder(root) / run_id / END).unlink(missing_ok=True)
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    temporary.rename(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,8 +18,10 @@ from perago.orchestrator.base import WorkflowState
 from perago.runtime.branch_head import head_of
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import logging_to
+from perago.runtime.root.folder import make_root
 from perago.runtime.root.lock import locked_root
-from perago.runtime.runs.record import Run, find_run, save_run
+from perago.runtime.runs.keeping import end_of, kept_run
+from perago.runtime.runs.record import Run, find_run, save_end, save_run
 from perago.runtime.servers import Servers, opened
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.start_checks import check_lake, mend_taskdefs
@@ -57,6 +60,7 @@ class Start:
 
 def check_root(settings: Settings) -> None:
     """Make sure that nobody else works on the root."""
+    make_root(settings.root)
     with locked_root(settings.workspace_root):
         return
 
@@ -110,18 +114,27 @@ def take_over(servers: RunServers) -> None:
 
 def drive(run: Run, plan: WorkerPlan, onlooker: Onlooker) -> WorkflowState:
     """Work until the workflow is over; a signal leaves it running, to be resumed."""
-    servers = plan.spec.servers
-    with opened(servers) as (_, orchestrator), logging_to(plan.settings, name="run", level=LOG_LEVEL):
+    servers, settings = plan.spec.servers, plan.settings
+    with ExitStack() as stack:
+        _, orchestrator = stack.enter_context(opened(servers))
+        kept = stack.enter_context(kept_run(settings, run))
+        stack.enter_context(logging_to(settings, name="run", level=LOG_LEVEL, kept=kept))
         state = orchestrator.workflow(run.workflow_id)
 
         def over() -> bool:
             nonlocal state
             state = orchestrator.workflow(run.workflow_id)
+            kept.show(state)
             onlooker.show(state)
             return not state.running
 
+        def heard(event: Event) -> None:
+            kept.heard(event)
+            onlooker.heard(event)
+
         if not over():
             with opened(servers) as (lake, own_orchestrator):
-                Supervisor(plan, own_orchestrator, lake).run(until=over, on_event=onlooker.heard)
+                Supervisor(plan, own_orchestrator, lake).run(until=over, on_event=heard)
             over()
+        save_end(settings.root, run.id, end_of(state))
     return state

@@ -12,6 +12,7 @@ from perago.runtime.observe.http import StatusServer, parse_address
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.observe.metrics import NoMetrics, open_metrics
 from perago.runtime.process.orphans import reaping_orphans
+from perago.runtime.root.folder import make_root
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.supervisor import Supervisor
 
@@ -20,6 +21,7 @@ log = logging.getLogger("perago.start")
 
 def serve(plan: WorkerPlan, worker: Supervisor, *, http: str | None, environ: Mapping[str, str]) -> int:
     """Run until a signal; `http` is where /healthz and /metrics are served; returns the exit code."""
+    make_root(plan.settings.root)
     with ExitStack() as opened:
         opened.enter_context(logging_to(plan.settings, name="supervisor"))
         opened.enter_context(reaping_orphans())

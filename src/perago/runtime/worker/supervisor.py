@@ -21,6 +21,7 @@ from functools import partial
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
+from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import not_handed_out
 from perago.runtime.ending import Claim, parcel_of
 from perago.runtime.observe.events import Event, Listener
@@ -73,7 +74,7 @@ class Supervisor:
         self._polled_out = threading.Event()
         self._cleanup = DeadExecutorCleanup(self._root, lake)
         self._chores = Timetable("chores", threads=SENDERS)
-        self._task_logs = TaskLogs(orchestrator.log)
+        self._task_logs = TaskLogs(orchestrator.log, added=self._printed)
         self._fitness = Fitness(
             lambda: try_to_work(lake, self._root), self._chores, post=self._mail.post, pulse=self._pulse
         )
@@ -303,3 +304,6 @@ class Supervisor:
             output_ended=self._executions.output_ended,
             mask=self._mask,
         )
+
+    def _printed(self, execution_id: str, attempt: Attempt, line: str) -> None:
+        self._mail.post(lambda: self._news.tell(Event("printed", attempt, execution_id, text=line)))

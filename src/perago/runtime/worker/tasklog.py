@@ -2,7 +2,8 @@
 
 The rule: nobody waits for it but `finish`, and that no longer than it is told to.  Lines are sent in batches, a
 second after the first of them or when the attempt is done; lines that cannot be sent are dropped and said in our
-own log.  The lines come bounded and masked (`runtime/output.py`).
+own log.  The lines come bounded and masked (`runtime/output.py`).  Whoever looks on gets each line at
+once, by `added`.
 
 The last thing sent for an execution is its record (`protocol/attempt_record.py`).  It goes in a call of its own, since the
 orchestrator cuts a call that is too long and half a record is none; and after everybody's lines, so that no result waits
@@ -28,6 +29,12 @@ MOST_RECORDS = 1000
 Send = Callable[[Attempt, Sequence[str]], None]
 _LIKE_A_RECORD = re.compile(rf"(^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])(?={re.escape(MARK)})")
 """At the beginning of a line, or of what some take for one."""
+Added = Callable[[str, Attempt, str], None]
+"""Takes the execution id, its attempt and one line; must not block."""
+
+
+def tell_nobody(_execution_id: str, _attempt: Attempt, _line: str) -> None:
+    """Where nobody looks on."""
 
 
 @dataclass(slots=True)
@@ -47,8 +54,9 @@ class _Waiting:
 class TaskLogs:
     """The lines of all attempts in flight; `send` is the orchestrator's `log`."""
 
-    def __init__(self, send: Send, *, interval: float = 1.0) -> None:
+    def __init__(self, send: Send, *, interval: float = 1.0, added: Added = tell_nobody) -> None:
         self._send = send
+        self._added = added
         self._interval = interval
         self._waiting: dict[str, _Waiting] = {}
         self._changed = threading.Condition()
@@ -74,9 +82,12 @@ class TaskLogs:
         """Keep a line to be sent; a line of nobody, or one after the end, is not for the orchestrator."""
         with self._changed:
             waiting = self._waiting.get(execution_id)
-            if waiting is not None and not waiting.done:
-                # Whoever shows attempts believes a record.  A body may print anything, so what it prints is none.
-                waiting.lines.append(_LIKE_A_RECORD.sub(r"\1 ", line))
+            if waiting is None or waiting.done:
+                return
+            # Whoever shows attempts believes a record.  A body may print anything, so what it prints is none.
+            line = _LIKE_A_RECORD.sub(r"\1 ", line)
+            waiting.lines.append(line)
+        self._added(execution_id, waiting.attempt, line)
 
     def finish(self, execution_id: str, *, record: str = "", timeout: float = 0.0) -> bool:
         """Send what is left, and then the record.

@@ -1,0 +1,76 @@
+"""`perago logs`: what the bodies of a run printed and logged, as it was or, with --follow, as it comes."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perago.cli import output
+from perago.cli.options import AsJson, Remote, RunName, RunsRoot, looked_at
+
+if TYPE_CHECKING:
+    from perago.orchestrator.base import TaskState
+    from perago.runtime.runs.following import Printed
+
+Step = Annotated[str | None, typer.Argument(metavar="[STEP]", help="A step's reference; all by default.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing lines until the run is over.")]
+
+
+def logs(
+    run: RunName = None,
+    step: Step = None,
+    follow: Follow = False,
+    root: RunsRoot = None,
+    remote: Remote = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the tasks of a run printed and logged; the newest run by default."""
+    from perago.runtime.runs import following
+    from perago.runtime.runs.attempts import attempts_of
+    from perago.runtime.runs.look import find
+
+    servers = looked_at(root, remote=remote)
+    if run is not None and step is None and following.names_step(servers, run):
+        run, step = None, run
+    found = find(servers, run)
+    with closing(found.open()) as orchestrator:
+        if follow:
+            for one in following.follow(found, orchestrator, step):
+                output.say(json.dumps(_as_json(one), ensure_ascii=False) if as_json else _text(one))
+            return
+        attempts = attempts_of(orchestrator, orchestrator.workflow(found.workflow_id))
+    lines = following.printed_lines(attempts, step)
+    if as_json:
+        output.data([_as_json(one) for one in lines])
+        return
+    for one in lines:
+        output.say(_text(one))
+    _tell_failures([one.task for one in attempts if step is None or following.of_step(one.task, step)])
+
+
+def _tell_failures(tasks: list[TaskState]) -> None:
+    """Why attempts failed is no line of their logs, but what people look for here."""
+    from perago.runtime.runs.words import status_line
+
+    for task in tasks:
+        if task.reason and task.status not in ("COMPLETED", "SCHEDULED", "IN_PROGRESS"):
+            output.note(f"{status_line(task)}: {task.reason}")
+
+
+def _text(one: Printed) -> str:
+    from perago.runtime.runs.words import printed
+
+    return printed(one.task.reference, one.task.retry_count, one.line.text)
+
+
+def _as_json(one: Printed) -> dict[str, Any]:
+    return {
+        "at": one.line.at,
+        "step": one.task.reference,
+        "retry_count": one.task.retry_count,
+        "task_id": one.task.task_id,
+        "text": one.line.text,
+    }

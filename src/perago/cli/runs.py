@@ -1,0 +1,102 @@
+"""`perago runs`: the runs of a root, newest first; and `perago runs prune`, which removes old ones."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perago.cli import output
+from perago.cli.options import AsJson, Remote, RunsRoot, duration, looked_at, when
+from perago.settings import load_settings
+
+if TYPE_CHECKING:
+    from perago.runtime.runs.listing import RunRow
+
+app = typer.Typer(help="List runs, newest first, or remove old ones.", invoke_without_command=True)
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at the most.")]
+OlderThan = Annotated[
+    float,
+    typer.Option(
+        "--older-than",
+        metavar="AGE",
+        parser=duration,
+        help="How long ago a run must have done its last thing.",
+    ),
+]
+
+
+@app.callback()
+def runs(
+    context: typer.Context,
+    root: RunsRoot = None,
+    remote: Remote = False,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, newest first: when, workflow, status, time, what failed."""
+    if context.invoked_subcommand is not None:
+        if root is not None or remote or as_json:
+            raise typer.BadParameter(
+                f"give options after `{context.invoked_subcommand}`, which would not see them here"
+            )
+        return
+    from perago.runtime.runs.listing import list_runs
+
+    servers = looked_at(root, remote=remote)
+    rows = list_runs(servers, limit)
+    if as_json:
+        output.data([_as_json(row) for row in rows])
+        return
+    if not rows:
+        output.note(f"no runs {'on Conductor' if remote else f'below {servers.settings.root}'}")
+    for line in _lines(rows):
+        output.say(line)
+
+
+@app.command("prune")
+def prune(older_than: OlderThan, root: RunsRoot = None, as_json: AsJson = False) -> None:
+    """Remove the folders of old runs: their logs and their state; what they published stays."""
+    from perago.runtime.runs import listing
+
+    settings = load_settings(os.environ, root=root)
+    done = listing.prune(settings.root, older_than=older_than, now=time.time())
+    if as_json:
+        output.data(
+            [{"run": run.id, "workflow": run.workflow_name, "action": action} for run, action in done]
+        )
+    else:
+        for run, action in done:
+            output.say(f"{run.id}  {run.workflow_name}  {action}")
+        gone = sum(action == "removed" for _, action in done)
+        output.say(f"{gone} removed, {len(done) - gone} kept")
+    if any(action.startswith("failed") for _, action in done):
+        raise typer.Exit(output.FAILED)
+
+
+def _lines(rows: list[RunRow]) -> list[str]:
+    from perago.runtime.runs.words import duration as took
+
+    table = [
+        (
+            row.id,
+            when(row.started) if row.started else "-",
+            row.workflow,
+            row.status,
+            took(row.seconds) or "-",
+        )
+        for row in rows
+    ]
+    widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
+    ends = [f"stopped; {row.resume}" if row.resume else row.failed for row in rows]
+    return [
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)), end]).rstrip()
+        for cells, end in zip(table, ends, strict=True)
+    ]
+
+
+def _as_json(row: RunRow) -> dict[str, Any]:
+    return {**asdict(row), "seconds": row.seconds}

@@ -1,0 +1,84 @@
+"""`perago show`: one run in full: its steps and attempts, where their time went, checks, bytes and the output."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perago.cli import output
+from perago.cli.options import AsJson, Remote, RunName, RunsRoot, looked_at, when
+
+if TYPE_CHECKING:
+    from perago.orchestrator.base import WorkflowState
+    from perago.runtime.runs.attempts import LoggedAttempt
+    from perago.runtime.runs.look import Found
+
+
+def show(run: RunName = None, root: RunsRoot = None, remote: Remote = False, as_json: AsJson = False) -> None:
+    """Show a run: steps, attempts, times by step, checks, bytes and output; the newest run by default."""
+    from perago.cli.run_summary import as_json as data_of
+    from perago.runtime.runs.attempts import attempts_of
+    from perago.runtime.runs.look import find
+
+    found = find(looked_at(root, remote=remote), run)
+    with closing(found.open()) as orchestrator:
+        state = orchestrator.workflow(found.workflow_id)
+        attempts = attempts_of(orchestrator, state)
+    if as_json:
+        log = str(found.log) if found.log else None
+        output.data({"run": found.id, **data_of(state, attempts), "resume": found.resume(state), "log": log})
+        return
+    for line, style in [*_head(found, state), *_steps(attempts)]:
+        output.say(line, style)
+    _tail(found, state, attempts, root)
+
+
+def _head(found: Found, state: WorkflowState) -> Iterator[tuple[str, str | None]]:
+    from perago.cli.run_summary import workflow_seconds
+    from perago.cli.run_view import STYLES
+    from perago.runtime.runs.words import duration
+
+    yield f"run {found.id}", "bold"
+    yield f"workflow {state.name} ({state.id})", None
+    took = duration(workflow_seconds(state))
+    resume = found.resume(state)
+    status = f"stopped; {resume}" if resume else state.status
+    yield f"status {status}" + (f" in {took}" if took else ""), STYLES.get(state.status, "red")
+    if state.started is not None:
+        yield f"started {when(state.started)} UTC", None
+
+
+def _steps(attempts: Sequence[LoggedAttempt]) -> Iterator[tuple[str, str | None]]:
+    from perago.cli.run_view import STYLES
+    from perago.runtime.runs.attempts import by_step
+    from perago.runtime.runs.words import record_lines, status_line
+
+    for tries in by_step(attempts).values():
+        for attempt in tries:
+            task = attempt.task
+            worker = f"  [{task.worker}]" if task.worker else ""
+            yield status_line(task) + worker, STYLES.get(task.status, "red")
+            failed = task.reason and task.status not in ("COMPLETED", "SCHEDULED", "IN_PROGRESS")
+            for line in (task.reason or "").split("\n") if failed else ():
+                yield f"    {line}", None
+            for record in attempt.records:
+                for line in record_lines(record):
+                    yield f"    {line}", None
+
+
+def _tail(found: Found, state: WorkflowState, attempts: Sequence[LoggedAttempt], root: Path | None) -> None:
+    from perago.cli.run_summary import output_lines, workflow_reason
+
+    if reason := workflow_reason(state, attempts):
+        output.say(reason)
+    for line in output_lines(state):
+        output.say(line)
+    if found.log:
+        output.note(f"log: {found.log}")
+    if any(attempt.lines for attempt in attempts):
+        where = ["--root", str(root)] if root is not None else []
+        where += [] if found.servers.embedded else ["--remote"]
+        output.note(f"printed: {shlex.join(['perago', 'logs', found.id, *where])}")

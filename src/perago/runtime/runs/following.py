@@ -1,0 +1,106 @@
+"""What the bodies of a workflow printed and logged, as it was or as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from perago.errors import RuntimeConfigError
+from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
+from perago.runtime.runs.attempts import OPEN, LoggedAttempt, read_attempt, worker_tasks
+from perago.runtime.runs.look import Found, LookedAt, find
+
+PAUSE_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """A line of a task's log, and whose it is."""
+
+    task: TaskState
+    line: LogLine
+
+
+def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) -> list[Printed]:
+    """The lines of all attempts, or of one step's, in the order of time."""
+    if step is not None and not any(of_step(one.task, step) for one in attempts):
+        raise RuntimeConfigError(_no_step(step, attempts))
+    wanted = [one for one in attempts if step is None or of_step(one.task, step)]
+    lines = [Printed(one.task, line) for one in wanted for line in one.lines]
+    return sorted(lines, key=lambda one: one.line.at)
+
+
+class NewLines:
+    """What has come since the last look at a workflow: each line once, and no call for what prints no more."""
+
+    def __init__(self, orchestrator: Orchestrator, step: str | None = None) -> None:
+        self._orchestrator = orchestrator
+        self._step = step
+        self._seen: dict[str, int] = {}
+        self._read: set[str] = set()
+
+    def of(self, state: WorkflowState) -> list[Printed]:
+        """The new lines, in the order of time."""
+        attempts = [
+            read_attempt(self._orchestrator, task)
+            for task in worker_tasks(state)
+            if task.task_id not in self._read and (self._step is None or of_step(task, self._step))
+        ]
+        new = [
+            Printed(one.task, line)
+            for one in attempts
+            for line in one.lines[self._seen.get(one.task.task_id, 0) :]
+        ]
+        self._seen |= {one.task.task_id: len(one.lines) for one in attempts}
+        # A result is sent when the log is complete: who is over prints no more.
+        self._read |= {one.task.task_id for one in attempts if one.task.status not in OPEN}
+        return sorted(new, key=lambda one: one.line.at)
+
+
+def follow(
+    found: Found,
+    orchestrator: Orchestrator,
+    step: str | None = None,
+    *,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[Printed]:
+    """The lines that there are, then those that come, until the workflow is over or nobody drives it any more."""
+    lines = NewLines(orchestrator, step)
+    while True:
+        state = orchestrator.workflow(found.workflow_id)
+        over = not state.running or not found.going_on
+        yield from lines.of(state)
+        if over:
+            return
+        pause(PAUSE_SECONDS)
+
+
+def names_step(servers: LookedAt, name: str) -> bool:
+    """Whether a name is no run's, but a step's of the newest run: `logs clean` means that."""
+    try:
+        find(servers, name)
+        return False
+    except RuntimeConfigError:
+        pass
+    try:
+        newest = find(servers, None)
+        with closing(newest.open()) as orchestrator:
+            return any(of_step(one, name) for one in worker_tasks(orchestrator.workflow(newest.workflow_id)))
+    except RuntimeConfigError:
+        return False
+
+
+def of_step(task: TaskState, step: str) -> bool:
+    """Whether a task is of that step; a loop's step may be named without its iteration."""
+    return step in (task.reference, task.reference.partition("__")[0])
+
+
+def _no_step(step: str, attempts: Sequence[LoggedAttempt]) -> str:
+    names = list(dict.fromkeys(one.task.reference for one in attempts))
+    close = get_close_matches(step, names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    there = ", ".join(names) or "none that a worker runs"
+    return f"no step {step!r} has come up in this run; there are: {there}{hint}"

@@ -1,0 +1,140 @@
+"""All runs of a root, or the newest workflows of Conductor, newest first; and removing old runs.
+
+The rule: what goes on is never removed.  A run that was stopped can be resumed until it is removed, and its age counts from
+the last thing that it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from perago.errors import OrchestratorError, RuntimeConfigError
+from perago.orchestrator.base import WorkflowState, WorkflowSummary
+from perago.runtime.root.removal import remove_tree
+from perago.runtime.runs.alive import holding, is_going_on
+from perago.runtime.runs.keeping import end_of, first_line
+from perago.runtime.runs.look import Found, LookedAt
+from perago.runtime.runs.record import (
+    END,
+    RECORD,
+    Run,
+    RunEnd,
+    all_runs,
+    find_end,
+    resume_command,
+    runs_folder,
+)
+
+UNKNOWN = "unknown"
+_WRITTEN = (RECORD, END, "run.log", "orchestrator.db")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run in a list; `id` is what `show` and `logs` take."""
+
+    id: str
+    workflow: str
+    workflow_id: str
+    status: str
+    started: float | None
+    ended: float | None
+    failed: str = ""
+    """Which attempt ended it, and why."""
+    resume: str = ""
+    """The command that goes on with it, where its process is gone though the workflow is not over."""
+    embedded: bool = True
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took."""
+        return None if self.started is None or self.ended is None else max(0.0, self.ended - self.started)
+
+
+def list_runs(servers: LookedAt, count: int) -> list[RunRow]:
+    """The newest runs, those on Conductor included as this machine knows them; or Conductor's newest workflows."""
+    rows = list(_workflows(servers, count))
+    if servers.embedded:
+        rows += [_row(servers, run) for run in islice(all_runs(servers.settings.root), count)]
+    return sorted(rows, key=lambda row: row.started or 0.0, reverse=True)[:count]
+
+
+def prune(root: Path, *, older_than: float, now: float) -> list[tuple[Run, str]]:
+    """Remove the runs that nothing was written about for so long; each run with what became of it."""
+    done = []
+    for run in all_runs(root):
+        folder = runs_folder(root) / run.id
+        if is_going_on(folder):
+            done.append((run, "keep: it is going on"))
+        elif now - _written(folder) < older_than:
+            done.append((run, "keep: it is not that old"))
+        else:
+            done.append((run, _removed(folder)))
+    return done
+
+
+def _removed(folder: Path) -> str:
+    try:
+        with holding(folder):
+            # The record last: what a kill leaves behind is still a run, and goes the next time.
+            remove_tree(folder, last=RECORD)
+    except RuntimeConfigError:
+        return "keep: it is going on"
+    except OSError as error:
+        return f"failed: {error}"
+    return "removed"
+
+
+def _written(folder: Path) -> float:
+    files = [folder / name for name in _WRITTEN]
+    return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
+
+
+def _workflows(servers: LookedAt, count: int) -> Iterator[RunRow]:
+    """Those that no `perago run` drives: of a worker with `--local`, or of Conductor."""
+    orchestrator = servers.open_to_look()
+    if orchestrator is None:
+        return
+    with closing(orchestrator):
+        for one in orchestrator.workflows(count):
+            yield _summary_row(one, embedded=servers.embedded)
+
+
+def _summary_row(one: WorkflowSummary, *, embedded: bool) -> RunRow:
+    failed = "" if one.status == "COMPLETED" else first_line(one.reason)
+    return RunRow(one.id, one.name, one.id, one.status, one.started, one.ended, failed, embedded=embedded)
+
+
+def _row(servers: LookedAt, run: Run) -> RunRow:
+    found = Found(servers.of_run(run.id), run.workflow_id, run)
+    end = (
+        end_of(state)
+        if run.embedded and (state := _state(found))
+        else find_end(servers.settings.root, run.id)
+    )
+    end = end or RunEnd(UNKNOWN, None, None)
+    over = end.ended is not None or end.status == UNKNOWN
+    return RunRow(
+        run.id,
+        run.workflow_name,
+        run.workflow_id,
+        end.status,
+        end.started,
+        end.ended,
+        end.failed,
+        resume="" if over or found.going_on else resume_command(run, servers.settings.root),
+        embedded=run.embedded,
+    )
+
+
+def _state(found: Found) -> WorkflowState | None:
+    """The workflow of a run; None where its state cannot be read: one broken run hides no other."""
+    try:
+        with closing(found.open()) as orchestrator:
+            return orchestrator.workflow(found.workflow_id)
+    except (OrchestratorError, RuntimeConfigError):
+        return None

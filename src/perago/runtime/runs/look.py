@@ -1,0 +1,134 @@
+"""Looking at runs that are over, go on or were stopped: one by its id, or all of them, newest first.
+
+The rule: looking changes nothing.  It makes no file, times nothing out and asks no server that it was not told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Protocol
+
+from perago.errors import OrchestratorNotFound, RuntimeConfigError
+from perago.orchestrator.base import Orchestrator, WorkflowState
+from perago.runtime.runs.alive import is_going_on
+from perago.runtime.runs.attempts import LoggedAttempt, attempts_of
+from perago.runtime.runs.record import Run, all_runs, log_file, resume_command, runs_folder
+from perago.settings import Settings
+
+
+class LookedAt(Protocol):
+    """Servers whose orchestrator can be looked at."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that they are found by."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether they are the embedded ones."""
+
+    def of_run(self, run_id: str) -> LookedAt:
+        """The same, with the orchestrator of a run."""
+
+    def open_to_look(self) -> Orchestrator | None:
+        """The orchestrator as it stands, if there is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A workflow to look at, and the run that it belongs to, if a `perago run` of this root started it."""
+
+    servers: LookedAt
+    workflow_id: str
+    run: Run | None = None
+
+    @property
+    def id(self) -> str:
+        """What it is called here."""
+        return self.run.id if self.run else self.workflow_id
+
+    @property
+    def log(self) -> Path | None:
+        """The run's log, if it has one."""
+        path = log_file(self.servers.settings.root, self.run.id) if self.run else None
+        return path if path is not None and path.is_file() else None
+
+    @property
+    def going_on(self) -> bool:
+        """Whether somebody may drive it: its own process, or for a workflow without one any worker."""
+        root = self.servers.settings.root
+        return self.run is None or is_going_on(runs_folder(root) / self.run.id)
+
+    def open(self) -> Orchestrator:
+        """Its orchestrator, to be closed afterwards."""
+        opened = self.servers.open_to_look()
+        if opened is None:
+            raise RuntimeConfigError(f"{self.id} has no state any more below {self.servers.settings.root}")
+        return opened
+
+    def resume(self, state: WorkflowState) -> str:
+        """The command that goes on with it, where its process died, or was told to stop, before its end."""
+        if self.run is None or not state.running or self.going_on:
+            return ""
+        return resume_command(self.run, self.servers.settings.root)
+
+
+def find(servers: LookedAt, name: str | None) -> Found:
+    """The run or workflow of that id, or the newest run on these servers."""
+    runs = all_runs(servers.settings.root)
+    if name is None:
+        # Where the newest one is on Conductor, it is not passed over for an older one: that is told.
+        return _newest(servers, [run for run in runs if servers.embedded or not run.embedded])
+    for run in runs:
+        if name in (run.id, run.workflow_id):
+            return _of_run(servers, run)
+    if not servers.embedded or _knows(servers, name):
+        return Found(servers, name)
+    close = get_close_matches(name, [run.id for run in runs], n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "`perago runs` lists those that there are"
+    raise RuntimeConfigError(f"no run {name!r} below {servers.settings.root}; {hint}")
+
+
+def attempts_at(servers: LookedAt, state: WorkflowState) -> Sequence[LoggedAttempt]:
+    """Every attempt of a workflow with its log."""
+    orchestrator = servers.open_to_look()
+    if orchestrator is None:
+        return []
+    with closing(orchestrator):
+        return attempts_of(orchestrator, state)
+
+
+def _newest(servers: LookedAt, runs: Sequence[Run]) -> Found:
+    if runs:
+        return _of_run(servers, runs[0])
+    if servers.embedded:
+        raise RuntimeConfigError(
+            f"there is no run below {servers.settings.root}: start one with `perago run`, or give its --root"
+        )
+    raise RuntimeConfigError("give a workflow's id; `perago runs --remote` lists the newest")
+
+
+def _of_run(servers: LookedAt, run: Run) -> Found:
+    if run.embedded != servers.embedded:
+        where = "on the embedded servers: leave out --remote"
+        if not run.embedded:
+            where = f"on Conductor: give --remote {run.workflow_id}"
+        raise RuntimeConfigError(f"run {run.id} is {where}")
+    return Found(servers.of_run(run.id), run.workflow_id, run)
+
+
+def _knows(servers: LookedAt, workflow_id: str) -> bool:
+    """Whether the orchestrator of `perago start --local` has that workflow."""
+    orchestrator = servers.open_to_look()
+    if orchestrator is None:
+        return False
+    with closing(orchestrator):
+        try:
+            orchestrator.workflow(workflow_id)
+        except OrchestratorNotFound:
+            return False
+        return True
