@@ -33,7 +33,7 @@ NAMES = (
 
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["sweep", *arguments])
-    return done.exit_code, done.output
+    return done.exit_code, done.stdout or done.stderr.splitlines()[-1]
 
 
 def actions(*arguments: str) -> dict[str, str]:

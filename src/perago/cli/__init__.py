@@ -9,10 +9,25 @@ import typer
 from typer.core import TyperGroup
 
 from perago import __version__
-from perago.cli import cat, check, diff, extract, fence, history, ls, output, register, run, start, sweep
+from perago.cli import (
+    branch,
+    cat,
+    check,
+    diff,
+    extract,
+    fence,
+    history,
+    ls,
+    output,
+    put,
+    register,
+    run,
+    start,
+    sweep,
+)
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.masking import Masker, secrets_of
-from perago.settings import load_settings
+from perago.settings import load_settings, unknown_settings
 
 
 class _Commands(TyperGroup):
@@ -28,7 +43,7 @@ class _Commands(TyperGroup):
 def _without_secrets(text: str) -> str:
     """An error's text, which may quote a server, and the server what it was sent."""
     try:
-        settings = load_settings(os.environ)
+        settings = load_settings(os.environ, remote=True)
     except RuntimeConfigError:
         # Then this is the error, and no server has been asked anything.
         return text
@@ -57,7 +72,8 @@ def _options(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    for text in unknown_settings(os.environ):
+        output.warn(text)
 
 
 app.command("check")(check.check)
@@ -65,6 +81,8 @@ app.command("extract")(extract.extract)
 app.command("register")(register.register)
 app.command("start")(start.start)
 app.command("run")(run.run)
+app.command("put")(put.put)
+app.command("branch")(branch.branch)
 app.command("history")(history.history)
 app.command("diff")(diff.diff)
 app.command("ls")(ls.ls)

@@ -24,7 +24,7 @@ app = typer.Typer(
 @app.command("install")
 def install(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
     """Put the fence on a branch, by merge."""
-    with open_fence(load_settings(os.environ)) as fence:
+    with open_fence(load_settings(os.environ, remote=True)) as fence:
         done = fence.install(repository, branch)
     if as_json:
         output.data(asdict(done))
@@ -40,7 +40,7 @@ def install(repository: Repository, branch: Branch = "main", as_json: AsJson = F
 @app.command("prove")
 def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
     """Make merges that lakeFS must refuse, on branches of their own, and show the refusals; takes some seconds."""
-    with open_fence(load_settings(os.environ)) as fence:
+    with open_fence(load_settings(os.environ, remote=True)) as fence:
         proof = fence.prove(repository, branch)
         order = fence.prove_order(repository, branch)
     if as_json:
@@ -56,7 +56,7 @@ def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = Fal
 @app.command("remove")
 def remove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
     """Take the fence off a branch, by merge."""
-    with open_fence(load_settings(os.environ)) as fence:
+    with open_fence(load_settings(os.environ, remote=True)) as fence:
         done = fence.remove(repository, branch)
     if as_json:
         output.data(asdict(done))

@@ -14,11 +14,17 @@ from typing import Any, NoReturn
 import typer
 
 FAILED = 1
+USAGE = 2
 
 
 def say(text: str, style: str | None = None) -> None:
     """A line of the answer."""
     _line(text, style, err=False)
+
+
+def note(text: str, style: str | None = None) -> None:
+    """A line beside the answer: what a command works on, and what it is about to do."""
+    _line(text, style, err=True)
 
 
 def warn(text: str) -> None:
@@ -35,6 +41,12 @@ def fail(text: str) -> NoReturn:
     """Say what is wrong and end the command."""
     error(text)
     raise typer.Exit(FAILED)
+
+
+def refuse(text: str) -> NoReturn:
+    """Say in one line what the command line lacks, and end the command."""
+    error(text)
+    raise typer.Exit(USAGE)
 
 
 def data(value: Any) -> None:

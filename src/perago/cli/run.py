@@ -1,6 +1,6 @@
 """`perago run`: a whole workflow with its worker, from one command.
 
-On the embedded lake and orchestrator, unless lakeFS and Conductor are both configured and no --root is given.
+On the embedded lake and orchestrator, or with --remote on lakeFS and Conductor.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson
+from perago.cli.options import AsJson, Remote, Yes
 from perago.cli.progress import transfer_bar
+from perago.cli.remote import agree_to_run, resumes_remotely, settings_for
 from perago.cli.run_input import read_definition, read_import, read_payload
 from perago.cli.run_view import Viewer, as_json, summary
 from perago.declare.discovery import load_tasks
-from perago.settings import load_settings
 
 if TYPE_CHECKING:
     from perago.connect import Embedded, Real
@@ -51,9 +51,7 @@ WorkspaceOption = Annotated[
 ]
 RootOption = Annotated[
     Path | None,
-    typer.Option(
-        "--root", metavar="DIR", help="Use the embedded lake and orchestrator in this folder (.perago)."
-    ),
+    typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago)."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts at once.")]
@@ -66,6 +64,8 @@ def run(
     imports: Import = [],  # noqa: B006
     workspace: WorkspaceOption = None,
     root: RootOption = None,
+    remote: Remote = False,
+    yes: Yes = False,
     resume: Resume = False,
     jobs: Jobs = 2,
     as_json_: AsJson = False,
@@ -77,11 +77,14 @@ def run(
     from perago.connect import servers_of_run
     from perago.runtime.runs import session
 
-    servers = servers_of_run(load_settings(os.environ, root=root), root)
+    if resume:
+        remote = resumes_remotely(root, workflow, remote=remote)
+    # A run that goes on was agreed to when it began.
+    servers = servers_of_run(settings_for(root, remote=remote, yes=yes or resume), remote=remote)
     if resume:
         current, plan = _taken_up(servers, workflow, jobs)
     else:
-        wanted = _Wanted(Path(workflow or ""), tuple(tasks), input_, workspace)
+        wanted = _Wanted(Path(workflow or ""), tuple(tasks), input_, workspace, yes)
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
     with Viewer(quiet=as_json_) as viewer:
         ended = session.drive(current, plan, viewer)
@@ -102,12 +105,13 @@ class _Wanted:
     targets: tuple[str, ...]
     given: str
     workspace: str | None
+    agreed: bool = False
 
 
 def _begun(
     servers: Embedded | Real, wanted: _Wanted, imports: list[str], *, jobs: int, quiet: bool
 ) -> tuple[Run, WorkerPlan]:
-    from perago.connect import assemble_worker
+    from perago.connect import Real, assemble_worker
     from perago.runtime.folder_import import import_folder
     from perago.runtime.runs import session
     from perago.runtime.runs.record import new_run_id
@@ -124,6 +128,8 @@ def _begun(
         servers.of_run(run_id), wanted.targets, tasks, slots=jobs, log_level=session.LOG_LEVEL
     )
     session.check_root(servers.settings)
+    if isinstance(servers, Real):
+        agree_to_run(servers, tasks, definition, imports=folders, yes=wanted.agreed)
     for name, folder in folders:
         with opened(servers) as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -43,11 +44,12 @@ def start(
 ) -> None:
     """Run the tasks of modules for a Conductor until SIGINT or SIGTERM; a second one kills what is in flight."""
     del engine  # one so far
-    settings = load_settings(os.environ, root=root)
+    settings = load_settings(os.environ, root=root, remote=not local)
     tasks = load_tasks(targets)
     warn_about(tasks)
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
     from perago.connect import Embedded, Real, assemble_worker
+    from perago.runtime.server_checks import server_names
     from perago.runtime.servers import opened
     from perago.runtime.worker.service import serve
     from perago.runtime.worker.start_checks import check_lake, check_taskdefs, mend_taskdefs
@@ -55,6 +57,7 @@ def start(
 
     plan = assemble_worker(Embedded(settings) if local else Real(settings), targets, tasks, slots=slots)
     with opened(plan.spec.servers) as (lake, orchestrator):
+        plan = replace(plan, servers=server_names(settings, lake, orchestrator, embedded=local))
         check_lake(lake)
         if register:
             for name in mend_taskdefs(orchestrator, tasks):

@@ -69,6 +69,9 @@ class Orchestrator(Protocol):
     def address(self) -> str:
         """Where it is, without secrets: what is kept for one orchestrator is not sent to another."""
 
+    def server(self) -> str:
+        """What it is, with its version; `OrchestratorError` where what answers is something else."""
+
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
     ) -> Sequence[Assignment]:
@@ -94,6 +97,9 @@ class Orchestrator(Protocol):
 
     def register_workflow(self, definition: Json) -> None:
         """Create or update a workflow definition."""
+
+    def workflow_definition(self, name: str, *, version: int | None = None) -> Json | None:
+        """The registered definition of a workflow, the newest unless a version is asked for, or None."""
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
         """Start a workflow and return its id."""

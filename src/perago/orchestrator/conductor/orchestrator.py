@@ -39,6 +39,7 @@ turns one of more than 10 MB into a terminal failure."""
 MAX_LOG_CHARS = 64 * 1024
 MAX_WAIT_SECONDS = 5.0
 _LOCKS = 256
+_NO_TASKDEF = "perago-asks-whether-this-is-conductor"
 _FAILED_BUT_OPTIONAL = "COMPLETED_WITH_ERRORS"
 _KEPT_AS = {
     "COMPLETED": {"COMPLETED"},
@@ -87,6 +88,22 @@ class ConductorOrchestrator:
     def address(self) -> str:
         """The server's URL without what may be secret in it."""
         return self._address
+
+    def server(self) -> str:
+        """Conductor and its version; `OrchestratorUnavailable` where what answers is something else."""
+        step = f"find Conductor at {self._address}"
+        # Only Conductor says in its own words that there is no such TaskDef; its version is plain text, and anything
+        # that answers every path has one of those.
+        if self.taskdef(_NO_TASKDEF) is not None:
+            raise OrchestratorUnavailable(
+                f"cannot {step}: what answers there knows a TaskDef {_NO_TASKDEF!r}, so it is not Conductor; "
+                "check CONDUCTOR_SERVER_URL, it ends in /api"
+            )
+        try:
+            version = str(self._api.call(step, "GET", "/version", repeat=True)).strip()
+        except OrchestratorError:
+            version = ""
+        return f"Conductor {version or 'of unknown version'}"
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
@@ -161,6 +178,17 @@ class ConductorOrchestrator:
         errors = wire.read(step, answer, lambda found: found.get("bulkErrorResults") or {})
         if errors:
             raise OrchestratorRefused(f"cannot {step}: {'; '.join(map(str, errors.values()))}")
+
+    def workflow_definition(self, name: str, *, version: int | None = None) -> Json | None:
+        """The registered definition of a workflow, the newest unless a version is asked for, or None."""
+        step = f"read the workflow definition {name!r}"
+        query = {} if version is None else {"version": version}
+        path = f"/metadata/workflow/{wire.segment(name)}"
+        try:
+            answer = self._api.call(step, "GET", path, query=query, repeat=True)
+        except OrchestratorNotFound:
+            return None
+        return wire.read(step, answer, wire.json_object)
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
         """Start a workflow and return its id; not tried again, since each call that lands starts one."""

@@ -78,6 +78,10 @@ class LocalOrchestrator:
         """The file that holds it."""
         return f"embedded:{self._path}"
 
+    def server(self) -> str:
+        """This orchestrator, and where it is."""
+        return f"embedded orchestrator in {self._path}"
+
     # Tasks: what a worker asks.
 
     def poll(
@@ -178,6 +182,15 @@ class LocalOrchestrator:
             connection.execute(
                 "INSERT OR REPLACE INTO workflow_def VALUES (?, ?, ?)", (parsed.name, parsed.version, body)
             )
+
+    def workflow_definition(self, name: str, *, version: int | None = None) -> Json | None:
+        """The registered definition of a workflow, the newest unless a version is asked for, or None."""
+        with self._store.reading() as connection:
+            try:
+                found: Json = json.loads(_workflow_body(connection, name, version))
+            except OrchestratorNotFound:
+                return None
+        return found
 
     # Workflows.
 

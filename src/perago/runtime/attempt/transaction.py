@@ -43,6 +43,7 @@ from perago.runtime.attempt.input import Input, read_input, resolve_workspace, w
 from perago.runtime.attempt.look import in_vain, look_at
 from perago.runtime.attempt.overlap import Overlap, at_once, give_up
 from perago.runtime.attempt.place import Note, OpenPlace, Place, Site, in_workdir, say_nothing
+from perago.runtime.attempt.prefix import with_folders
 from perago.runtime.attempt.publisher import Published, Publisher, Result
 from perago.runtime.attempt.traffic import Traffic
 from perago.runtime.attempt.workdir import Workdir
@@ -114,7 +115,7 @@ class Transaction:
             try:
                 outcome = completed(self._work(cleanup))
             except Exception as error:
-                outcome = classify(error)
+                outcome = with_folders(classify(error), error, self._publisher)
                 refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)
                 log.info("attempt ended at %s: %s", self._step.name, outcome.reason, exc_info=error)
             settled = replace(self._settled(outcome, refused=refused), own_reason=own)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import WorkflowState
+from perago.runtime.lake_names import telling_what_there_is
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.root.lock import locked_root
@@ -130,5 +131,6 @@ def drive(run: Run, plan: WorkerPlan, onlooker: Onlooker) -> WorkflowState:
 def _head_of(lake: Lake, workspace: str) -> dict[str, str]:
     repository, _, branch = workspace.partition("@")
     branch = branch or "main"
-    head = lake.head(repository, branch).id
+    with telling_what_there_is(lake, repository, branch):
+        head = lake.head(repository, branch).id
     return {"repository": repository, "branch": branch, "ref_type": "commit", "ref": head}
