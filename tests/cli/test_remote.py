@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import uuid
@@ -247,6 +248,27 @@ def test_what_is_not_conductor_is_told_by_address_and_setting(real: Shell, stran
         assert done.returncode == 1
         line = done.stderr.splitlines()[-1]
         assert line.startswith(f"error: no Conductor at {stranger}/api: check CONDUCTOR_SERVER_URL")
+
+
+@pytest.mark.slow
+def test_a_worker_s_log_names_both_servers_with_their_versions(
+    real: Shell, lakefs_server: LakefsServer, conductor_server: ConductorServer
+) -> None:
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "perago", "start", "tasks.py", "--register"],
+        cwd=real.folder,
+        env=real.environ,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with worker:
+        assert worker.stderr is not None
+        said = next((line for line in worker.stderr if " slots, with " in line), "")
+        worker.send_signal(signal.SIGTERM)
+        worker.stderr.read()
+
+    assert f"with lakeFS 1.84.0 at {lakefs_server.url} and Conductor 3.32.3 at {conductor_server.url}" in said
+    assert worker.returncode == 0
 
 
 def test_wrong_keys_are_told_as_such(real: Shell) -> None:

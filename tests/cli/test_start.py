@@ -185,17 +185,20 @@ def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path
         [sys.executable, "-m", "perago", "start", target, "--local", "--register", "--http", str(port)],
         stderr=subprocess.PIPE,
         cwd=tmp_path,
+        text=True,
     )
 
     with worker:
         health = json.loads(page(port, "/healthz"))
         metrics = page(port, "/metrics")
         worker.send_signal(signal.SIGTERM)
-        code = worker.wait(60)
+        _, said = worker.communicate(timeout=60)
 
+    root = tmp_path / ".perago"
+    assert f"with embedded lake in {root / 'lake'} and embedded orchestrator in " in said
     assert health["healthy"]
     assert "perago_in_flight 0.0" in metrics
-    assert code == 0
+    assert worker.returncode == 0
 
 
 def page(port: int, path: str) -> str:

@@ -18,6 +18,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import (
     claim_branch_name,
     proof_branch_name,
+    put_branch_name,
     replaced_tag_name,
     staging_branch_name,
 )
@@ -236,6 +237,16 @@ class TestProofs:
         assert verdict.why == "the fence was proven on it, and it is 60 minutes old"
         assert sweep(world, orchestrators=[]) == [name]
 
+    def test_a_branch_that_a_killed_put_left_goes_by_its_age(self, world: World) -> None:
+        name = put_branch_name(world.clock.now, "0123456789ab")
+        world.lake.create_branch(world.repository, name, "main")
+        world.clock.sleep(HOUR)
+        assert sweep(world, orchestrators=[]) == []
+        world.clock.sleep(1)
+        [verdict] = verdicts(world, orchestrators=[])
+        assert verdict.why == "`perago put` staged on it, and it is 60 minutes old"
+        assert sweep(world, orchestrators=[]) == [name]
+
 
 class TestBarriers:
     """A publish request of a dead attempt may be in flight for as long as its claim is there."""
@@ -272,7 +283,9 @@ class TestBarriers:
 
 
 class TestWhatIsLookedAt:
-    @pytest.mark.parametrize("name", ["feature", "perago-fence-abc", "perago", "staging-perago-staging-x"])
+    @pytest.mark.parametrize(
+        "name", ["feature", "perago-fence-abc", "perago-put-abc", "perago", "staging-perago-staging-x"]
+    )
     def test_other_peoples_branches_are_not_even_looked_at(self, world: World, name: str) -> None:
         world.lake.create_branch(world.repository, name, "main", hidden=False)
         assert verdicts(world, orchestrators=[]) == []

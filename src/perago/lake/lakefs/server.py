@@ -7,11 +7,14 @@ from typing import Any
 from perago.errors import LakeUnavailable
 from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout
 
+_SECONDS = 10.0
+"""A server that starts gets so long; one that is none does not get much longer."""
+
 
 def server_name(client: LakeFSClient) -> str:
     """lakeFS and its version, by its own word; any user may ask for it."""
     doing = "ask lakeFS for its version"
-    answer = client.call(doing, _config, repeat=Repeat.ALWAYS)
+    answer = client.call(doing, _config, repeat=Repeat.ALWAYS, timeout=_SECONDS)
     try:
         said = answer["version_config"]
         version, edition = said["version"], said.get("version_context") or "lakeFS"
