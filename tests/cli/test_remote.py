@@ -19,6 +19,9 @@ from perago.settings import LAKEFS_NAMES
 from tests.conftest import ConductorServer, LakefsServer
 from tests.support.scripted_server import NGINX, Answer, Request, scripted
 
+# Every test starts processes.
+pytestmark = pytest.mark.slow
+
 TASKS = """
 from pathlib import Path
 from pydantic import BaseModel
@@ -95,7 +98,6 @@ def nobody(tmp_path: Path) -> Shell:
     return Shell(tmp_path, {**environ, "CONDUCTOR_SERVER_URL": "http://127.0.0.1:9/api"})
 
 
-@pytest.mark.slow
 def test_servers_of_the_environment_are_left_alone_without_remote_and_a_line_says_so(nobody: Shell) -> None:
     put = nobody.perago("put", "songs", "in", "--create")
     branch = nobody.perago("branch", "songs", "dev")
@@ -144,7 +146,6 @@ def test_a_remote_command_without_servers_says_what_to_set(nobody: Shell) -> Non
     assert (put.returncode, run.returncode) == (1, 1)
 
 
-@pytest.mark.slow
 def test_a_remote_run_shows_the_servers_and_what_would_change_and_does_nothing_on_a_no(
     real: Shell, lakefs_server: LakefsServer, conductor_server: ConductorServer, lakefs_repository: str
 ) -> None:
@@ -250,7 +251,6 @@ def test_what_is_not_conductor_is_told_by_address_and_setting(real: Shell, stran
         assert line.startswith(f"error: no Conductor at {stranger}/api: check CONDUCTOR_SERVER_URL")
 
 
-@pytest.mark.slow
 def test_a_worker_s_log_names_both_servers_with_their_versions(
     real: Shell, lakefs_server: LakefsServer, conductor_server: ConductorServer
 ) -> None:
