@@ -103,7 +103,10 @@ def test_a_server_that_does_not_answer_is_named(target: str) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        line = error_of(start(target, **dict.fromkeys(SERVERS, address)))
+        keys = dict.fromkeys(SERVERS, "a-key")
+        line = error_of(
+            start(target, **{**keys, "CONDUCTOR_SERVER_URL": address, "LAKECTL_SERVER_ENDPOINT_URL": address})
+        )
 
     assert f"no lakeFS at {address}: check LAKECTL_SERVER_ENDPOINT_URL" in line
 
