@@ -82,24 +82,29 @@ def test_every_run_has_an_orchestrator_of_its_own_on_one_lake(tmp_path: Path) ->
     assert sorted(file.parent.name for file in tmp_path.glob("runs/*/orchestrator.db")) == ["one", "two"]
 
 
+@pytest.mark.parametrize("environ", [{}, LAKEFS, CONDUCTOR, {**LAKEFS, **CONDUCTOR}])
+@pytest.mark.parametrize("root", [None, Path("given")])
+def test_a_run_is_on_the_embedded_servers_unless_the_real_ones_are_asked_for(
+    environ: dict[str, str], root: Path | None
+) -> None:
+    assert isinstance(servers_of_run(load_settings(environ, root=root), remote=False), Embedded)
+
+
+@pytest.mark.parametrize("root", [None, Path("given")])
+def test_a_remote_run_is_on_the_real_servers_wherever_its_local_state_is(root: Path | None) -> None:
+    settings = load_settings({**LAKEFS, **CONDUCTOR}, root=root)
+
+    assert isinstance(servers_of_run(settings, remote=True), Real)
+
+
 @pytest.mark.parametrize(
-    ("environ", "root", "kind"),
+    ("environ", "missing"),
     [
-        ({}, None, Embedded),
-        ({**LAKEFS, **CONDUCTOR}, None, Real),
-        ({**LAKEFS, **CONDUCTOR}, "given", Embedded),
-        (LAKEFS, "given", Embedded),
+        (LAKEFS, "CONDUCTOR_SERVER_URL"),
+        (CONDUCTOR, "LAKECTL_"),
+        ({}, "LAKECTL_.* and .*CONDUCTOR_SERVER_URL"),
     ],
 )
-def test_a_run_is_on_the_real_servers_where_both_are_configured_and_no_root_is_given(
-    environ: dict[str, str], root: str | None, kind: type[Embedded | Real]
-) -> None:
-    given = Path(root) if root else None
-
-    assert isinstance(servers_of_run(load_settings(environ, root=given), given), kind)
-
-
-@pytest.mark.parametrize(("environ", "missing"), [(LAKEFS, "CONDUCTOR_SERVER_URL"), (CONDUCTOR, "LAKECTL_")])
-def test_a_run_with_one_of_two_servers_says_which_is_missing(environ: dict[str, str], missing: str) -> None:
+def test_a_remote_run_says_which_server_is_missing(environ: dict[str, str], missing: str) -> None:
     with pytest.raises(RuntimeConfigError, match=missing):
-        servers_of_run(load_settings(environ), None)
+        servers_of_run(load_settings(environ), remote=True)

@@ -17,6 +17,8 @@ from perago.settings import (
     Settings,
     load_settings,
     parse_duration,
+    shown_address,
+    unknown_settings,
 )
 
 LAKEFS = dict(zip(LAKEFS_NAMES, ("http://lake:8000", "AKIA1", "lake-secret"), strict=True))
@@ -167,6 +169,92 @@ class TestServers:
         found = load_settings(LAKEFS)
         with pytest.raises(dataclasses.FrozenInstanceError):
             found.fence = "soft"  # type: ignore[misc]
+
+
+class TestLakectlFile:
+    TEXT = "credentials:\n  access_key_id: 0123\n  secret_access_key: filed-secret\nserver:\n  endpoint_url: http://f/api/v1\n"
+
+    @pytest.fixture
+    def home(self, tmp_path: Path) -> dict[str, str]:
+        (tmp_path / ".lakectl.yaml").write_text(self.TEXT)
+        return {"HOME": str(tmp_path)}
+
+    def test_it_is_read_for_a_remote_command_where_no_variable_is_set(self, home: dict[str, str]) -> None:
+        found = load_settings(home, remote=True).lakefs
+
+        assert found == LakeFSSettings("http://f", "0123", "filed-secret")
+
+    def test_by_itself_it_makes_nothing_remote(self, home: dict[str, str]) -> None:
+        assert load_settings(home).lakefs is None
+
+    def test_variables_win_and_the_file_fills_in_the_rest(self, home: dict[str, str]) -> None:
+        found = load_settings({**home, LAKEFS_NAMES[0]: "http://said"}).lakefs
+
+        assert found == LakeFSSettings("http://said", "0123", "filed-secret")
+
+    def test_another_file_may_be_named_as_for_lakectl(self, home: dict[str, str], tmp_path: Path) -> None:
+        other = tmp_path / "other.yaml"
+        other.write_text(self.TEXT.replace("http://f", "http://other"))
+
+        found = load_settings({**home, "LAKECTL_CONFIG_FILE": str(other)}, remote=True).lakefs
+
+        assert found is not None
+        assert found.endpoint == "http://other"
+
+    @pytest.mark.parametrize("text", ["", "server: x", "[1]", "server:\n  endpoint_url: [1]"])
+    def test_a_file_that_says_nothing_is_none(self, home: dict[str, str], tmp_path: Path, text: str) -> None:
+        (tmp_path / ".lakectl.yaml").write_text(text)
+
+        assert load_settings(home, remote=True).lakefs is None
+        assert load_settings({"HOME": str(tmp_path / "nowhere")}, remote=True).lakefs is None
+
+    def test_a_file_that_is_half_full_says_what_is_missing(
+        self, home: dict[str, str], tmp_path: Path
+    ) -> None:
+        (tmp_path / ".lakectl.yaml").write_text("server:\n  endpoint_url: http://f\n")
+
+        with pytest.raises(RuntimeConfigError, match="set LAKECTL_CREDENTIALS_ACCESS_KEY_ID"):
+            load_settings(home, remote=True)
+
+    def test_a_broken_file_is_named_without_its_secret(self, home: dict[str, str], tmp_path: Path) -> None:
+        file = tmp_path / ".lakectl.yaml"
+        file.write_text("credentials:\n  secret_access_key: 'filed-secret\n")
+
+        with pytest.raises(RuntimeConfigError) as caught:
+            load_settings(home, remote=True)
+
+        assert f"{file} is not YAML, line " in str(caught.value)
+        assert "filed-secret" not in str(caught.value)
+
+
+class TestUnknownNames:
+    def test_a_misspelt_setting_is_told_with_the_one_it_may_stand_for(self) -> None:
+        assert unknown_settings({"PERAGO_FENSE": "hard", "PERAGO_FENCE": "hard"}) == [
+            "PERAGO_FENSE is not a setting of Perago, and is not read; did you mean PERAGO_FENCE?"
+        ]
+
+    def test_what_is_like_none_is_told_with_all_there_are(self) -> None:
+        (told,) = unknown_settings({"PERAGO_XYZZY": "1"})
+
+        assert "PERAGO_XYZZY is not a setting" in told
+        assert "PERAGO_CACHE_BYTES, PERAGO_CACHE_DIR" in told
+
+    def test_every_setting_and_other_people_s_names_are_known(self) -> None:
+        names = {name for name, *_ in VARIABLES} | {*LAKEFS_NAMES, "PERAGO_DEV_CACHE", "HOME", "PERAGOO"}
+
+        assert unknown_settings(dict.fromkeys(names, "1")) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h:1/api", "http://h:1/api"),
+        ("https://me:p%40ss@h/api", "https://h/api"),
+        ("me:word@h", "h"),
+    ],
+)
+def test_an_address_is_shown_without_who_and_password(url: str, shown: str) -> None:
+    assert shown_address(url) == shown
 
 
 class TestDurations:

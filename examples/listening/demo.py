@@ -44,6 +44,7 @@ class Demo:
             *("--tasks", str((HERE / "tasks.py").relative_to(PROJECT))),
             *("--import", f"{self.repository}={seed}", "--workspace", self.repository),
             *("--input", json.dumps(payload), "--json"),
+            *(("--remote", "--yes") if self.real else ()),
         )
         ended = json.loads(done) if done else {"status": "not started", "tasks": []}
         for attempt in ended["tasks"]:

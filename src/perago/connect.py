@@ -137,15 +137,15 @@ class Real(_Places):
         """Nothing: Conductor ends them by their leases."""
 
 
-def servers_of_run(settings: Settings, root: Path | None) -> Embedded | Real:
-    """The servers of `perago run`: the embedded ones by --root, or because no real ones are configured."""
-    if root is not None or (settings.lakefs is None and settings.conductor is None):
+def servers_of_run(settings: Settings, *, remote: bool) -> Embedded | Real:
+    """The servers of `perago run`: the embedded ones, unless the real ones are asked for by name."""
+    if not remote:
         return Embedded(settings)
-    if settings.lakefs is None or settings.conductor is None:
-        missing = "lakeFS (LAKECTL_*)" if settings.lakefs is None else "Conductor (CONDUCTOR_SERVER_URL)"
-        raise RuntimeConfigError(
-            f"{missing} is not configured but the other server is: configure both, or use the embedded ones with --root"
-        )
+    missing = [] if settings.lakefs is not None else [f"lakeFS ({', '.join(LAKEFS_NAMES)})"]
+    if settings.conductor is None:
+        missing.append("Conductor (CONDUCTOR_SERVER_URL)")
+    if missing:
+        raise RuntimeConfigError(f"--remote needs lakeFS and Conductor: set {' and '.join(missing)}")
     return Real(settings)
 
 
@@ -245,6 +245,11 @@ def open_local_lake(settings: Settings) -> LocalLake:
 
     make_root(settings.root)
     return LocalLake(settings.root / "lake")
+
+
+def has_local_lake(settings: Settings) -> bool:
+    """Whether there is an embedded lake below the root; opening one that is not there would make it."""
+    return (settings.root / "lake" / "lake.db").is_file()
 
 
 def open_conductor(settings: Settings, *, completion_seconds: float | None = None) -> Orchestrator:

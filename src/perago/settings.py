@@ -1,11 +1,13 @@
 """Settings: the environment, read once into one frozen object.
 
 The names for servers are those that lakectl, the lakeFS SDK and the Conductor client use; the rest is
-`PERAGO_*`.  A wrong value is a `RuntimeConfigError` that names the variable and what it takes.
+`PERAGO_*`.  A wrong value is a `RuntimeConfigError` that names the variable and what it takes.  A name that nobody reads
+is told by `unknown_settings`, as a warning: it may be somebody else's.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from perago.errors import RuntimeConfigError
+from perago.lakectl_file import read_lakectl_file
 
 FenceMode = Literal["auto", "hard", "soft"]
 LogFormat = Literal["text", "json"]
@@ -21,6 +24,8 @@ SparkSessionKind = Literal["auto", "quick", "full"]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 DURATIONS = "a duration such as 30s, 5m, 1h or 2d"
 _BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+_DEVELOPMENT = "PERAGO_DEV_"
+"""What `dev/servers` reads."""
 LAKEFS_NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
     "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
@@ -70,9 +75,35 @@ class Settings:
     """Quick sessions suit short work on one machine; auto: whoever makes the session says."""
 
 
-def load_settings(environ: Mapping[str, str], *, root: Path | None = None) -> Settings:
-    """Read settings from `environ`; `root` is what the command line says and wins over PERAGO_ROOT."""
-    read = _Reader(environ)
+def load_settings(environ: Mapping[str, str], *, root: Path | None = None, remote: bool = False) -> Settings:
+    """Read settings from `environ`; `root` is what the command line says and wins over PERAGO_ROOT.
+
+    `remote` is for a command that goes to lakeFS whatever the variables say: it alone may find it by lakectl's file.
+    """
+    return _read_settings(_Reader(environ), root=root, remote=remote)
+
+
+def unknown_settings(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each `PERAGO_*` variable that is no setting, with the one that it may stand for."""
+    read = _Reader({})
+    _read_settings(read, root=None, remote=False)
+    known = sorted(name for name in read.asked if name.startswith("PERAGO_"))
+    told = []
+    for name in sorted(environ):
+        if name.startswith("PERAGO_") and not name.startswith(_DEVELOPMENT) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+            told.append(f"{name} is not a setting of Perago, and is not read; {hint}")
+    return told
+
+
+def shown_address(url: str) -> str:
+    """An address for people: without the name and the password that may stand in it."""
+    head, separator, rest = url.partition("://")
+    return f"{head}{separator}{rest.rpartition('@')[2]}" if separator else url.rpartition("@")[2]
+
+
+def _read_settings(read: _Reader, *, root: Path | None, remote: bool) -> Settings:
     base = (root or read.path("PERAGO_ROOT", Path(".perago"))).absolute()
     workspace_root = read.path("PERAGO_WORKSPACE_ROOT", base / "workspaces").absolute()
     log_root = read.text("PERAGO_LOG_ROOT")
@@ -83,7 +114,7 @@ def load_settings(environ: Mapping[str, str], *, root: Path | None = None) -> Se
         cache_dir=read.path("PERAGO_CACHE_DIR", base / "cache").absolute(),
         cache_bytes=read.size("PERAGO_CACHE_BYTES", "10GB"),
         conductor=_conductor(read),
-        lakefs=_lakefs(read),
+        lakefs=_lakefs(read, remote=remote),
         fence=cast(FenceMode, read.one_of("PERAGO_FENCE", ("auto", "hard", "soft"))),
         failure_reason_max_length=read.count("PERAGO_FAILURE_REASON_MAX_LENGTH", 500, least=40),
         log_format=cast(LogFormat, read.one_of("PERAGO_LOG_FORMAT", ("text", "json"))),
@@ -117,9 +148,15 @@ def _conductor(read: _Reader) -> ConductorSettings | None:
     )
 
 
-def _lakefs(read: _Reader) -> LakeFSSettings | None:
+def _lakefs(read: _Reader, *, remote: bool) -> LakeFSSettings | None:
     values = {name: read.text(name) for name in LAKEFS_NAMES}
     missing = [name for name, value in values.items() if value is None]
+    if len(missing) == len(values) and not remote:
+        return None
+    if missing:
+        filed = read_lakectl_file(read.environ)
+        values |= {name: filed.get(name) for name in missing}
+        missing = [name for name in missing if values[name] is None]
     if len(missing) == len(values):
         return None
     if missing:
@@ -134,10 +171,13 @@ class _Reader:
     """Typed look-ups in the environment; blank counts as unset."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+        self.environ = environ
+        self.asked: set[str] = set()
+        """Every name that was looked up: these are the settings that there are."""
 
     def text(self, name: str) -> str | None:
-        return self._environ.get(name, "").strip() or None
+        self.asked.add(name)
+        return self.environ.get(name, "").strip() or None
 
     def path(self, name: str, default: Path) -> Path:
         value = self.text(name)

@@ -174,7 +174,7 @@ def test_a_workflow_that_fails_ends_non_zero_and_says_why(shell: Shell) -> None:
             "the workflow's input has no 'workspace'; give --workspace REPO",
         ),
         (("run", "--resume"), "no run to resume"),
-        (("history", "songs"), "songs"),
+        (("history", "songs"), "there is no lake below"),
     ],
 )
 def test_a_wrong_command_line_is_told_in_words(shell: Shell, arguments: tuple[str, ...], text: str) -> None:

@@ -81,7 +81,7 @@ def test_a_secret_that_a_server_quotes_is_not_shown(module: Module, tmp_path: Pa
     (tmp_path / "flow.json").write_text(json.dumps({"name": "flow", "tasks": [step]}))
     arguments = {
         "start": [target],
-        "run": ["flow.json", "--tasks", target, "--workspace", "songs"],
+        "run": ["flow.json", "--tasks", target, "--workspace", "songs", "--remote", "--yes"],
         "register": [target],
         "submit": ["flow", "--workspace", "songs"],
         "history": ["songs"],
@@ -106,10 +106,12 @@ def test_a_server_that_does_not_answer_is_named(target: str) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{nobody.getsockname()[1]}"
-        line = error_of(start(target, **dict.fromkeys(SERVERS, address)))
+        keys = dict.fromkeys(SERVERS, "a-key")
+        line = error_of(
+            start(target, **{**keys, "CONDUCTOR_SERVER_URL": address, "LAKECTL_SERVER_ENDPOINT_URL": address})
+        )
 
-    assert "the lake cannot be used" in line
-    assert "LAKECTL_SERVER_ENDPOINT_URL" in line
+    assert f"no lakeFS at {address}: check LAKECTL_SERVER_ENDPOINT_URL" in line
 
 
 def test_a_taskdef_that_is_not_registered_is_named_with_the_command_that_mends_it(target: str) -> None:
@@ -192,6 +194,7 @@ def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path
         ],
         stderr=subprocess.PIPE,
         cwd=tmp_path,
+        text=True,
     )
 
     with worker:
@@ -199,12 +202,13 @@ def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path
         metrics = page(port, "/metrics")
         worker.send_signal(signal.SIGTERM)
         _, said = worker.communicate(timeout=60)
-        code = worker.returncode
 
-    assert [json.loads(line)["level"] for line in said.splitlines() if line.startswith(b'{"time"')]
+    assert [json.loads(line)["level"] for line in said.splitlines() if line.startswith('{"time"')]
+    root = tmp_path / ".perago"
+    assert f"with embedded lake in {root / 'lake'} and embedded orchestrator in " in said
     assert health["healthy"]
     assert "perago_in_flight 0.0" in metrics
-    assert code == 0
+    assert worker.returncode == 0
 
 
 def page(port: int, path: str) -> str:

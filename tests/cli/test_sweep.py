@@ -33,7 +33,8 @@ NAMES = (
 
 def run(*arguments: str) -> tuple[int, str]:
     done = CliRunner().invoke(app, ["sweep", *arguments])
-    return done.exit_code, done.output
+    said = (line for line in done.stderr.splitlines(keepends=True) if not line.startswith("lake: "))
+    return done.exit_code, done.stdout + "".join(said)
 
 
 def actions(*arguments: str) -> dict[str, str]:

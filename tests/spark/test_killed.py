@@ -66,7 +66,7 @@ def real(
 ) -> Iterator[Servers]:
     environ = {**os.environ, "SQUARES_PLACEMENT": "direct", "PERAGO_ROOT": str(tmp_path / "root")}
     with closing(open_lake(load_settings(environ))) as lake:
-        yield Servers(lakefs_repository, (), environ, lake)
+        yield Servers(lakefs_repository, ("--remote", "--yes"), environ, lake)
 
 
 @pytest.mark.slow

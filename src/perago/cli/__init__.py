@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from perago import __version__
 from perago.cli import (
+    branch,
     cat,
     check,
     diff,
@@ -19,6 +20,7 @@ from perago.cli import (
     logs,
     ls,
     output,
+    put,
     register,
     run,
     runs,
@@ -30,7 +32,7 @@ from perago.cli import (
 from perago.cli.help_page import tidy
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.masking import Masker, secrets_of
-from perago.settings import load_settings
+from perago.settings import load_settings, unknown_settings
 
 
 class _Commands(TyperGroup):
@@ -56,7 +58,7 @@ class _Commands(TyperGroup):
 def _without_secrets(text: str) -> str:
     """An error's text, which may quote a server, and the server what it was sent."""
     try:
-        settings = load_settings(os.environ)
+        settings = load_settings(os.environ, remote=True)
     except RuntimeConfigError:
         # Then this is the error, and no server has been asked anything.
         return text
@@ -84,7 +86,8 @@ def _options(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    for text in unknown_settings(os.environ):
+        output.warn(text)
 
 
 app.command("check")(check.check)
@@ -96,6 +99,8 @@ app.command("run")(run.run)
 app.add_typer(runs.app, name="runs")
 app.command("show")(show.show)
 app.command("logs")(logs.logs)
+app.command("put")(put.put)
+app.command("branch")(branch.branch)
 app.command("history")(history.history)
 app.command("diff")(diff.diff)
 app.command("ls")(ls.ls)

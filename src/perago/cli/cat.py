@@ -7,14 +7,33 @@ from typing import Annotated
 
 import typer
 
-from perago.cli.options import Ref, Repository, Root, opened
+from perago.cli.options import RepositoryAt, Root, opened, read_repository
+from perago.errors import LakeNotFound
+from perago.runtime.lake_names import objects_near, telling_what_there_is
 
-ObjectPath = Annotated[str, typer.Argument(metavar="PATH", help="The object's path in the repository.")]
+Rest = Annotated[
+    list[str],
+    typer.Argument(metavar="[REF] PATH", help="The ref, where REPO does not name it; then the object."),
+]
 
 
-def cat(repository: Repository, ref: Ref, path: ObjectPath, root: Root = None) -> None:
+def cat(where: RepositoryAt, rest: Rest, root: Root = None) -> None:
     """Write one object's bytes to stdout."""
-    with opened(root) as lake:
-        for piece in lake.read(repository, ref, path.lstrip("/")):
-            sys.stdout.buffer.write(piece)
+    repository, ref = read_repository(where)
+    words = list(rest)
+    if ref is None:
+        ref = words.pop(0) if len(words) > 1 else "main"
+    if len(words) > 1:
+        raise typer.BadParameter(f"too many arguments: {' '.join(words[1:])}")
+    path = words[0].lstrip("/")
+    with opened(root) as lake, telling_what_there_is(lake, repository, ref):
+        try:
+            for piece in lake.read(repository, ref, path):
+                sys.stdout.buffer.write(piece)
+        except LakeNotFound as missing:
+            lake.commit_at(repository, ref)
+            raise LakeNotFound(
+                f"there is no object {path!r} at {ref} of repository {repository!r}"
+                f"{objects_near(lake, repository, ref, path)}"
+            ) from missing
     sys.stdout.buffer.flush()

@@ -10,6 +10,7 @@ import typer
 from perago.cli import output
 from perago.cli.options import AsJson, Repository, Root, opened
 from perago.lake.base import Entry
+from perago.runtime.lake_names import telling_what_there_is
 
 From = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
 To = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit to compare A with.")]
@@ -20,6 +21,9 @@ _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "ye
 def diff(repository: Repository, a: From, b: To, root: Root = None, as_json: AsJson = False) -> None:
     """List the objects that were added, removed or changed from A to B."""
     with opened(root) as lake:
+        for ref in (a, b):
+            with telling_what_there_is(lake, repository, ref):
+                lake.commit_at(repository, ref)
         found = list(differences(lake.list(repository, a, ""), lake.list(repository, b, "")))
     if as_json:
         output.data(found)

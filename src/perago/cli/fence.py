@@ -24,7 +24,7 @@ app = typer.Typer(
 @app.command("install")
 def install(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
     """Install the fence on a branch, by a merge."""
-    with open_fence(load_settings(os.environ)) as fence:
+    with open_fence(load_settings(os.environ, remote=True)) as fence:
         done = fence.install(repository, branch)
     if as_json:
         output.data(asdict(done))
@@ -40,7 +40,7 @@ def install(repository: Repository, branch: Branch = "main", as_json: AsJson = F
 @app.command("prove")
 def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
     """Show that the fence holds: try merges that lakeFS must refuse, on separate branches. Takes a few seconds."""
-    with open_fence(load_settings(os.environ)) as fence:
+    with open_fence(load_settings(os.environ, remote=True)) as fence:
         proof = fence.prove(repository, branch)
         order = fence.prove_order(repository, branch)
     if as_json:
@@ -56,7 +56,7 @@ def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = Fal
 @app.command("remove")
 def remove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
     """Remove the fence from a branch, by a merge."""
-    with open_fence(load_settings(os.environ)) as fence:
+    with open_fence(load_settings(os.environ, remote=True)) as fence:
         done = fence.remove(repository, branch)
     if as_json:
         output.data(asdict(done))

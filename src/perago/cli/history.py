@@ -7,23 +7,29 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Repository, Root, opened, when
+from perago.cli.options import AsJson, RepositoryAt, Root, opened, read_repository, when
 from perago.protocol.metadata import FENCE, KEY
+from perago.runtime.lake_names import telling_what_there_is
 
-Branch = Annotated[str, typer.Argument(metavar="BRANCH", help="A branch, tag or commit.")]
+Branch = Annotated[
+    str | None,
+    typer.Argument(metavar="BRANCH", help="A branch, tag or commit (main), where REPO names none."),
+]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many commits.")]
 
 
 def history(
-    repository: Repository,
-    branch: Branch = "main",
+    where: RepositoryAt,
+    branch: Branch = None,
     root: Root = None,
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
     """List the commits of a branch along its first parents, newest first."""
-    with opened(root) as lake:
-        commits = list(lake.log(repository, branch, limit))
+    repository, named = read_repository(where)
+    ref = named or branch or "main"
+    with opened(root) as lake, telling_what_there_is(lake, repository, ref):
+        commits = list(lake.log(repository, ref, limit))
     if as_json:
         output.data(
             [

@@ -7,18 +7,26 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Ref, Repository, Root, opened
+from perago.cli.options import AsJson, RepositoryAt, Root, opened, read_repository
+from perago.lake.base import Entry, Lake
+from perago.runtime.lake_names import nothing_below, telling_what_there_is
 
-Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Show only the objects in this folder.")]
+Rest = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="REF PREFIX", help="The ref, where REPO does not name it; then a folder."),
+]
 
 
-def ls(
-    repository: Repository, ref: Ref, prefix: Prefix = "", root: Root = None, as_json: AsJson = False
-) -> None:
+def ls(where: RepositoryAt, rest: Rest = None, root: Root = None, as_json: AsJson = False) -> None:
     """List the objects of a branch, tag or commit, with their sizes."""
-    folder = prefix.strip("/") + "/" if prefix.strip("/") else ""
+    repository, ref = read_repository(where)
+    words = list(rest or [])
+    if ref is None:
+        ref = words.pop(0) if words else "main"
+    if len(words) > 1:
+        raise typer.BadParameter(f"too many arguments: {' '.join(words[1:])}")
     with opened(root) as lake:
-        entries = list(lake.list(repository, ref, folder))
+        entries = _entries(lake, repository, ref, words[0].strip("/") if words else "")
     if as_json:
         output.data(
             [{"path": entry.path, "size": entry.size, "checksum": entry.checksum} for entry in entries]
@@ -26,3 +34,16 @@ def ls(
         return
     for entry in entries:
         output.say(f"{entry.size:>12}  {entry.path}")
+
+
+def _entries(lake: Lake, repository: str, ref: str, prefix: str) -> list[Entry]:
+    """What is below a prefix, or the one object of that name."""
+    with telling_what_there_is(lake, repository, ref):
+        found = list(lake.list(repository, ref, f"{prefix}/" if prefix else ""))
+    if not found and prefix:
+        above = prefix.rpartition("/")[0]
+        beside = lake.list(repository, ref, f"{above}/" if above else "")
+        found = [entry for entry in beside if entry.path == prefix]
+        if not found:
+            output.fail(nothing_below(lake, repository, ref, f"{prefix}/"))
+    return found

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import typer
 
 FAILED = 1
+USAGE = 2
 
 
 def say(text: str, style: str | None = None) -> None:
@@ -40,6 +41,12 @@ def fail(text: str) -> NoReturn:
     """Say what is wrong and end the command."""
     error(text)
     raise typer.Exit(FAILED)
+
+
+def refuse(text: str) -> NoReturn:
+    """Say in one line what the command line lacks, and end the command."""
+    error(text)
+    raise typer.Exit(USAGE)
 
 
 def data(value: Any) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from perago.cli import output
+from perago.cli.changes import shown_changes
 from perago.cli.options import AsJson, warn_about
 from perago.cli.run_input import read_definition
 from perago.cli.workflow_check import refuse_mistakes
@@ -32,8 +32,6 @@ Sources = Annotated[
         help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflow definitions (.json).",
     ),
 ]
-_DONE = {"create": "created", "update": "updated", "keep": "unchanged"}
-_PLANNED = {"create": "would be created", "update": "would be updated", "keep": "unchanged"}
 
 
 def register(
@@ -92,31 +90,8 @@ def _print(
             }
         )
         return
-    words = _PLANNED if dry_run else _DONE
-    for change in changes:
-        _show(f"{change.name}: {words[change.action]}", change.fields)
-    for workflow in workflows:
-        _show(
-            f"workflow {workflow.name} version {workflow.version}: {words[workflow.action]}", workflow.fields
-        )
-
-
-def _show(line: str, fields: Iterable[tuple[str, Any, Any]]) -> None:
-    output.say(line, "bold")
-    for text, style in _diff(fields):
-        output.say(text, style)
-
-
-def _diff(fields: Iterable[tuple[str, Any, Any]]) -> Iterator[tuple[str, str]]:
-    for path, new, old in fields:
-        if old is not None:
-            yield f"  - {path}: {_compact(old)}", "red"
-        if new is not None:
-            yield f"  + {path}: {_compact(new)}", "green"
-
-
-def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    for line, style in shown_changes(changes, workflows, planned=dry_run):
+        output.say(line, style)
 
 
 def _as_json(change: Change | WorkflowChange) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """`perago run`: a whole workflow with its worker, from one command.
 
-On the embedded lake and orchestrator, unless lakeFS and Conductor are both configured and no --root is given.
+On the embedded lake and orchestrator, or with --remote on lakeFS and Conductor.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson
+from perago.cli.options import AsJson, Remote, Yes
 from perago.cli.progress import transfer_bar
+from perago.cli.remote import agree_to_run, resumes_remotely, settings_for
 from perago.cli.run_input import read_definition, read_import, read_payload
 from perago.cli.run_summary import as_json, summary
 from perago.cli.run_view import Viewer
 from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
 from perago.declare.workflow.values import UNKNOWN
-from perago.settings import load_settings
 
 if TYPE_CHECKING:
     from perago.connect import Embedded, Real
@@ -56,9 +56,7 @@ WorkspaceOption = Annotated[
 ]
 RootOption = Annotated[
     Path | None,
-    typer.Option(
-        "--root", metavar="DIR", help="Use the embedded lake and orchestrator in this folder (.perago)."
-    ),
+    typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago)."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the tasks print.")]
@@ -72,6 +70,8 @@ def run(
     imports: Import = [],  # noqa: B006
     workspace: WorkspaceOption = None,
     root: RootOption = None,
+    remote: Remote = False,
+    yes: Yes = False,
     resume: Resume = False,
     jobs: Jobs = 2,
     quiet: Quiet = False,
@@ -86,11 +86,14 @@ def run(
     from perago.runtime.runs.look import attempts_at
     from perago.runtime.runs.record import log_file
 
-    servers = servers_of_run(load_settings(os.environ, root=root), root)
+    if resume:
+        remote = resumes_remotely(root, workflow, remote=remote)
+    # A run that goes on was agreed to when it began.
+    servers = servers_of_run(settings_for(root, remote=remote, yes=yes or resume), remote=remote)
     if resume:
         current, plan = _taken_up(servers, workflow, jobs)
     else:
-        wanted = _Wanted(Path(workflow or ""), tuple(tasks), input_, workspace)
+        wanted = _Wanted(Path(workflow or ""), tuple(tasks), input_, workspace, yes)
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
     with Viewer(silent=as_json_, prints=not quiet) as viewer:
         ended = session.drive(current, plan, viewer)
@@ -115,12 +118,13 @@ class _Wanted:
     targets: tuple[str, ...]
     given: str
     workspace: str | None
+    agreed: bool = False
 
 
 def _begun(
     servers: Embedded | Real, wanted: _Wanted, imports: list[str], *, jobs: int, quiet: bool
 ) -> tuple[Run, WorkerPlan]:
-    from perago.connect import assemble_worker
+    from perago.connect import Real, assemble_worker
     from perago.runtime.folder_import import import_folder
     from perago.runtime.runs import session
     from perago.runtime.runs.record import new_run_id
@@ -140,6 +144,8 @@ def _begun(
         servers.of_run(run_id), wanted.targets, tasks, slots=jobs, log_level=session.LOG_LEVEL
     )
     session.check_root(servers.settings)
+    if isinstance(servers, Real):
+        agree_to_run(servers, tasks, definition, imports=folders, yes=wanted.agreed)
     for name, folder in folders:
         with opened(servers) as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)

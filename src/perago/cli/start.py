@@ -58,13 +58,14 @@ def start(
 ) -> None:
     """Start a worker for the tasks. SIGINT or SIGTERM stops it once running attempts have ended; a second one kills them."""
     del engine  # one so far
-    settings = load_settings(os.environ, root=root)
+    settings = load_settings(os.environ, root=root, remote=not local)
     if log_format is not None:
         settings = replace(settings, log_format=log_format.value)
     tasks = load_tasks(targets)
     warn_about(tasks)
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
     from perago.connect import Embedded, Real, assemble_worker
+    from perago.runtime.server_checks import server_names
     from perago.runtime.servers import opened
     from perago.runtime.worker.service import serve
     from perago.runtime.worker.start_checks import check_lake, check_taskdefs, mend_taskdefs
@@ -72,6 +73,7 @@ def start(
 
     plan = assemble_worker(Embedded(settings) if local else Real(settings), targets, tasks, slots=slots)
     with opened(plan.spec.servers) as (lake, orchestrator):
+        plan = replace(plan, servers=server_names(settings, lake, orchestrator, embedded=local))
         check_lake(lake)
         if register:
             for name in mend_taskdefs(orchestrator, tasks):

@@ -95,6 +95,9 @@ class Lake(Protocol):
     checksum_algorithm: str
     """The hashlib name of the hash that `Entry.checksum` and `Upload.checksum` hold."""
 
+    def server(self) -> str:
+        """What it is, with its version; `LakeError` where what answers is something else."""
+
     def create_repository(
         self,
         name: str,

@@ -98,6 +98,9 @@ class Orchestrator(Protocol):
     def address(self) -> str:
         """Where it is, without secrets: what is kept for one orchestrator is not sent to another."""
 
+    def server(self) -> str:
+        """What it is, with its version; `OrchestratorError` where what answers is something else."""
+
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
     ) -> Sequence[Assignment]:

@@ -13,6 +13,7 @@ taken for another part, becomes a readable slug with a digest, so two different 
     perago-staging-<workflow>-<reference>-claim-task-id-<id>[-at-<scheduled time>]-into-<branch>
     perago-replaced-<task id>-<12 of H>                                   (a tag)
     perago-fence-<seconds since the epoch>-<12 hex>                       (a branch for a proof, gone in a moment)
+    perago-put-<seconds since the epoch>-<12 hex>                         (a branch that `perago put` stages on)
     perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
 
 One listing finds the stagings and claims of a step.  Earlier versions made stagings without a scheduled time, and
@@ -33,6 +34,7 @@ STAGING = "perago-staging-"
 OLD_CLAIM = "perago-claim-"
 REPLACED = "perago-replaced-"
 PROOF = "perago-fence-"
+PUT = "perago-put-"
 SHORT = 12
 
 _LONGEST_PART = 80
@@ -51,7 +53,7 @@ _REST = (
     rf"claim-task-id-(?P<claim_task>{_ID_PART}){_AT}-into-(?P<into>{_BRANCH.pattern})",
     rf"task-id-(?P<claim_task>{_ID_PART}){_AT}",
 )
-_PROOF = re.compile(rf"{PROOF}(\d{{9,12}})-[0-9a-f]{{12}}")
+_DATED = re.compile(rf"(?:{PROOF}|{PUT})(\d{{9,12}})-[0-9a-f]{{12}}")
 _PREFIXES = (STAGING, STAGING, OLD_CLAIM)
 _FORMS = tuple(
     re.compile(f"{prefix}{_STEP_PART}-{rest}") for prefix, rest in zip(_PREFIXES, _REST, strict=True)
@@ -142,9 +144,14 @@ def proof_branch_name(now: float, token: str) -> str:
     return f"{PROOF}{int(now)}-{token}"
 
 
+def put_branch_name(now: float, token: str) -> str:
+    """A branch on which `perago put` stages; dated like one for a proof."""
+    return f"{PUT}{int(now)}-{token}"
+
+
 def proof_branch_made(name: str) -> float | None:
-    """When a branch for a proof was made, or None for any other name."""
-    match = _PROOF.fullmatch(name)
+    """When a branch for a proof or a put was made, or None for any other name."""
+    match = _DATED.fullmatch(name)
     return float(match[1]) if match else None
 
 

@@ -10,6 +10,7 @@ they are asked, and `first_broken` goes through it:
     tables of checks              declare/table_checks TaskDefinitionError
     tables of Spark tasks         spark/paths          TaskFailed
     files that a body wrote       runtime/attempt/workdir, spark/branch_place   PostGuardrailViolation
+    files and prefix of a put     runtime/folder_put, cli/put                   RuntimeConfigError
 
 Parts are what stands between slashes.
 """

@@ -26,18 +26,18 @@ def import_folder(lake: Lake, name: str, folder: Path, *, leave_out: Path, shown
         lake.create_repository(name, files, f"import of {folder}", progress)
 
 
-def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path) -> list[Upload]:
-    """Every file of a folder; what a workspace cannot hold is refused by name.
+def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str = "import") -> list[Upload]:
+    """Every file of a folder; what a workspace cannot hold is refused by name, as a reason not to be `doing` that.
 
     `leave_out` is Perago's own root, which may be inside the folder and changes while it is read.
     """
     if not folder.is_dir():
-        raise RuntimeConfigError(f"cannot import {folder}: it is not a folder")
+        raise RuntimeConfigError(f"cannot {doing} {folder}: it is not a folder")
     uploads = []
     try:
         for path, _ in scan_folder(folder, leave_out=leave_out):
             state = hash_file(folder / path, algorithm)
             uploads.append(Upload(folder / path, path, state.size, state.checksum or ""))
     except (OSError, PostGuardrailViolation) as error:
-        raise RuntimeConfigError(f"cannot import {folder}: {error}") from error
+        raise RuntimeConfigError(f"cannot {doing} {folder}: {error}") from error
     return uploads

@@ -141,7 +141,9 @@ class TestBarriers:
 
 
 class TestWhatIsLookedAt:
-    @pytest.mark.parametrize("name", ["feature", "perago-fence-abc", "perago", "staging-perago-staging-x"])
+    @pytest.mark.parametrize(
+        "name", ["feature", "perago-fence-abc", "perago-put-abc", "perago", "staging-perago-staging-x"]
+    )
     def test_other_peoples_branches_are_not_even_looked_at(self, world: World, name: str) -> None:
         world.lake.create_branch(world.repository, name, "main", hidden=False)
         assert verdicts(world, orchestrators=[]) == []

@@ -10,6 +10,7 @@ import pytest
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import (
     proof_branch_name,
+    put_branch_name,
     replaced_tag_name,
 )
 from tests.support.ports import refusing
@@ -87,6 +88,16 @@ class TestProofs:
         world.clock.sleep(1)
         [verdict] = verdicts(world, orchestrators=[])
         assert verdict.why == "the fence was proven on it, and it is 60 minutes old"
+        assert sweep(world, orchestrators=[]) == [name]
+
+    def test_a_branch_that_a_killed_put_left_goes_by_its_age(self, world: World) -> None:
+        name = put_branch_name(world.clock.now, "0123456789ab")
+        world.lake.create_branch(world.repository, name, "main")
+        world.clock.sleep(HOUR)
+        assert sweep(world, orchestrators=[]) == []
+        world.clock.sleep(1)
+        [verdict] = verdicts(world, orchestrators=[])
+        assert verdict.why == "`perago put` staged on it, and it is 60 minutes old"
         assert sweep(world, orchestrators=[]) == [name]
 
 

@@ -50,6 +50,10 @@ class LocalLake:
     def __reduce__(self) -> tuple[type[LocalLake], tuple[Path]]:
         return LocalLake, (self._folder,)
 
+    def server(self) -> str:
+        """This lake, and where it is."""
+        return f"embedded lake in {self._folder}"
+
     def create_repository(
         self,
         name: str,
@@ -120,7 +124,7 @@ class LocalLake:
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Make a branch at `source`; `LakeConflict` if the name is taken."""
         refs.check_ref_name("branch", name)
-        with self._store.write(durable=False) as db:
+        with self._store.write(durable=not hidden) as db:
             commit = refs.resolve(db, repository, source)[0].commit
             key = refs.repository_key(db, repository)
             if not _add_branch(db, key, name, commit.id, hidden=hidden):

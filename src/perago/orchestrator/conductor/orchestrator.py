@@ -39,6 +39,7 @@ turns one of more than 10 MB into a terminal failure."""
 MAX_LOG_CHARS = 64 * 1024
 MAX_WAIT_SECONDS = 5.0
 _LOCKS = 256
+_NO_TASKDEF = "perago-asks-whether-this-is-conductor"
 _FAILED_BUT_OPTIONAL = "COMPLETED_WITH_ERRORS"
 _KEPT_AS = {
     "COMPLETED": {"COMPLETED"},
@@ -87,6 +88,22 @@ class ConductorOrchestrator:
     def address(self) -> str:
         """The server's URL without what may be secret in it."""
         return self._address
+
+    def server(self) -> str:
+        """Conductor and its version; `OrchestratorUnavailable` where what answers is something else."""
+        step = f"find Conductor at {self._address}"
+        # Only Conductor says in its own words that there is no such TaskDef; its version is plain text, and anything
+        # that answers every path has one of those.
+        if self.taskdef(_NO_TASKDEF) is not None:
+            raise OrchestratorUnavailable(
+                f"cannot {step}: what answers there knows a TaskDef {_NO_TASKDEF!r}, so it is not Conductor; "
+                "check CONDUCTOR_SERVER_URL, it ends in /api"
+            )
+        try:
+            version = str(self._api.call(step, wire.Request("GET", "/version"), repeat=True)).strip()
+        except OrchestratorError:
+            version = ""
+        return f"Conductor {version or 'of unknown version'}"
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float

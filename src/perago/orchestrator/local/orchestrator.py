@@ -70,6 +70,10 @@ class LocalOrchestrator:
         """The file that holds it."""
         return f"embedded:{self._path}"
 
+    def server(self) -> str:
+        """This orchestrator, and where it is."""
+        return f"embedded orchestrator in {self._path}"
+
     # Tasks: what a worker asks.
 
     def poll(

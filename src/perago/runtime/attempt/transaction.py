@@ -41,6 +41,7 @@ from perago.runtime.attempt.look import in_vain, look_at
 from perago.runtime.attempt.output import output_of, to_record
 from perago.runtime.attempt.overlap import give_up
 from perago.runtime.attempt.place import Place, Site
+from perago.runtime.attempt.prefix import with_folders
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.result import ByRelocation, Move, Published, Result
 from perago.runtime.attempt.result_size import check_size
@@ -82,6 +83,7 @@ class Transaction:
                 outcome = completed(self._work(cleanup))
             except Exception as error:
                 outcome = self._witness.outcome_of(error, self._step)
+                outcome = with_folders(outcome, error, self._publisher)
                 refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)
             settled = replace(self._settled(outcome, refused=refused), own_reason=own)
             with self._in(steps.HAND_OVER):

@@ -2,7 +2,7 @@
 
     the owner is    a branch
     over            goes
-    a proof         goes once it is older than asked for
+    a proof, a put  goes once it is older than asked for
     in use          stays, whatever its age
     unknown         goes once it is older than asked for; stays where nothing tells its age
 
@@ -36,6 +36,7 @@ from perago.protocol.metadata import STAGING_BRANCH
 from perago.protocol.names import (
     OLD_CLAIM,
     PROOF,
+    PUT,
     REPLACED,
     STAGING,
     InternalBranch,
@@ -46,9 +47,13 @@ from perago.runtime.own_branches import target_of_claim
 
 log = logging.getLogger("perago.sweep")
 
-Kind = Literal["staging", "claim", "proof", "tag"]
+Kind = Literal["staging", "claim", "proof", "put", "tag"]
 _BARRIER_SECONDS = 60.0
-_WHOSE = {"tag": "the head it keeps", "proof": "the fence was proven on it, and it"}
+_WHOSE = {
+    "tag": "the head it keeps",
+    "proof": "the fence was proven on it, and it",
+    "put": "`perago put` staged on it, and it",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,7 @@ def judge(
     return _claims_after_stagings(
         [
             _judged_by_age(lake, one, now, older_than)
-            if one.kind in ("tag", "proof")
+            if one.kind in ("tag", "proof", "put")
             else _judged_by_owner(lake, one, status, now, older_than)
             for one in leftovers
         ]
@@ -202,9 +207,11 @@ def _leftovers_of(lake: Lake, repository: str, *, tags: bool) -> list[Leftover]:
         for prefix in (STAGING, OLD_CLAIM)
         for ref in lake.branches(repository, prefix)
     ]
+    dated: tuple[tuple[Kind, str], ...] = (("proof", PROOF), ("put", PUT))
     found += [
-        Leftover(repository, "proof", ref.name, ref.commit)
-        for ref in lake.branches(repository, PROOF)
+        Leftover(repository, kind, ref.name, ref.commit)
+        for kind, prefix in dated
+        for ref in lake.branches(repository, prefix)
         if proof_branch_made(ref.name) is not None
     ]
     if tags:
@@ -268,7 +275,7 @@ def _made_at(lake: Lake, one: Leftover) -> float | None:
 
     A branch without a commit of its own is at its input, which may be years older than the branch.
     """
-    if one.kind == "proof":
+    if one.kind in ("proof", "put"):
         return proof_branch_made(one.name)
     if one.kind == "claim":
         scheduled = one.owner.scheduled_time if one.owner is not None else 0

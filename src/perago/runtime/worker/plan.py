@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perago.declare.task import TaskDefinition
@@ -27,10 +27,13 @@ class WorkerPlan:
     slots: int
     spec: ExecutorSpec
     worker_id: str = field(default_factory=new_worker_id)
+    servers: Sequence[str] = ()
+    """The lake and the orchestrator, as they call themselves."""
 
     def __str__(self) -> str:
         """The worker in a line."""
-        return f"{self.worker_id}: {', '.join(self.tasks)} on {self.slots} slots"
+        beside = f", with {' and '.join(self.servers)}" if self.servers else ""
+        return f"{self.worker_id}: {', '.join(self.tasks)} on {self.slots} slots{beside}"
 
     @property
     def settings(self) -> Settings:

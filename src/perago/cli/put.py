@@ -1,0 +1,137 @@
+"""`perago put`: bring a folder's files onto a branch, as one commit."""
+
+from __future__ import annotations
+
+import shlex
+import time
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perago.cli import output
+from perago.cli.options import AsJson, Remote, Yes, read_repository
+from perago.cli.progress import transfer_bar
+from perago.cli.remote import agree, settings_for
+from perago.errors import RuntimeConfigError
+from perago.protocol.names import put_branch_name
+from perago.protocol.paths import first_broken, has_dot_part, has_empty_part, has_nul, in_actions, leads_out
+
+if TYPE_CHECKING:
+    from perago.runtime.folder_put import PutPlan, Target
+
+Where = Annotated[
+    str, typer.Argument(metavar="REPO[@BRANCH]", help="The repository, and the branch (main by default).")
+]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder whose files are put there.")]
+Prefix = Annotated[
+    str, typer.Option("--prefix", metavar="P", help="Put the files into this folder of the repository.")
+]
+Message = Annotated[str | None, typer.Option("--message", "-m", metavar="M", help="The commit's message.")]
+Delete = Annotated[
+    bool, typer.Option("--delete", help="Remove what the folder does not have, below the prefix.")
+]
+Create = Annotated[bool, typer.Option("--create", help="Make the repository if there is none of that name.")]
+Root = Annotated[
+    Path | None, typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago).")
+]
+
+_NO_PREFIX = (
+    (has_nul, "it holds a NUL character"),
+    (has_empty_part, "it has an empty part"),
+    (has_dot_part, "it has a part '.'"),
+    (leads_out, "it has a part '..'"),
+    (lambda prefix: in_actions(f"{prefix}/"), "it is where lakeFS keeps its actions"),
+)
+
+
+def put(
+    where: Where,
+    folder: Folder,
+    prefix: Prefix = "",
+    message: Message = None,
+    delete: Delete = False,
+    create: Create = False,
+    root: Root = None,
+    remote: Remote = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put a folder's files onto a branch: only what changed, in one commit, or nothing at all."""
+    from perago.cli.options import writable_lake
+    from perago.runtime.folder_put import Putting, Target, plan_put, read_folder
+    from perago.runtime.lake_names import telling_what_there_is
+
+    settings = settings_for(root, remote=remote, yes=yes, lake_only=True)
+    repository, branch = read_repository(where)
+    target = Target(repository, branch or "main", _folder_of(prefix), delete, settings.fence)
+    with writable_lake(settings, remote=remote, make=create) as lake:
+        files = read_folder(lake, target, folder, leave_out=settings.root)
+        if create and repository not in lake.repositories():
+            if target.branch != "main":
+                raise RuntimeConfigError(f"a new repository has the branch main alone: put {repository}@main")
+            agree(f"Make repository {repository}?", yes=yes or not remote)
+            lake.create_repository(repository)
+        with telling_what_there_is(
+            lake, repository, target.branch, remedy=_remedy(where, folder, root, remote)
+        ):
+            plan = plan_put(lake, target, files)
+        commit = plan.head
+        if plan:
+            if remote:
+                output.note(
+                    f"{len(plan.uploads)} to put, {len(plan.delete)} to delete on {repository}/{branch or 'main'}"
+                )
+                agree("Put them there?", yes=yes)
+            putting = Putting(lake, target, files, _new_branches())
+            said = message or f"put of {folder}"
+            commit, plan = putting.publish(plan, said, partial(transfer_bar, quiet=as_json))
+    _tell(target, plan, commit, as_json=as_json)
+
+
+def _tell(target: Target, plan: PutPlan, commit: str, *, as_json: bool) -> None:
+    changed = commit != plan.head
+    if as_json:
+        output.data(
+            {
+                "repository": target.repository,
+                "branch": target.branch,
+                "commit": commit,
+                "changed": changed,
+                "put": [file.path for file in plan.uploads] if changed else [],
+                "deleted": list(plan.delete) if changed else [],
+                "unchanged": plan.unchanged if changed else plan.unchanged + len(plan.uploads),
+            }
+        )
+    elif not changed:
+        output.say(f"{target.repository}/{target.branch} holds all of it already, at {commit}")
+    else:
+        output.say(
+            f"{target.repository}/{target.branch} is at {commit}: {len(plan.uploads)} put, "
+            f"{len(plan.delete)} deleted, {plan.unchanged} unchanged"
+        )
+
+
+def _remedy(where: str, folder: Path, root: Path | None, remote: bool) -> tuple[str, str]:
+    """The commands that make the repository and the branch."""
+    repository, branch = read_repository(where)
+    here = [*(["--root", str(root)] if root else []), *(["--remote"] if remote else [])]
+    make = shlex.join(["perago", "put", repository, str(folder), "--create", *here])
+    return make, shlex.join(["perago", "branch", repository, branch or "main", *here])
+
+
+def _folder_of(prefix: str) -> str:
+    inner = prefix.strip("/")
+    if not inner:
+        return ""
+    if (wrong := first_broken(inner, _NO_PREFIX)) is not None:
+        raise RuntimeConfigError(f"--prefix {prefix!r} is no folder of a repository: {wrong}")
+    return f"{inner}/"
+
+
+def _new_branches() -> Iterator[str]:
+    while True:
+        yield put_branch_name(time.time(), uuid.uuid4().hex[:12])

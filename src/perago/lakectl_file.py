@@ -1,0 +1,66 @@
+"""lakectl's own configuration file, for what its environment variables leave out.
+
+The rule: the file completes what a command needs to reach lakeFS.  It never makes a command go there: who asks for it has
+decided that already (see `load_settings`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from perago.errors import RuntimeConfigError
+
+FILE_SETTING = "LAKECTL_CONFIG_FILE"
+DEFAULT_FILE = ".lakectl.yaml"
+"""In the home folder."""
+
+_KEYS = {
+    "LAKECTL_SERVER_ENDPOINT_URL": ("server", "endpoint_url"),
+    "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": ("credentials", "access_key_id"),
+    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": ("credentials", "secret_access_key"),
+}
+
+
+def read_lakectl_file(environ: Mapping[str, str]) -> dict[str, str]:
+    """What lakectl's file says, by the names of the variables; nothing where there is no file, as lakectl has it."""
+    file = _file_of(environ)
+    if file is None:
+        return {}
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise RuntimeConfigError(f"cannot read lakectl's configuration {file}: {reason}") from error
+    sections = _sections(text, file)
+    found = {name: sections.get(section, {}).get(key, "") for name, (section, key) in _KEYS.items()}
+    return {name: value.strip() for name, value in found.items() if isinstance(value, str) and value.strip()}
+
+
+def _file_of(environ: Mapping[str, str]) -> Path | None:
+    said, home = environ.get(FILE_SETTING, "").strip(), environ.get("HOME", "").strip()
+    if said:
+        return Path(said).expanduser()
+    return Path(home) / DEFAULT_FILE if home else None
+
+
+def _sections(text: str, file: Path) -> dict[str, dict[str, Any]]:
+    # Only who talks to lakeFS pays for the import.
+    import yaml
+
+    try:
+        # BaseLoader leaves every scalar a string: a key of digits stays what it is.
+        found = yaml.load(text, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        # The error's own text quotes the file, which holds a secret.
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise RuntimeConfigError(
+            f"lakectl's configuration {file} is not YAML{line}: mend it, or run `lakectl config`"
+        ) from None
+    if not isinstance(found, dict):
+        return {}
+    return {key: value for key, value in found.items() if isinstance(value, dict)}

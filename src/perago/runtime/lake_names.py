@@ -1,0 +1,109 @@
+"""What there is in a lake, for somebody who asked for what is not there.
+
+The rule: an answer about names never hides the question's own error.  Where the lake cannot be asked, that error stays.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+from perago.errors import LakeError, LakeNotFound
+from perago.lake.base import Lake
+
+OWN = "perago-"
+"""What the names of Perago's own branches and tags begin with."""
+_MOST = 12
+_MOST_OBJECTS = 10_000
+"""How far a listing is read to tell its folders."""
+
+
+@contextmanager
+def telling_what_there_is(
+    lake: Lake, repository: str, ref: str, *, remedy: tuple[str, str] | None = None
+) -> Iterator[None]:
+    """Around calls about a ref of a repository: what is missing is told with what is there.
+
+    `remedy` are the commands that make the repository, and the ref.
+    """
+    try:
+        yield
+    except LakeNotFound as missing:
+        try:
+            told, made_by = _told(lake, repository, ref)
+        except LakeError:
+            raise missing from None
+        if told is None:
+            raise
+        hint = f"; `{remedy[made_by]}` makes it" if remedy is not None else ""
+        raise LakeNotFound(f"{told}{hint}") from missing
+
+
+def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
+    """A sentence about a folder that holds nothing, with those that are there."""
+    near: list[str] = []
+    folder = prefix.rstrip("/")
+    while folder and not near:
+        folder = folder.rpartition("/")[0]
+        near = folders_in(lake, repository, ref, f"{folder}/" if folder else "")
+    return f"there is nothing below {prefix!r} at {ref} of repository {repository!r}" + (
+        f"; folders there: {_listed(near)}{_meant(prefix, near)}" if near else "; there are no folders at all"
+    )
+
+
+def objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
+    """The end of a sentence about an object that is not there: those of its folder."""
+    above = path.rpartition("/")[0]
+    prefix = f"{above}/" if above else ""
+    beside = [entry.path for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS)]
+    if not beside:
+        return f"; {nothing_below(lake, repository, ref, prefix)}" if prefix else "; it holds none at all"
+    return f"; there are: {_listed(beside)}{_meant(path, beside)}"
+
+
+def folders_in(lake: Lake, repository: str, ref: str, prefix: str) -> list[str]:
+    """The folders right below a prefix, with a slash at their ends."""
+    found: dict[str, None] = {}
+    for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS):
+        inner, slash, _ = entry.path[len(prefix) :].partition("/")
+        if slash:
+            found[f"{prefix}{inner}/"] = None
+    return list(found)
+
+
+def _told(lake: Lake, repository: str, ref: str) -> tuple[str | None, int]:
+    """What is missing, if it is one of the two, and which: the repository (0) or the ref (1)."""
+    repositories = list(lake.repositories())
+    if repository not in repositories:
+        listed = f"there are: {_listed(repositories)}{_meant(repository, repositories)}"
+        return (
+            f"there is no repository {repository!r}; {listed if repositories else 'the lake holds none'}",
+            0,
+        )
+    if _exists(lake, repository, ref):
+        return None, 1
+    names = [one.name for one in [*lake.branches(repository, ""), *lake.tags(repository, "")]]
+    there = [name for name in names if not name.startswith(OWN)]
+    missing = f"repository {repository!r} has no branch, tag or commit {ref!r}"
+    return f"{missing}; there are: {_listed(there)}{_meant(ref, there)}", 1
+
+
+def _exists(lake: Lake, repository: str, ref: str) -> bool:
+    try:
+        lake.commit_at(repository, ref)
+    except LakeNotFound:
+        return False
+    return True
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + more
+
+
+def _meant(word: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""

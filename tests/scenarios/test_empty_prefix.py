@@ -1,0 +1,72 @@
+"""A prefix that holds nothing: no mistake by itself, and told where files are missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perago import require_glob
+from perago.errors import LakeUnavailable
+from tests.support.ports import before
+from tests.support.world import Made, Params, World, make_task, published_ref
+
+
+def read_a_file(workspace: Path, params: Params) -> Made:
+    return Made(said=(workspace / "input.txt").read_text())
+
+
+def fail_otherwise(workspace: Path, params: Params) -> Made:
+    raise ValueError("input.txt is no table")
+
+
+HINT = "folders there: data/; did you mean 'data/'?"
+
+
+def test_a_pre_check_on_a_wrong_prefix_names_the_folders_there_are(world: World) -> None:
+    settled = world.run(make_task(prefix="/dta", pre=[require_glob("*.txt")]))
+
+    assert settled.outcome.status == "FAILED_WITH_TERMINAL_ERROR"
+    assert f"there is nothing below 'dta/' at {world.head().id} of" in (settled.outcome.reason or "")
+    assert HINT in (settled.outcome.reason or "")
+
+
+def test_a_body_that_misses_a_file_below_a_wrong_prefix_names_the_folders_there_are(world: World) -> None:
+    settled = world.run(make_task(read_a_file, prefix="/dta"))
+
+    assert settled.outcome.status == "FAILED"
+    assert "FileNotFoundError" in (settled.outcome.reason or "")
+    assert HINT in (settled.outcome.reason or "")
+
+
+def test_a_deep_prefix_names_the_folders_beside_it(world: World) -> None:
+    settled = world.run(make_task(read_a_file, prefix="/data/deeper"))
+
+    assert "folders there: data/deep/; did you mean 'data/deep/'?" in (settled.outcome.reason or "")
+
+
+def test_nothing_is_said_where_the_prefix_holds_files_or_something_else_failed(world: World) -> None:
+    for task in (
+        make_task(pre=[require_glob("*.csv")]),
+        make_task(lambda workspace, params: read_a_file(workspace / "no", params)),
+        make_task(fail_otherwise, prefix="/dta"),
+    ):
+        assert "there is nothing below" not in (world.run(task).outcome.reason or "")
+
+
+def test_a_task_may_be_the_first_to_write_below_its_prefix(world: World) -> None:
+    ref = published_ref(world.run(make_task(prefix="/new")))
+
+    assert world.files(ref)["new/result.txt"] == "made"
+
+
+def test_a_lake_that_cannot_be_asked_leaves_the_reason_as_it_is(world: World) -> None:
+    task = make_task(read_a_file, prefix="/dta")
+    world.start(task)
+
+    def refuse() -> None:
+        raise LakeUnavailable("the lake is away")
+
+    # The first listing is the download's.
+    settled = world.execute(task, world.poll(task), lake=before(world.lake, "list", refuse, nth=2))
+
+    assert (settled.outcome.reason or "").startswith("FileNotFoundError")
+    assert "there is nothing below" not in (settled.outcome.reason or "")
