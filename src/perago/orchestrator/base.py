@@ -44,6 +44,10 @@ class TaskState:
     input: Json = field(default_factory=dict)
     output: Json = field(default_factory=dict)
     reason: str | None = None
+    available: float = 0.0
+    """When it can be polled, in seconds since the epoch: a retry waits for its TaskDef's delay."""
+    retry_limit: int | None = None
+    """How many retries its TaskDef, or its step, allows; None where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,13 @@ class Orchestrator(Protocol):
 
     def workflow(self, workflow_id: str) -> WorkflowState:
         """The workflow as it stands."""
+
+    def retry_workflow(self, workflow_id: str) -> None:
+        """Have a workflow that ended badly go on: its last failed, timed-out or canceled tasks are scheduled again.
+
+        Each is a new task id with retry count + 1, whatever its TaskDef allows, to be polled at once.
+        `OrchestratorRefused` for a workflow that is running, or COMPLETED.
+        """
 
     def close(self) -> None:
         """Give connections back."""

@@ -134,7 +134,17 @@ def _task_state(task: Mapping[str, Any]) -> TaskState:
         input=_input(task),
         output=task.get("outputData") or {},
         reason=task.get("reasonForIncompletion"),
+        available=int(task.get("scheduledTime") or 0) / 1000 + float(task.get("callbackAfterSeconds") or 0),
+        retry_limit=_retry_limit(task.get("workflowTask") or {}),
     )
+
+
+def _retry_limit(step: Mapping[str, Any]) -> int | None:
+    """How many retries the step says, or else its TaskDef."""
+    for source in (step, step.get("taskDefinition") or {}):
+        if source.get("retryCount") is not None:
+            return int(source["retryCount"])
+    return None
 
 
 def _input(task: Mapping[str, Any]) -> Json:

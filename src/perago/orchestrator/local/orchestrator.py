@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perago.errors import OrchestratorNotFound, OrchestratorRefused
+from perago.errors import OrchestratorRefused
 from perago.orchestrator.base import Assignment, Json, TaskState, WorkflowState
 from perago.orchestrator.local.decider import decide, end_run
-from perago.orchestrator.local.definition import Step, WorkflowDefinition
+from perago.orchestrator.local.going_on import replace_orphans, retry_run
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.queue import any_waiting, take
 from perago.orchestrator.local.rows import (
@@ -28,8 +28,11 @@ from perago.orchestrator.local.rows import (
     load_run,
     load_task,
     parse_rules,
+    registered_taskdefs,
+    renew_taskdefs,
     save_run,
     save_task,
+    workflow_body,
 )
 from perago.orchestrator.local.state import Env, Run, Task, milliseconds
 from perago.orchestrator.local.step_types import is_system
@@ -184,9 +187,9 @@ class LocalOrchestrator:
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
         """Start a workflow, the newest version unless one is asked for, and return its id."""
         with self._store.writing() as connection:
-            body = _workflow_body(connection, name, version)
+            body = workflow_body(connection, name, version)
             definition = parse_workflow(body)
-            taskdefs = dump_json(_taskdefs(connection, definition), "the TaskDefs")
+            taskdefs = registered_taskdefs(connection, definition)
             env = self._env()
             # Conductor puts the template below an input that has something in it, not below an empty one.
             filled = {**definition.input_template, **input} if input else {}
@@ -201,7 +204,7 @@ class LocalOrchestrator:
         self.tick()
         with self._store.reading() as connection:
             run = load_run(connection, workflow_id)
-        tasks = [_state(task, run.step(task)) for task in run.tasks]
+        tasks = [_state(task, run) for task in run.tasks]
         return WorkflowState(run.id, run.status, run.reason, run.output, tasks)
 
     def runs(self) -> Sequence[RunSummary]:
@@ -211,6 +214,21 @@ class LocalOrchestrator:
                 "SELECT id, name, status, created FROM run ORDER BY number DESC"
             ).fetchall()
         return [RunSummary(*row) for row in rows]
+
+    def retry_workflow(self, workflow_id: str) -> None:
+        """Have a workflow that ended badly go on, by the TaskDefs it has."""
+        with self._store.writing() as connection:
+            run = load_run(connection, workflow_id)
+            retry_run(run, self._env())
+            save_run(connection, run)
+
+    def take_over(self, workflow_id: str, reason: str) -> None:
+        """Free a workflow from a process that is known to be dead, and have it go by the TaskDefs registered now."""
+        with self._store.writing() as connection:
+            run = load_run(connection, workflow_id)
+            renew_taskdefs(connection, run)
+            replace_orphans(run, reason, self._env())
+            save_run(connection, run)
 
     def terminate(self, workflow_id: str, reason: str) -> None:
         """End a workflow as TERMINATED; one that is COMPLETED is refused."""
@@ -297,27 +315,8 @@ class LocalOrchestrator:
         return Env(self._clock(), self._new_id, self._random)
 
 
-def _workflow_body(connection: sqlite3.Connection, name: str, version: int | None) -> str:
-    row = connection.execute(
-        "SELECT body FROM workflow_def WHERE name = :name AND (:version IS NULL OR version = :version) "
-        "ORDER BY version DESC LIMIT 1",
-        {"name": name, "version": version},
-    ).fetchone()
-    if row is None:
-        wanted = name if version is None else f"{name} version {version}"
-        raise OrchestratorNotFound(f"no workflow definition {wanted}: register it first")
-    return str(row[0])
-
-
-def _taskdefs(connection: sqlite3.Connection, definition: WorkflowDefinition) -> dict[str, Json]:
-    names = sorted({step.name for step in definition.walk()})
-    rows = connection.execute(
-        f"SELECT name, body FROM taskdef WHERE name IN ({', '.join('?' * len(names))})", names
-    )
-    return {row["name"]: json.loads(row["body"]) for row in rows}
-
-
-def _state(task: Task, step: Step) -> TaskState:
+def _state(task: Task, run: Run) -> TaskState:
+    step = run.step(task)
     return TaskState(
         reference=task.reference,
         task_name=task.name,
@@ -330,4 +329,6 @@ def _state(task: Task, step: Step) -> TaskState:
         input=task.input,
         output=task.output,
         reason=task.reason,
+        available=task.available,
+        retry_limit=None if is_system(task) else run.retries_allowed(task),
     )

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.local.decider import run_deadline
+from perago.orchestrator.local.definition import WorkflowDefinition
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.state import Run, Task
 from perago.orchestrator.local.step_types import is_system
@@ -36,8 +37,8 @@ def parse_rules(text: str) -> Mapping[str, TaskRules]:
 def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskdefs: str) -> None:
     """Write a new run; its tasks come with `save_run`."""
     connection.execute(
-        "INSERT INTO run (id, name, definition, taskdefs, input, output, status, created) "
-        "VALUES (?, ?, ?, ?, ?, '{}', ?, ?)",
+        "INSERT INTO run (id, name, definition, taskdefs, input, output, status, created, branches) "
+        "VALUES (?, ?, ?, ?, ?, '{}', ?, ?, ?)",
         (
             run.id,
             run.definition.name,
@@ -46,8 +47,38 @@ def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskde
             dump_json(run.input, f"the input of workflow {run.definition.name}"),
             run.status,
             run.created,
+            dump_json(run.branches, "the branches"),
         ),
     )
+
+
+def workflow_body(connection: sqlite3.Connection, name: str, version: int | None) -> str:
+    """The text of a registered definition, the newest version unless one is asked for."""
+    row = connection.execute(
+        "SELECT body FROM workflow_def WHERE name = :name AND (:version IS NULL OR version = :version) "
+        "ORDER BY version DESC LIMIT 1",
+        {"name": name, "version": version},
+    ).fetchone()
+    if row is None:
+        wanted = name if version is None else f"{name} version {version}"
+        raise OrchestratorNotFound(f"no workflow definition {wanted}: register it first")
+    return str(row[0])
+
+
+def registered_taskdefs(connection: sqlite3.Connection, definition: WorkflowDefinition) -> str:
+    """The TaskDefs that a workflow uses, as they are registered now."""
+    names = sorted({step.name for step in definition.walk()})
+    rows = connection.execute(
+        f"SELECT name, body FROM taskdef WHERE name IN ({', '.join('?' * len(names))})", names
+    )
+    return dump_json({row["name"]: json.loads(row["body"]) for row in rows}, "the TaskDefs")
+
+
+def renew_taskdefs(connection: sqlite3.Connection, run: Run) -> None:
+    """Have a run go by the TaskDefs that are registered now, and not by those of its start."""
+    taskdefs = registered_taskdefs(connection, run.definition)
+    connection.execute("UPDATE run SET taskdefs = ? WHERE id = ?", (taskdefs, run.id))
+    run.rules = parse_rules(taskdefs)
 
 
 def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
@@ -67,6 +98,8 @@ def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
         reason=row["reason"],
         ended=row["ended"],
         tasks=[task_in(task) for task in tasks],
+        retried_at=row["retried_at"],
+        branches=json.loads(row["branches"]),
         changed=False,
     )
 
@@ -78,13 +111,14 @@ def save_run(connection: sqlite3.Connection, run: Run) -> None:
             save_task(connection, task, run.rules_for(task.name))
     if run.changed:
         connection.execute(
-            "UPDATE run SET output = ?, status = ?, reason = ?, ended = ?, deadline = ? WHERE id = ?",
+            "UPDATE run SET output = ?, status = ?, reason = ?, ended = ?, deadline = ?, retried_at = ? WHERE id = ?",
             (
                 dump_json(run.output, "the output"),
                 run.status,
                 run.reason,
                 run.ended,
                 run_deadline(run),
+                run.retried_at,
                 run.id,
             ),
         )
