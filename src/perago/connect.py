@@ -12,8 +12,8 @@ sizes and time-outs.  Nothing else imports an adapter.  SDKs are imported only w
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from perago.lake.lakefs.fence import Fence
     from perago.lake.local.lake import LocalLake
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
+    from perago.orchestrator.local.start_from import Recording
     from perago.runtime.attempt.transaction import Observer
     from perago.runtime.worker.plan import WorkerPlan
 
@@ -84,13 +85,20 @@ class Embedded(_Places):
         """The same: no time that a publish budget gives is spent here."""
         return self
 
-    def end_orphans(self) -> None:
-        """Time out the attempts of a process that is known to be dead: nothing else would for a while."""
-        orchestrator = self._open_orchestrator()
-        try:
-            orchestrator.time_out_in_progress("the process that ran it is gone")
-        finally:
-            orchestrator.close()
+    def take_over(self, workflow_id: str) -> None:
+        """Free a workflow from a process that is known to be dead: nothing else would for a while."""
+        with closing(self._open_orchestrator()) as orchestrator:
+            orchestrator.take_over(workflow_id, "the process that ran it is gone")
+
+    def recording(self, workflow_id: str, step: str) -> Recording:
+        """What a workflow did before a step."""
+        with closing(self._open_orchestrator()) as orchestrator:
+            return orchestrator.recording(workflow_id, step)
+
+    def start_from(self, recorded: Recording, branches: Mapping[str, Mapping[str, str]]) -> str:
+        """Start a workflow at that step, on other branches; returns its id."""
+        with closing(self._open_orchestrator()) as orchestrator:
+            return orchestrator.start_from(recorded, branches)
 
     def _open_orchestrator(self) -> LocalOrchestrator:
         if self.run is None:
@@ -121,8 +129,8 @@ class Real(_Places):
         seconds = [budget.conductor_completion_timeout_seconds for budget in budgets if budget]
         return replace(self, completion_seconds=max(seconds, default=None))
 
-    def end_orphans(self) -> None:
-        """Nothing: Conductor ends them by their leases."""
+    def take_over(self, workflow_id: str) -> None:
+        """Nothing: Conductor ends the attempts of the dead by their leases."""
 
 
 def servers_of_run(settings: Settings, root: Path | None) -> Embedded | Real:

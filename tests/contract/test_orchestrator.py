@@ -408,7 +408,7 @@ class TestGoingOn:
             ("right", 1),
         }
         assert not line.send(branches["left"])
-        assert all([line.send(one) for one in again])
+        assert [line.send(one) for one in again] == [True, True]
         line.work("right_too")
         assert line.end_of(workflow_id).status == "COMPLETED"
 

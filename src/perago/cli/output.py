@@ -21,6 +21,11 @@ def say(text: str, style: str | None = None) -> None:
     _line(text, style, err=False)
 
 
+def note(text: str) -> None:
+    """A line about what is done."""
+    _line(text, None, err=True)
+
+
 def warn(text: str) -> None:
     """A line about what looks wrong."""
     _line(f"warning: {text}", "yellow", err=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perago.cli import output
+from perago.cli import output, run_again
 from perago.cli.options import AsJson
 from perago.cli.progress import transfer_bar
 from perago.cli.run_input import read_definition, read_import, read_payload
@@ -31,7 +31,7 @@ WorkflowFile = Annotated[
     str | None,
     typer.Argument(
         metavar="WORKFLOW.json",
-        help="The workflow's definition; with --resume the run's id, or nothing for the newest.",
+        help="The workflow's definition; with --resume or --from the run's id, or nothing for the newest.",
     ),
 ]
 Tasks = Annotated[
@@ -55,7 +55,16 @@ RootOption = Annotated[
         "--root", metavar="DIR", help="Use the embedded lake and orchestrator in this folder (.perago)."
     ),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Go on with a run that failed or was stopped, with the tasks as they are now."
+    ),
+]
+FromStep = Annotated[
+    str | None,
+    typer.Option("--from", metavar="STEP", help="Start a new run at this step of a run, on a new branch."),
+]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts at once.")]
 
 
@@ -67,32 +76,47 @@ def run(
     workspace: WorkspaceOption = None,
     root: RootOption = None,
     resume: Resume = False,
+    from_: FromStep = None,
     jobs: Jobs = 2,
     as_json_: AsJson = False,
 ) -> None:
     """Run a workflow and the worker for it, show its steps, and end with its result."""
-    if not resume and (workflow is None or not tasks):
-        raise typer.BadParameter("give WORKFLOW.json and --tasks, or --resume")
+    if not resume and from_ is None and (workflow is None or not tasks):
+        raise typer.BadParameter("give WORKFLOW.json and --tasks, or --resume, or --from STEP")
+    if resume and from_ is not None:
+        raise typer.BadParameter("--resume goes on with a run, --from starts a new one: give one of them")
     # The runtime brings the process machinery along: other commands go without.
     from perago.connect import servers_of_run
     from perago.runtime.runs import session
+    from perago.runtime.runs.going_on import resume_command
 
     servers = servers_of_run(load_settings(os.environ, root=root), root)
     if resume:
-        current, plan = _taken_up(servers, workflow, jobs)
+        current, done = run_again.finished(servers, workflow)
+        if done is not None:
+            if as_json_:
+                output.data(as_json(done, current))
+            else:
+                output.say(f"run {current.id} is COMPLETED: there is nothing to go on with")
+            return
+        plan = run_again.taken_up(servers, current, jobs)
+    elif from_ is not None:
+        current, plan = run_again.from_step(servers, workflow, from_, jobs=jobs)
     else:
         wanted = _Wanted(Path(workflow or ""), tuple(tasks), input_, workspace)
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
     with Viewer(quiet=as_json_) as viewer:
         ended = session.drive(current, plan, viewer)
     if ended.running:
-        output.fail(f"stopped; `perago run --resume {current.id}` goes on with it")
+        output.fail(f"stopped; `{resume_command(current, servers.settings.root)}` goes on with it")
     if as_json_:
         output.data(as_json(ended, current))
     else:
         for line, style in summary(ended, current):
             output.say(line, style)
     if ended.status != "COMPLETED":
+        command = resume_command(current, servers.settings.root)
+        output.note(f"when the cause is mended, `{command}` goes on from there")
         raise typer.Exit(output.FAILED)
 
 
@@ -111,7 +135,7 @@ def _begun(
     from perago.runtime.folder_import import import_folder
     from perago.runtime.runs import session
     from perago.runtime.runs.record import new_run_id
-    from perago.runtime.runs.workflow import used_tasks
+    from perago.runtime.runs.workflow import side_by_side, used_tasks
     from perago.runtime.servers import opened
 
     folders = [read_import(item) for item in imports]
@@ -121,24 +145,16 @@ def _begun(
     run_id = new_run_id(time.time())
     tasks = [task for task in known if task.name in used]
     plan = assemble_worker(
-        servers.of_run(run_id), wanted.targets, tasks, slots=jobs, log_level=session.LOG_LEVEL
+        servers.of_run(run_id),
+        wanted.targets,
+        tasks,
+        slots=min(jobs, side_by_side(definition) or jobs),
+        log_level=session.LOG_LEVEL,
     )
     session.check_root(servers.settings)
     for name, folder in folders:
         with opened(servers) as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)
             import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
-    return session.begin(run_id, plan, session.Start(definition, payload, wanted.workspace)), plan
-
-
-def _taken_up(servers: Embedded | Real, run_id: str | None, jobs: int) -> tuple[Run, WorkerPlan]:
-    from perago.connect import assemble_worker
-    from perago.runtime.runs import session
-
-    found = session.find(servers, run_id)
-    os.chdir(found.folder)
-    tasks = [task for task in load_tasks(found.targets) if found.tasks is None or task.name in found.tasks]
-    own = servers.of_run(found.id)
-    plan = assemble_worker(own, found.targets, tasks, slots=jobs, log_level=session.LOG_LEVEL)
-    session.take_over(own)
-    return found, plan
+    start = session.Start(definition, payload, wanted.workspace, file=str(wanted.workflow))
+    return session.begin(run_id, plan, start), plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.names import SHORT
 from perago.runtime.observe.events import Event
 from perago.runtime.runs.record import Run
+from perago.runtime.runs.retries import coming_retry, waiting
 
 _STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
 _OPEN = {"SCHEDULED", "IN_PROGRESS"}
@@ -44,9 +46,17 @@ class Viewer:
         """Note what the worker tells: the step an attempt is at, and executors that die."""
         if event.attempt is not None and event.kind in ("step", "doing"):
             self._steps[event.attempt.task_id] = event.text or event.step
+        if event.kind in ("draining", "forced"):
+            self._say(_stopping(event))
         if event.kind == "died" and not self._quiet and self._live is None:
             of = f" of {event.attempt.reference_task_name} at step {event.step!r}" if event.attempt else ""
             typer.echo(f"the executor{of} died: {event.text}", err=True)
+
+    def _say(self, text: str) -> None:
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            typer.echo(text, err=True)
 
     def show(self, state: WorkflowState) -> None:
         """Show where the workflow stands now."""
@@ -58,7 +68,16 @@ class Viewer:
         for task in worker_tasks(state):
             if self._seen.get(task.task_id) != task.status:
                 self._seen[task.task_id] = task.status
-                typer.echo(_line(task), err=True)
+                typer.echo(_line(task) + coming_retry(state, task, time.time()), err=True)
+
+
+def _stopping(event: Event) -> str:
+    if event.kind == "forced":
+        return "stopping now"
+    again = "Ctrl-C again" if event.step == "SIGINT" else f"{event.step} again"
+    if not event.text:
+        return f"stopping; {again} to stop now"
+    return f"finishing step{'s' if ', ' in event.text else ''} {event.text}; {again} to stop now"
 
 
 def worker_tasks(state: WorkflowState) -> list[TaskState]:
@@ -132,7 +151,7 @@ def _table(state: WorkflowState, steps: Mapping[str, str]) -> Any:
         style = _STYLES.get(task.status, "red")
         why = (task.reason or "").partition("\n")[0][:80]
         if task.status in _OPEN:
-            why = steps.get(task.task_id, "")
+            why = steps.get(task.task_id, "") or waiting(task, time.time())
         table.add_row(
             task.reference, f"[{style}]{task.status}[/]", str(task.retry_count), _published(task, SHORT), why
         )

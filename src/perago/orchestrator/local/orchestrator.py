@@ -34,6 +34,7 @@ from perago.orchestrator.local.rows import (
     save_task,
     workflow_body,
 )
+from perago.orchestrator.local.start_from import Branches, Recording, recording_of, start_from
 from perago.orchestrator.local.state import Env, Run, Task, milliseconds
 from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import Store, dump_json
@@ -198,6 +199,16 @@ class LocalOrchestrator:
             decide(run, env)
             save_run(connection, run)
         return run.id
+
+    def recording(self, workflow_id: str, reference: str) -> Recording:
+        """What a workflow did before a step, so that another one can start there."""
+        with self._store.reading() as connection:
+            return recording_of(connection, workflow_id, reference)
+
+    def start_from(self, recorded: Recording, branches: Branches) -> str:
+        """Start a workflow at a step, with what was done before it, on other branches; returns its id."""
+        with self._store.writing() as connection:
+            return start_from(connection, recorded, branches, self._env())
 
     def workflow(self, workflow_id: str) -> WorkflowState:
         """The workflow as it stands."""

@@ -49,6 +49,8 @@ class StepType:
     look: Callable[[Run, Task, Env], Looked] | None = None
     between_rounds: bool = False
     loops: bool = False
+    one_path: bool = False
+    """Whether only one of the lists in it is done, and once, so that what stands before a step in it is over."""
     goes_on: bool = False
     """Whether its task goes on itself when its workflow does, and is not made anew."""
     unsupported: Callable[[Mapping[str, Any]], Iterator[str]] = _nothing
@@ -65,6 +67,7 @@ _TABLE = (
         SWITCH,
         step_begins.switch,
         task_type=SWITCH,
+        one_path=True,
         look=system_tasks.look_at_switch,
         unsupported=step_checks.unsupported_switch,
         mistakes=step_checks.switch_mistakes,

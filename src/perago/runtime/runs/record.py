@@ -32,6 +32,14 @@ class Run:
     """Whether it is on the embedded servers."""
     tasks: Sequence[str] | None = None
     """The tasks that its workflow uses; None, in records from before there was this field: all of the modules."""
+    side_by_side: int | None = None
+    """How many of its steps can run at the same time; None where nobody can tell."""
+    workflow_file: str = ""
+    workflow_digest: str = ""
+    """The file that its workflow came from, and what it held then."""
+    from_run: str | None = None
+    from_step: str | None = None
+    """The run, and the step of it, where this one began."""
 
 
 def runs_folder(root: Path) -> Path:

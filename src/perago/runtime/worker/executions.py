@@ -48,6 +48,11 @@ class Executions:
         """Whether the execution is in flight; from any thread."""
         return execution_id in self._executions
 
+    def steps(self) -> list[str]:
+        """The steps whose attempts are in flight and not settled yet."""
+        running = [one for one in self._executions.values() if one.settled is None]
+        return sorted({execution.attempt.reference_task_name for execution in running})
+
     def end(self, execution_id: str) -> Execution | None:
         """It is over: its lease is let go."""
         self._leases.let_go(execution_id)

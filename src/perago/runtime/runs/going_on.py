@@ -1,0 +1,55 @@
+"""How a run is taken up again: one whose process died, and one whose workflow ended badly.
+
+What is taken anew: the task modules, and on the embedded servers their TaskDefs.  What stays: the workflow's definition and
+input, and the outputs of the steps that are done.  Conductor keeps the TaskDefs that a workflow was started with as well.
+The rule: the root's lock is held while a run is taken over, so whoever worked for it is dead.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+from perago.orchestrator.base import WorkflowState
+from perago.runtime.root.lock import locked_root
+from perago.runtime.runs.record import Run
+from perago.runtime.runs.session import RunServers
+from perago.runtime.runs.workflow import digest_of
+from perago.runtime.servers import Servers, opened
+from perago.runtime.worker.plan import WorkerPlan
+from perago.runtime.worker.start_checks import mend_taskdefs
+
+
+def state_of(servers: Servers, run: Run) -> WorkflowState:
+    """Where a run's workflow stands."""
+    with opened(servers) as (_, orchestrator):
+        return orchestrator.workflow(run.workflow_id)
+
+
+def go_on(servers: RunServers, run: Run, plan: WorkerPlan) -> None:
+    """Have the run's workflow go on: what a dead process held is tried again, and so is what failed."""
+    with locked_root(servers.settings.workspace_root), opened(servers) as (_, orchestrator):
+        if servers.embedded:
+            mend_taskdefs(orchestrator, list(plan.tasks.values()))
+        servers.take_over(run.workflow_id)
+        state = orchestrator.workflow(run.workflow_id)
+        if not state.running and state.status != "COMPLETED":
+            orchestrator.retry_workflow(run.workflow_id)
+
+
+def workflow_changed(run: Run) -> bool:
+    """Whether the file that the workflow came from says something else by now."""
+    if not run.workflow_file:
+        return False
+    try:
+        found = json.loads((Path(run.folder) / run.workflow_file).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return not isinstance(found, dict) or digest_of(found) != run.workflow_digest
+
+
+def resume_command(run: Run, root: Path) -> str:
+    """The command that goes on with a run, to be pasted in any folder."""
+    words = ["perago", "run", "--resume", run.id]
+    return shlex.join([*words, "--root", str(root.resolve())] if run.embedded else words)
