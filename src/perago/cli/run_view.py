@@ -54,7 +54,9 @@ class Viewer:
 
     def _say(self, text: str) -> None:
         if self._live is not None:
-            self._live.console.print(text, markup=False, highlight=False)
+            from rich.text import Text
+
+            self._live.console.print(Text(text))
         else:
             typer.echo(text, err=True)
 

@@ -44,7 +44,9 @@ def workflow_changed(run: Run) -> bool:
         return False
     try:
         found = json.loads((Path(run.folder) / run.workflow_file).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except OSError:
+        return False
+    except ValueError:
         return True
     return not isinstance(found, dict) or digest_of(found) != run.workflow_digest
 

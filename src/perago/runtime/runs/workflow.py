@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from perago.errors import RuntimeConfigError
@@ -40,7 +41,11 @@ def used_tasks(definition: Mapping[str, Any], known: set[str]) -> set[str]:
 
 def side_by_side(definition: Mapping[str, Any]) -> int | None:
     """How many of the workflow's steps can run at the same time at the most; None where nobody can tell."""
-    return _width(definition.get("tasks") or [])
+    try:
+        return _width(definition.get("tasks") or [])
+    except (AttributeError, TypeError):
+        # It is no definition, and the orchestrator refuses it in its own words.
+        return None
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
@@ -51,7 +56,7 @@ def digest_of(definition: Mapping[str, Any]) -> str:
 
 def _width(block: Sequence[Mapping[str, Any]]) -> int | None:
     """The widest place of a list of steps, which run one after the other."""
-    widths = [_width_of(step, following) for step, following in zip(block, [*block[1:], None], strict=True)]
+    widths = [_width_of(step, following) for step, following in zip_longest(block, block[1:])]
     known = [width for width in widths if width is not None]
     return max(known, default=1) if len(known) == len(widths) else None
 
