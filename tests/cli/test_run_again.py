@@ -57,6 +57,7 @@ def make(workspace: Path, params: Params) -> Result:
     return Result(done=params.name)
 """
 HINT = re.compile(r"`(perago run --resume .*?)`")
+AT_A_TERMINAL = "import os, runpy; os.login_tty(0); runpy.run_module('perago', run_name='__main__')"
 FIRST = ("run", "flow.json", "--tasks", "tasks.py", "--workspace", "songs", "--import", "songs=in")
 
 
@@ -304,12 +305,7 @@ class TestCtrlC:
         """Run on a terminal, press Ctrl-C at step two, and when told so do `told`, or press it again."""
         master, slave = pty.openpty()
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "import os, runpy, sys; os.login_tty(0); runpy.run_module('perago', run_name='__main__')",
-            ]
-            + list(FIRST),
+            [sys.executable, "-c", AT_A_TERMINAL, *FIRST],
             cwd=desk.folder,
             env=desk.environment | {"COLUMNS": "400", "TERM": "xterm"},
             stdin=slave,
