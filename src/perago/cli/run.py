@@ -88,9 +88,10 @@ def run(
     # The runtime brings the process machinery along: other commands go without.
     from perago.connect import servers_of_run
     from perago.runtime.runs import session
-    from perago.runtime.runs.going_on import resume_command
+    from perago.runtime.runs.going_on import only_lost, resume_command, try_again
 
     servers = servers_of_run(load_settings(os.environ, root=root), root)
+    lost: frozenset[str] = frozenset()
     if resume:
         current, done = run_again.finished(servers, workflow)
         if done is not None:
@@ -99,7 +100,7 @@ def run(
             else:
                 output.say(f"run {current.id} is COMPLETED: there is nothing to go on with")
             return
-        plan = run_again.taken_up(servers, current, jobs)
+        plan, lost = run_again.taken_up(servers, current, jobs)
     elif from_ is not None:
         current, plan = run_again.from_step(servers, workflow, from_, jobs=jobs)
     else:
@@ -107,6 +108,9 @@ def run(
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
     with Viewer(quiet=as_json_) as viewer:
         ended = session.drive(current, plan, viewer)
+        if only_lost(ended, lost):
+            try_again(plan.spec.servers, current)
+            ended = session.drive(current, plan, viewer)
     if ended.running:
         output.fail(f"stopped; `{resume_command(current, servers.settings.root)}` goes on with it")
     if as_json_:

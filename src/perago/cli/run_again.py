@@ -26,8 +26,8 @@ def finished(servers: Embedded | Real, run_id: str | None) -> tuple[Run, Workflo
     return found, state if state.status == "COMPLETED" else None
 
 
-def taken_up(servers: Embedded | Real, found: Run, jobs: int) -> WorkerPlan:
-    """Have a run go on, and the worker for it."""
+def taken_up(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerPlan, frozenset[str]]:
+    """Have a run go on: the worker for it, and the tasks that may still be with a dead process."""
     from perago.runtime.runs import going_on
 
     if going_on.workflow_changed(found):
@@ -37,8 +37,7 @@ def taken_up(servers: Embedded | Real, found: Run, jobs: int) -> WorkerPlan:
         )
     own = servers.of_run(found.id)
     plan = _worker(own, found, jobs)
-    going_on.go_on(own, found, plan)
-    return plan
+    return plan, going_on.go_on(own, found, plan)
 
 
 def from_step(
