@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ TASKS = """
 import multiprocessing, os, time
 from pathlib import Path
 from pydantic import BaseModel
-from perago import RetryPolicy, TaskControls, TaskFailed, TaskTerminalError, WorkspaceSpec, task
+from perago import RetryPolicy, TaskControls, TaskFailed, TaskTerminalError, TimeoutPolicy, WorkspaceSpec, task
 
 HERE = Path(os.environ["FLAGS"])
 if multiprocessing.parent_process() is not None:
@@ -41,7 +42,9 @@ class Result(BaseModel):
     name="make",
     owner_email="a@example.com",
     workspace=WorkspaceSpec(prefix="/data"),
-    controls=TaskControls(retry=RetryPolicy(count=RETRIES, delay_seconds=DELAY)),
+    controls=TaskControls(
+        retry=RetryPolicy(count=RETRIES, delay_seconds=DELAY), timeout=TimeoutPolicy(response_seconds=600)
+    ),
 )
 def make(workspace: Path, params: Params) -> Result:
     with (HERE / "tries").open("a") as file:
@@ -66,6 +69,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.repository = "songs"
         (folder / "in" / "data").mkdir(parents=True)
         (folder / "in" / "data" / "input.txt").write_text("input")
         self.environment = {
@@ -87,6 +91,9 @@ class Desk:
     def write_workflow(self, *steps: dict[str, Any]) -> None:
         flow = {"name": "flow", "version": 1, "schemaVersion": 2, "tasks": list(steps)}
         (self.folder / "flow.json").write_text(json.dumps(flow))
+
+    def first(self) -> list[str]:
+        return [word.replace("songs", self.repository) for word in FIRST]
 
     def flag(self, name: str) -> Path:
         return self.folder / name
@@ -340,6 +347,62 @@ class TestCtrlC:
             process.kill()
             process.wait()
             os.close(master)
+
+
+@pytest.fixture
+def real_desk(desk: Desk, lakefs_server: Any, conductor_server: Any) -> Desk:
+    """The same on the real servers, with names of its own."""
+    mark = uuid.uuid4().hex[:12]
+    desk.environment |= {
+        "LAKECTL_SERVER_ENDPOINT_URL": lakefs_server.url,
+        "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": lakefs_server.access_key_id,
+        "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs_server.secret_access_key,
+        "CONDUCTOR_SERVER_URL": conductor_server.url,
+    }
+    for file, names in {"tasks.py": ['"make"'], "flow.json": ['"make"', '"flow"']}.items():
+        text = desk.flag(file).read_text()
+        for name in names:
+            text = text.replace(name, f'{name[:-1]}_{mark}"')
+        desk.flag(file).write_text(text.replace("response_seconds=600", "response_seconds=5"))
+    desk.repository = f"songs-{mark}"
+    return desk
+
+
+class TestOnTheRealServers:
+    @pytest.mark.slow
+    def test_a_failed_run_goes_on_and_starts_at_no_step(self, real_desk: Desk) -> None:
+        real_desk.flag("fail-two").touch()
+        assert real_desk.run(*real_desk.first())[0] == 1
+        real_desk.flag("fail-two").unlink()
+        code, _, err = real_desk.run("run", "--from", "two")
+        assert (code, len(err.splitlines())) == (1, 1)
+        assert "--from needs the embedded servers" in err
+        ended = real_desk.data("run", "--resume")
+        assert brief(ended) == [
+            ("one", "COMPLETED", 0),
+            ("two", "FAILED", 0),
+            ("two", "COMPLETED", 1),
+            ("three", "COMPLETED", 0),
+        ]
+
+    @pytest.mark.slow
+    def test_a_killed_run_of_a_task_without_retries_goes_on_when_the_lease_has_run_out(
+        self, real_desk: Desk
+    ) -> None:
+        hold = real_desk.flag("hold-two")
+        hold.touch()
+        command = [sys.executable, "-m", "perago", *real_desk.first()]
+        with subprocess.Popen(
+            command, cwd=real_desk.folder, env=real_desk.environment, stderr=subprocess.DEVNULL
+        ) as process:
+            until = time.monotonic() + 60
+            while not real_desk.flag("at-two").exists():
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            process.kill()
+        hold.unlink()
+        ended = real_desk.data("run", "--resume")
+        assert brief(ended)[1:3] == [("two", "TIMED_OUT", 0), ("two", "COMPLETED", 1)]
 
 
 @pytest.mark.slow
