@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from perago.lake.lakefs.fence import Fence
     from perago.lake.local.lake import LocalLake
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
+    from perago.orchestrator.local.start_from import Recording
     from perago.runtime.attempt.surroundings import Observer
     from perago.runtime.worker.plan import WorkerPlan
 
@@ -92,13 +93,20 @@ class Embedded(_Places):
             return look_at_orchestrator(self.settings.root / "orchestrator.db")
         return look_at_orchestrator(orchestrator_file(self.settings.root, self.run))
 
-    def end_orphans(self) -> None:
-        """Time out the attempts of a process that is known to be dead: nothing else would for a while."""
-        orchestrator = self._open_orchestrator()
-        try:
-            orchestrator.time_out_in_progress("the process that ran it is gone")
-        finally:
-            orchestrator.close()
+    def take_over(self, workflow_id: str) -> None:
+        """Free a workflow from a process that is known to be dead: nothing else would for a while."""
+        with closing(self._open_orchestrator()) as orchestrator:
+            orchestrator.take_over(workflow_id, "the process that ran it is gone")
+
+    def recording(self, workflow_id: str, step: str) -> Recording:
+        """What a workflow did before a step."""
+        with closing(self._open_orchestrator()) as orchestrator:
+            return orchestrator.recording(workflow_id, step)
+
+    def start_from(self, recorded: Recording, branches: Mapping[str, Mapping[str, str]]) -> str:
+        """Start a workflow at that step, on other branches; returns its id."""
+        with closing(self._open_orchestrator()) as orchestrator:
+            return orchestrator.start_from(recorded, branches)
 
     def _open_orchestrator(self) -> LocalOrchestrator:
         if self.run is None:
@@ -133,8 +141,8 @@ class Real(_Places):
         """Conductor."""
         return open_conductor(self.settings)
 
-    def end_orphans(self) -> None:
-        """Nothing: Conductor ends them by their leases."""
+    def take_over(self, workflow_id: str) -> None:
+        """Nothing: Conductor ends the attempts of the dead by their leases."""
 
 
 def servers_of_run(settings: Settings, *, remote: bool) -> Embedded | Real:

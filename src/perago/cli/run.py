@@ -5,7 +5,6 @@ On the embedded lake and orchestrator, or with --remote on lakeFS and Conductor.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perago.cli import output
+from perago.cli import output, run_again
 from perago.cli.options import AsJson, Remote, Yes
 from perago.cli.progress import transfer_bar
 from perago.cli.remote import agree_to_run, resumes_remotely, settings_for
@@ -34,7 +33,7 @@ WorkflowFile = Annotated[
     str | None,
     typer.Argument(
         metavar="WORKFLOW.json",
-        help="The workflow's definition; with --resume the run's id, or nothing for the newest.",
+        help="The workflow's definition; with --resume or --from the run's id, or nothing for the newest.",
     ),
 ]
 Tasks = Annotated[
@@ -58,7 +57,16 @@ RootOption = Annotated[
     Path | None,
     typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago)."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with a run that was killed.")]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Go on with a run that failed or was stopped, with the tasks as they are now."
+    ),
+]
+FromStep = Annotated[
+    str | None,
+    typer.Option("--from", metavar="STEP", help="Start a new run at this step of a run, on a new branch."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the tasks print.")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts to run at once.")]
 
@@ -73,33 +81,54 @@ def run(
     remote: Remote = False,
     yes: Yes = False,
     resume: Resume = False,
+    from_: FromStep = None,
     jobs: Jobs = 2,
     quiet: Quiet = False,
     as_json_: AsJson = False,
 ) -> None:
     """Run a workflow and the worker for it, show its steps, and end with its result."""
-    if not resume and (workflow is None or not tasks):
-        raise typer.BadParameter("give WORKFLOW.json and --tasks, or --resume")
+    if not resume and from_ is None and (workflow is None or not tasks):
+        raise typer.BadParameter("give WORKFLOW.json and --tasks, or --resume, or --from STEP")
+    if resume and from_ is not None:
+        raise typer.BadParameter("--resume goes on with a run, --from starts a new one: give one of them")
     # The runtime brings the process machinery along: other commands go without.
     from perago.connect import servers_of_run, speed_up_next_time
     from perago.runtime.runs import session
+    from perago.runtime.runs.going_on import only_lost, try_again
     from perago.runtime.runs.look import attempts_at
-    from perago.runtime.runs.record import log_file
+    from perago.runtime.runs.record import log_file, resume_command
 
-    if resume:
+    again = resume or from_ is not None
+    if again:
         remote = resumes_remotely(root, workflow, remote=remote)
     # A run that goes on was agreed to when it began.
-    servers = servers_of_run(settings_for(root, remote=remote, yes=yes or resume), remote=remote)
+    servers = servers_of_run(settings_for(root, remote=remote, yes=yes or again), remote=remote)
+    lost: frozenset[str] = frozenset()
     if resume:
-        current, plan = _taken_up(servers, workflow, jobs)
+        current, done = run_again.finished(servers, workflow)
+        if done is not None:
+            if as_json_:
+                attempts = attempts_at(servers.of_run(current.id), done)
+                log = log_file(servers.settings.root, current.id)
+                output.data({"run": current.id, **as_json(done, attempts), "log": str(log)})
+            else:
+                output.say(f"run {current.id} is COMPLETED: there is nothing to go on with")
+            return
+        plan, lost = run_again.taken_up(servers, current, jobs)
+    elif from_ is not None:
+        current, plan = run_again.from_step(servers, workflow, from_, jobs=jobs)
     else:
         wanted = _Wanted(Path(workflow or ""), tuple(tasks), input_, workspace, yes)
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
     with Viewer(silent=as_json_, prints=not quiet) as viewer:
         ended = session.drive(current, plan, viewer)
+        if only_lost(ended, lost):
+            try_again(plan.spec.servers, current)
+            ended = session.drive(current, plan, viewer)
     speed_up_next_time(plan.settings, list(plan.tasks.values()))
+    command = resume_command(current, servers.settings.root)
     if ended.running:
-        output.fail(f"stopped; `perago run --resume {current.id}` goes on with it")
+        output.fail(f"stopped; `{command}` goes on with it")
     attempts = attempts_at(servers.of_run(current.id), ended)
     log = log_file(servers.settings.root, current.id)
     if as_json_:
@@ -109,6 +138,7 @@ def run(
             output.say(line, style)
         output.note(f"log: {log}")
     if ended.status != "COMPLETED":
+        output.note(f"when the cause is mended, `{command}` goes on from there")
         raise typer.Exit(output.FAILED)
 
 
@@ -128,7 +158,7 @@ def _begun(
     from perago.runtime.folder_import import import_folder
     from perago.runtime.runs import session
     from perago.runtime.runs.record import new_run_id
-    from perago.runtime.runs.workflow import used_tasks
+    from perago.runtime.runs.workflow import side_by_side, used_tasks
     from perago.runtime.servers import opened
 
     folders = [read_import(item) for item in imports]
@@ -141,7 +171,11 @@ def _begun(
     run_id = new_run_id(time.time())
     tasks = [task for task in known if task.name in used]
     plan = assemble_worker(
-        servers.of_run(run_id), wanted.targets, tasks, slots=jobs, log_level=session.LOG_LEVEL
+        servers.of_run(run_id),
+        wanted.targets,
+        tasks,
+        slots=min(jobs, side_by_side(definition) or jobs),
+        log_level=session.LOG_LEVEL,
     )
     session.check_root(servers.settings)
     if isinstance(servers, Real):
@@ -150,17 +184,5 @@ def _begun(
         with opened(servers) as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)
             import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
-    return session.begin(run_id, plan, session.Start(definition, payload, wanted.workspace)), plan
-
-
-def _taken_up(servers: Embedded | Real, run_id: str | None, jobs: int) -> tuple[Run, WorkerPlan]:
-    from perago.connect import assemble_worker
-    from perago.runtime.runs import session
-
-    found = session.find(servers, run_id)
-    os.chdir(found.folder)
-    tasks = [task for task in load_tasks(found.targets) if found.tasks is None or task.name in found.tasks]
-    own = servers.of_run(found.id)
-    plan = assemble_worker(own, found.targets, tasks, slots=jobs, log_level=session.LOG_LEVEL)
-    session.take_over(own)
-    return found, plan
+    start = session.Start(definition, payload, wanted.workspace, file=str(wanted.workflow))
+    return session.begin(run_id, plan, start), plan

@@ -19,6 +19,7 @@ from perago.protocol.names import SHORT
 from perago.runtime.observe.events import Event
 from perago.runtime.runs import words
 from perago.runtime.runs.attempts import OPEN, seconds_of, worker_tasks
+from perago.runtime.runs.retries import coming_retry, waiting
 
 STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
 
@@ -60,6 +61,9 @@ class Viewer:
             self._steps[attempt.task_id] = event.text or event.step
         if attempt is not None and event.kind == "printed" and parse_record(event.text) is None:
             self.print_line(attempt.reference_task_name, attempt.retry_count, event.text)
+        if event.kind in ("draining", "forced") and not self._silent:
+            self._say(_stopping(event))
+            self._flush()
         if event.kind == "died" and not self._silent:
             of = f" of {attempt.reference_task_name} at step {event.step!r}" if attempt else ""
             self._say(f"the executor{of} died: {event.text}")
@@ -70,7 +74,7 @@ class Viewer:
             return
         tasks = worker_tasks(state)
         for task in tasks:
-            self._tell(task, _followed(task, tasks))
+            self._tell(task, state, followed=_followed(task, tasks))
         if self._live is not None:
             self._flush()
             self._live.update(_table(state, self._steps, self._clock(), self._live.console.height))
@@ -80,13 +84,13 @@ class Viewer:
         if self._prints:
             self._say(words.printed(reference, retry, line))
 
-    def _tell(self, task: TaskState, followed: bool) -> None:
+    def _tell(self, task: TaskState, state: WorkflowState, *, followed: bool) -> None:
         """A line for what has changed; on a terminal the table has it, all but why an attempt that is over failed."""
         why = task.reason if followed and task.status not in OPEN else None
         if why and task.task_id not in self._told:
             self._told.add(task.task_id)
             self._seen[task.task_id] = task.status
-            self._say(f"{words.status_line(task)}: {why}")
+            self._say(f"{words.status_line(task)}: {why}{coming_retry(state, task, self._clock())}")
         elif self._seen.get(task.task_id) != task.status:
             self._seen[task.task_id] = task.status
             if self._live is None:
@@ -105,12 +109,21 @@ class Viewer:
         from rich.text import Text
 
         self._flushed = self._clock()
-        if self._waiting:
+        if self._waiting and self._live is not None:
             # Not as markup: `[red]` is what the body printed.
             self._live.console.print(
                 Text.from_ansi("\n".join(self._waiting)), highlight=False, soft_wrap=True
             )
             self._waiting.clear()
+
+
+def _stopping(event: Event) -> str:
+    if event.kind == "forced":
+        return "stopping now"
+    again = "Ctrl-C again" if event.step == "SIGINT" else f"{event.step} again"
+    if not event.text:
+        return f"stopping; {again} to stop now"
+    return f"finishing step{'s' if ', ' in event.text else ''} {event.text}; {again} to stop now"
 
 
 def _followed(task: TaskState, tasks: list[TaskState]) -> bool:
@@ -129,7 +142,7 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
     for task in worker_tasks(state)[-max(1, height - 3) :]:
         why = (task.reason or "").partition("\n")[0][:80]
         if task.status in OPEN:
-            why = steps.get(task.task_id, "")
+            why = steps.get(task.task_id, "") or waiting(task, now)
         table.add_row(
             Text(words.who(task.reference, task.retry_count)),
             Text(task.status, style=STYLES.get(task.status, "red")),

@@ -49,6 +49,10 @@ class TaskState:
     started: float | None = None
     ended: float | None = None
     worker: str | None = None
+    available: float = 0.0
+    """When it can be polled, in seconds since the epoch: a retry waits for its TaskDef's delay."""
+    retry_limit: int | None = None
+    """How many retries its TaskDef, or its step, allows; None where nobody says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +151,13 @@ class Orchestrator(Protocol):
 
     def workflows(self, count: int) -> Sequence[WorkflowSummary]:
         """The workflows that were started last, newest first."""
+
+    def retry_workflow(self, workflow_id: str) -> None:
+        """Have a workflow that ended badly go on: its last failed, timed-out or canceled tasks are scheduled again.
+
+        Each is a new task id with retry count + 1, whatever its TaskDef allows, to be polled at once.
+        `OrchestratorRefused` for a workflow that is running, or COMPLETED.
+        """
 
     def close(self) -> None:
         """Give connections back."""

@@ -293,3 +293,104 @@ class TestTheFile:
         start(orchestrator, simple("a", inputParameters={"é": "${workflow.input.x}"}))
         with closing(sqlite3.connect(path)) as file:
             assert json.loads(file.execute("SELECT input FROM task").fetchone()[0]) == {"é": 1}
+
+
+class TestGoingOn:
+    def test_no_retry_count_ends_a_workflow_whose_process_died(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        orchestrator.register_taskdefs([{**TASKDEF, "retryCount": 0}])
+        workflow_id = start(orchestrator)
+        for retry_count in range(3):
+            (held,) = poll(orchestrator)
+            assert held.attempt.retry_count == retry_count
+            orchestrator.take_over(workflow_id, "the process is gone")
+        # At once, and not after the TaskDef's delay of ten seconds.
+        assert len(poll(orchestrator)) == 1
+        assert brief(orchestrator, workflow_id) == [
+            *(("a", "TIMED_OUT", retry_count) for retry_count in range(3)),
+            ("a", "IN_PROGRESS", 3),
+        ]
+
+    def test_a_workflow_that_is_taken_over_goes_by_the_taskdefs_of_now(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        orchestrator.register_taskdefs([{**TASKDEF, "retryCount": 0, "retryDelaySeconds": 0}])
+        workflow_id = start(orchestrator)
+        (first,) = poll(orchestrator)
+        orchestrator.complete(first.attempt, Outcome("FAILED", reason="x"), worker_id="me")
+        orchestrator.register_taskdefs([{**TASKDEF, "retryCount": 3, "retryDelaySeconds": 0}])
+
+        orchestrator.take_over(workflow_id, "the process is gone")
+        orchestrator.retry_workflow(workflow_id)
+
+        for _ in range(2):
+            (again,) = poll(orchestrator)
+            orchestrator.complete(again.attempt, Outcome("FAILED", reason="x"), worker_id="me")
+        assert orchestrator.workflow(workflow_id).status == "RUNNING"
+        (last,) = poll(orchestrator)
+        assert last.attempt.retry_count == 3
+        orchestrator.complete(last.attempt, Outcome("FAILED", reason="x"), worker_id="me")
+        assert orchestrator.workflow(workflow_id).status == "FAILED"
+
+    def test_going_on_by_hand_begins_the_total_time_anew(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
+        orchestrator.register_taskdefs([{**TASKDEF, "totalTimeoutSeconds": 100}])
+        workflow_id = start(orchestrator)
+        poll(orchestrator)
+        clock.now += 101
+        assert orchestrator.workflow(workflow_id).status == "TIMED_OUT"
+        orchestrator.retry_workflow(workflow_id)
+        clock.now += 99
+        assert orchestrator.workflow(workflow_id).status == "RUNNING"
+        clock.now += 2
+        assert orchestrator.workflow(workflow_id).status == "TIMED_OUT"
+
+    def test_a_switch_that_failed_is_evaluated_again_and_its_cases_are_not_passed_over(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        broken = {
+            "name": "switch",
+            "taskReferenceName": "which",
+            "type": "SWITCH",
+            "evaluatorType": "javascript",
+            "expression": "$.nothing.deep",
+            "decisionCases": {"yes": [simple("a")]},
+        }
+        workflow_id = start(orchestrator, broken, simple("after"))
+        orchestrator.retry_workflow(workflow_id)
+        assert orchestrator.workflow(workflow_id).status == "FAILED"
+        assert brief(orchestrator, workflow_id) == [("which", "FAILED", 0), ("which", "FAILED", 1)]
+
+    def test_a_loop_whose_condition_failed_evaluates_it_again_as_the_same_task(
+        self, orchestrator: LocalOrchestrator
+    ) -> None:
+        broken = {
+            "name": "loop",
+            "taskReferenceName": "loop",
+            "type": "DO_WHILE",
+            "loopCondition": "$.nothing.deep < 3",
+            "loopOver": [simple("a")],
+        }
+        workflow_id = start(orchestrator, broken)
+        (one,) = poll(orchestrator)
+        orchestrator.complete(one.attempt, completed({}), worker_id="me")
+        orchestrator.retry_workflow(workflow_id)
+        assert brief(orchestrator, workflow_id) == [
+            ("loop", "FAILED_WITH_TERMINAL_ERROR", 1),
+            ("a__1", "COMPLETED", 0),
+        ]
+
+    def test_a_file_of_the_format_before_is_brought_up_to_date(self, path: Path, clock: Clock) -> None:
+        with closing(opened(path, clock)) as orchestrator:
+            orchestrator.register_taskdefs([TASKDEF])
+            workflow_id = start(orchestrator)
+        with closing(sqlite3.connect(path)) as connection:
+            for column in ("retried_at", "branches"):
+                connection.execute(f"ALTER TABLE run DROP COLUMN {column}")
+            connection.execute("PRAGMA user_version=1")
+            connection.commit()
+        with closing(opened(path, clock)) as orchestrator:
+            assert brief(orchestrator, workflow_id) == [("a", "SCHEDULED", 0)]
+            assert len(poll(orchestrator)) == 1

@@ -234,6 +234,15 @@ class ConductorOrchestrator:
         answer = self._api.call(step, wire.Request("GET", "/workflow/search", query), repeat=True)
         return wire.read(step, answer, lambda found: [wire.summary(one) for one in found["results"]])
 
+    def retry_workflow(self, workflow_id: str) -> None:
+        """Have a workflow that ended badly go on; not tried again, since the second call would meet a running one."""
+        step = f"go on with the workflow {workflow_id}"
+        # The server's own answers are a 404 where the workflow is running and a 409 where nothing is left to do.
+        state = self.workflow(workflow_id)
+        if state.running or state.status == "COMPLETED":
+            raise OrchestratorRefused(f"cannot {step}: it is {state.status}")
+        self._api.call(step, wire.Request("POST", f"/workflow/{wire.segment(workflow_id)}/retry"))
+
     def close(self) -> None:
         """Give connections back."""
         self._api.close()

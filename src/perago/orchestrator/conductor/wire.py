@@ -201,6 +201,8 @@ def _task_state(task: Mapping[str, Any]) -> TaskState:
         started=_seconds(task.get("startTime")),
         ended=_seconds(task.get("endTime")),
         worker=task.get("workerId") or None,
+        available=int(task.get("scheduledTime") or 0) / 1000 + float(task.get("callbackAfterSeconds") or 0),
+        retry_limit=_retry_limit(task.get("workflowTask") or {}),
     )
 
 
@@ -211,6 +213,14 @@ def _seconds(milliseconds: int | None) -> float | None:
 
 def _moment(text: str | None) -> float | None:
     return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def _retry_limit(step: Mapping[str, Any]) -> int | None:
+    """How many retries the step says, or else its TaskDef."""
+    for source in (step, step.get("taskDefinition") or {}):
+        if source.get("retryCount") is not None:
+            return int(source["retryCount"])
+    return None
 
 
 def _input(task: Mapping[str, Any]) -> Json:

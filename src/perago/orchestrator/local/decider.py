@@ -110,7 +110,7 @@ def _check_workflow_time(run: Run, env: Env) -> None:
         definition = run.definition
         raise _Ends(
             "TIMED_OUT",
-            f"Workflow timed out after {int(env.now - run.created)} seconds. Timeout configured as "
+            f"Workflow timed out after {int(env.now - run.clock_start)} seconds. Timeout configured as "
             f"{definition.timeout_seconds} seconds. Timeout policy configured to {definition.timeout_policy}",
         )
 
@@ -120,7 +120,7 @@ def run_deadline(run: Run) -> float | None:
     limit = run.definition.timeout_seconds
     if run.status != RUNNING or limit <= 0 or run.definition.timeout_policy != "TIME_OUT_WF":
         return None
-    return run.created + limit
+    return run.clock_start + limit
 
 
 def _check_time(run: Run, task: Task, env: Env) -> None:
@@ -134,7 +134,7 @@ def _check_time(run: Run, task: Task, env: Env) -> None:
 def _tried_again(run: Run, task: Task, coming: dict[str, Task], env: Env) -> bool:
     """Whether a failed task gets another try; if not, its optional step counts as done, else the run ends."""
     step, rules = run.step(task), run.rules_for(task.name)
-    allowed = rules.retry_count if step.retry_count is None else step.retry_count
+    allowed = run.retries_allowed(task)
     if is_system(task) or task.status not in {"FAILED", "TIMED_OUT"} or task.retry_count >= allowed:
         if step.optional:
             task.end("COMPLETED_WITH_ERRORS", env.now)

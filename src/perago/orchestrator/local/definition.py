@@ -91,6 +91,27 @@ class WorkflowDefinition:
             place = self._places[place.parent.reference]
         return place.following
 
+    def holders(self, reference: str) -> list[Step]:
+        """The steps that a step stands in, the innermost first."""
+        found = []
+        parent = self._places[reference].parent
+        while parent is not None:
+            found.append(parent)
+            parent = self._places[parent.reference].parent
+        return found
+
+    def before(self, reference: str) -> frozenset[str]:
+        """The references of everything that is over, or decided, when a step's turn comes: all that stands before it."""
+        found: set[str] = set()
+        for own in [self.step(reference), *self.holders(reference)]:
+            parent = self._places[own.reference].parent
+            blocks = [self.steps] if parent is None else parent.blocks()
+            block = next(block for block in blocks if own in block)
+            for step in block[: block.index(own)]:
+                found.update(inner.reference for inner in step.walk())
+            found.update(() if parent is None else (parent.reference,))
+        return frozenset(found)
+
     def inside(self, loop: Step) -> frozenset[str]:
         """The references of everything in a loop's body."""
         return frozenset(step.reference for step in loop.walk()) - {loop.reference}

@@ -18,18 +18,22 @@ from pathlib import Path
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.base import Assignment, Json, LogLine, WorkflowState, WorkflowSummary
 from perago.orchestrator.local.decider import decide, end_run
+from perago.orchestrator.local.going_on import replace_orphans, retry_run
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.queue import any_waiting, take
-from perago.orchestrator.local.registered import find_workflow, taskdefs_of, workflow_body, workflow_versions
+from perago.orchestrator.local.registered import find_workflow, workflow_body, workflow_versions
 from perago.orchestrator.local.rows import (
     due_runs,
     insert_run,
     load_run,
     load_task,
     parse_rules,
+    registered_taskdefs,
+    renew_taskdefs,
     save_run,
     save_task,
 )
+from perago.orchestrator.local.start_from import Branches, Recording, recording_of, start_from
 from perago.orchestrator.local.state import Env, Run, milliseconds
 from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import Store, dump_json
@@ -190,7 +194,7 @@ class LocalOrchestrator:
         with self._store.writing() as connection:
             body = workflow_body(connection, name, version)
             definition = parse_workflow(body)
-            taskdefs = dump_json(taskdefs_of(connection, definition), "the TaskDefs")
+            taskdefs = registered_taskdefs(connection, definition)
             env = self._env()
             # Conductor puts the template below an input that has something in it, not below an empty one.
             filled = {**definition.input_template, **input} if input else {}
@@ -199,6 +203,16 @@ class LocalOrchestrator:
             decide(run, env)
             save_run(connection, run)
         return run.id
+
+    def recording(self, workflow_id: str, reference: str) -> Recording:
+        """What a workflow did before a step, so that another one can start there."""
+        with self._store.reading() as connection:
+            return recording_of(connection, workflow_id, reference)
+
+    def start_from(self, recorded: Recording, branches: Branches) -> str:
+        """Start a workflow at a step, with what was done before it, on other branches; returns its id."""
+        with self._store.writing() as connection:
+            return start_from(connection, recorded, branches, self._env())
 
     def workflow(self, workflow_id: str) -> WorkflowState:
         """The workflow as it stands."""
@@ -210,6 +224,21 @@ class LocalOrchestrator:
         """The workflows that were started last, newest first."""
         with self._store.reading() as connection:
             return summaries(connection, count)
+
+    def retry_workflow(self, workflow_id: str) -> None:
+        """Have a workflow that ended badly go on, by the TaskDefs it has."""
+        with self._store.writing() as connection:
+            run = load_run(connection, workflow_id)
+            retry_run(run, self._env())
+            save_run(connection, run)
+
+    def take_over(self, workflow_id: str, reason: str) -> None:
+        """Free a workflow from a process that is known to be dead, and have it go by the TaskDefs registered now."""
+        with self._store.writing() as connection:
+            run = load_run(connection, workflow_id)
+            renew_taskdefs(connection, run)
+            replace_orphans(run, reason, self._env())
+            save_run(connection, run)
 
     def terminate(self, workflow_id: str, reason: str) -> None:
         """End a workflow as TERMINATED; one that is COMPLETED is refused."""

@@ -10,7 +10,9 @@ from functools import lru_cache
 
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.local.decider import run_deadline
+from perago.orchestrator.local.definition import WorkflowDefinition
 from perago.orchestrator.local.parse import parse_workflow
+from perago.orchestrator.local.registered import taskdefs_of
 from perago.orchestrator.local.state import Run, Task
 from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import dump_json
@@ -36,8 +38,8 @@ def parse_rules(text: str) -> Mapping[str, TaskRules]:
 def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskdefs: str) -> None:
     """Write a new run; its tasks come with `save_run`."""
     connection.execute(
-        "INSERT INTO run (id, name, definition, taskdefs, input, output, status, created) "
-        "VALUES (?, ?, ?, ?, ?, '{}', ?, ?)",
+        "INSERT INTO run (id, name, definition, taskdefs, input, output, status, created, branches) "
+        "VALUES (?, ?, ?, ?, ?, '{}', ?, ?, ?)",
         (
             run.id,
             run.definition.name,
@@ -46,8 +48,21 @@ def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskde
             dump_json(run.input, f"the input of workflow {run.definition.name}"),
             run.status,
             run.created,
+            dump_json(run.branches, "the branches"),
         ),
     )
+
+
+def registered_taskdefs(connection: sqlite3.Connection, definition: WorkflowDefinition) -> str:
+    """The TaskDefs that a workflow uses, as they are registered now, as a run keeps them."""
+    return dump_json(taskdefs_of(connection, definition), "the TaskDefs")
+
+
+def renew_taskdefs(connection: sqlite3.Connection, run: Run) -> None:
+    """Have a run go by the TaskDefs that are registered now, and not by those of its start."""
+    taskdefs = registered_taskdefs(connection, run.definition)
+    connection.execute("UPDATE run SET taskdefs = ? WHERE id = ?", (taskdefs, run.id))
+    run.rules = parse_rules(taskdefs)
 
 
 def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
@@ -67,6 +82,8 @@ def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
         reason=row["reason"],
         ended=row["ended"],
         tasks=[task_in(task) for task in tasks],
+        retried_at=row["retried_at"],
+        branches=json.loads(row["branches"]),
         changed=False,
     )
 
@@ -78,13 +95,14 @@ def save_run(connection: sqlite3.Connection, run: Run) -> None:
             save_task(connection, task, run.rules_for(task.name))
     if run.changed:
         connection.execute(
-            "UPDATE run SET output = ?, status = ?, reason = ?, ended = ?, deadline = ? WHERE id = ?",
+            "UPDATE run SET output = ?, status = ?, reason = ?, ended = ?, deadline = ?, retried_at = ? WHERE id = ?",
             (
                 dump_json(run.output, "the output"),
                 run.status,
                 run.reason,
                 run.ended,
                 run_deadline(run),
+                run.retried_at,
                 run.id,
             ),
         )

@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(slots=True)
 class Run:
-    """A started workflow: its definition and TaskDefs as they were at the start, and its tasks in order."""
+    """A started workflow: its definition as it was at the start, the rules of its TaskDefs, and its tasks in order."""
 
     id: str
     definition: WorkflowDefinition
@@ -92,7 +92,16 @@ class Run:
     reason: str | None = None
     ended: float | None = None
     tasks: list[Task] = field(default_factory=list)
+    retried_at: float | None = None
+    """When somebody last had it go on after it had ended."""
+    branches: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By repository, the branch that tasks get in place of the one that the workflow names."""
     changed: bool = True
+
+    @property
+    def clock_start(self) -> float:
+        """Since when the workflow's own time-out counts."""
+        return self.retried_at or self.created
 
     def latest(self, reference: str) -> Task | None:
         """The newest task of that reference."""
@@ -105,6 +114,11 @@ class Run:
     def rules_for(self, name: str) -> TaskRules:
         """The TaskDef's rules, or Conductor's defaults where none was registered."""
         return self.rules.get(name) or TaskRules(name)
+
+    def retries_allowed(self, task: Task) -> int:
+        """How many retries the step says, or else the TaskDef."""
+        own = self.step(task).retry_count
+        return self.rules_for(task.name).retry_count if own is None else own
 
     def scope(self) -> dict[str, Any]:
         """What `${…}` can read, by task reference; a loop's tasks go by their plain reference, newest last."""

@@ -19,7 +19,17 @@ def task_input(run: Run, step: Step, task_id: str) -> dict[str, Any]:
     template: Mapping[str, Any] = run.rules_for(step.name).input_template
     found: dict[str, Any] = resolve({**template, **step.input_parameters}, run.scope(), task_id=task_id)
     # What resolves to nothing falls back to the template as it is written.
-    return {key: template.get(key) if value is None else value for key, value in found.items()}
+    filled = {key: template.get(key) if value is None else value for key, value in found.items()}
+    return redirected(filled, run.branches)
+
+
+def redirected(given: dict[str, Any], branches: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """A task's input with the branch of its `workspace` replaced where the run works on another one."""
+    workspace = given.get("workspace")
+    if not isinstance(workspace, Mapping):
+        return given
+    branch = branches.get(str(workspace.get("repository")), {}).get(str(workspace.get("branch")))
+    return given if branch is None else {**given, "workspace": {**workspace, "branch": branch}}
 
 
 def simple(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:

@@ -49,6 +49,10 @@ class StepType:
     look: Callable[[Run, Task, Env], Looked] | None = None
     between_rounds: bool = False
     loops: bool = False
+    one_path: bool = False
+    """Whether only one of the lists in it is done, and once, so that what stands before a step in it is over."""
+    goes_on: bool = False
+    """Whether its task goes on itself when its workflow does, and is not made anew."""
     unsupported: Callable[[Mapping[str, Any]], Iterator[str]] = _nothing
     mistakes: Callable[[WorkflowDefinition, Step], Iterator[str]] = _nothing
 
@@ -63,12 +67,20 @@ _TABLE = (
         SWITCH,
         step_begins.switch,
         task_type=SWITCH,
+        one_path=True,
         look=system_tasks.look_at_switch,
         unsupported=step_checks.unsupported_switch,
         mistakes=step_checks.switch_mistakes,
     ),
     StepType(FORK_JOIN, step_begins.fork, task_type="FORK", mistakes=step_checks.fork_mistakes),
-    StepType(JOIN, step_begins.join, task_type=JOIN, look=system_tasks.look_at_join, between_rounds=True),
+    StepType(
+        JOIN,
+        step_begins.join,
+        task_type=JOIN,
+        look=system_tasks.look_at_join,
+        between_rounds=True,
+        goes_on=True,
+    ),
     StepType(
         DO_WHILE,
         step_begins.loop,
@@ -76,6 +88,7 @@ _TABLE = (
         named_by_type=False,
         look=system_tasks.look_at_loop,
         loops=True,
+        goes_on=True,
         unsupported=step_checks.unsupported_loop,
         mistakes=step_checks.loop_mistakes,
     ),
@@ -92,6 +105,11 @@ def is_system(task: Task) -> bool:
 def is_loop(task: Task) -> bool:
     """Whether the task stands for a loop, and not for one round of it."""
     return is_system(task) and _SYSTEM[task.type].loops
+
+
+def goes_on(task: Task) -> bool:
+    """Whether the task itself is taken up again when its workflow goes on."""
+    return is_system(task) and _SYSTEM[task.type].goes_on
 
 
 def looked_at(

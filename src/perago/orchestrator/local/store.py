@@ -17,7 +17,7 @@ from typing import Any
 
 from perago.errors import OrchestratorRefused, OrchestratorUnavailable, RuntimeConfigError
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
 _BUSY_SECONDS = 30.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS taskdef (name TEXT PRIMARY KEY, body TEXT NOT NULL) WITHOUT ROWID;
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS run (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, definition TEXT NOT NULL, taskdefs TEXT NOT NULL,
     input TEXT NOT NULL, output TEXT NOT NULL, status TEXT NOT NULL, reason TEXT,
-    created REAL NOT NULL, ended REAL, deadline REAL
+    created REAL NOT NULL, ended REAL, deadline REAL, retried_at REAL, branches TEXT NOT NULL DEFAULT '{}'
 );
 CREATE TABLE IF NOT EXISTS task (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -49,6 +49,13 @@ CREATE INDEX IF NOT EXISTS task_due ON task (deadline) WHERE deadline IS NOT NUL
 CREATE INDEX IF NOT EXISTS run_due ON run (deadline) WHERE deadline IS NOT NULL;
 CREATE INDEX IF NOT EXISTS task_log_by_task ON task_log (task_id, number);
 """
+# What a file of an earlier format lacks, by that format.
+_UPGRADES = {
+    1: (
+        "ALTER TABLE run ADD COLUMN retried_at REAL",
+        "ALTER TABLE run ADD COLUMN branches TEXT NOT NULL DEFAULT '{}'",
+    )
+}
 
 
 class Store:
@@ -109,7 +116,7 @@ class Store:
         self._connection.execute("PRAGMA synchronous=NORMAL")
         with self.writing() as connection:
             found = connection.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, _SCHEMA_VERSION):
+            if found not in (0, _SCHEMA_VERSION, *_UPGRADES):
                 raise RuntimeConfigError(
                     f"{self._path} was written by another version of Perago (format {found}, "
                     f"this one reads {_SCHEMA_VERSION}): use another root, or the version that wrote it"
@@ -117,6 +124,9 @@ class Store:
             if found == 0:
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     connection.execute(statement)
+            for statement in _UPGRADES.get(found, ()):
+                connection.execute(statement)
+            if found != _SCHEMA_VERSION:
                 connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
 
     @contextmanager

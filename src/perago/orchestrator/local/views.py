@@ -6,6 +6,7 @@ import sqlite3
 
 from perago.orchestrator.base import LogLine, TaskState, WorkflowState, WorkflowSummary
 from perago.orchestrator.local.state import Run, Task
+from perago.orchestrator.local.step_types import is_system
 
 
 def workflow_state(run: Run) -> WorkflowState:
@@ -57,4 +58,6 @@ def _task_state(run: Run, task: Task) -> TaskState:
         started=task.started,
         ended=task.ended,
         worker=task.worker_id,
+        available=task.available,
+        retry_limit=None if is_system(task) else run.retries_allowed(task),
     )

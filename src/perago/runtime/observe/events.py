@@ -14,6 +14,8 @@ lease-failed   a lease could not be extended
 not-sent       a result was sent, and the orchestrator gave no answer to it: it is sent again
 not-kept       a result could not be written to the outbox, and is sent from memory
 swept          `count` leftovers were removed
+draining       a signal has come (`step` has its name); `text` names the steps that are being finished
+forced         another one has: executors are killed
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ Kind = Literal[
     "not-sent",
     "not-kept",
     "swept",
+    "draining",
+    "forced",
 ]
 
 

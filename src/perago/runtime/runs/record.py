@@ -38,6 +38,14 @@ class Run:
     """Whether it is on the embedded servers."""
     tasks: Sequence[str] | None = None
     """The tasks that its workflow uses; None, in records from before there was this field: all of the modules."""
+    side_by_side: int | None = None
+    """How many of its steps can run at the same time; None where nobody can tell."""
+    workflow_file: str = ""
+    workflow_digest: str = ""
+    """The file that its workflow came from, and what it held then."""
+    from_run: str | None = None
+    from_step: str | None = None
+    """The run, and the step of it, where this one began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +119,7 @@ def find_run(root: Path, run_id: str | None) -> Run:
 
 def resume_command(run: Run, root: Path) -> str:
     """The command that goes on with a run, to be pasted in any folder."""
-    words = ["perago", "run", "--resume", run.id]
-    return shlex.join([*words, "--root", str(root.resolve())] if run.embedded else words)
+    return shlex.join(["perago", "run", "--resume", run.id, "--root", str(root.resolve())])
 
 
 def forget_end(root: Path, run_id: str) -> None:

@@ -22,6 +22,7 @@ from perago.runtime.root.folder import make_root
 from perago.runtime.root.lock import locked_root
 from perago.runtime.runs.keeping import end_of, kept_run
 from perago.runtime.runs.record import Run, find_run, save_end, save_run
+from perago.runtime.runs.workflow import digest_of, side_by_side
 from perago.runtime.servers import Servers, opened
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.start_checks import check_lake, mend_taskdefs
@@ -35,8 +36,8 @@ LOG_LEVEL = logging.ERROR
 class RunServers(Servers, Protocol):
     """Servers that a run can be on."""
 
-    def end_orphans(self) -> None:
-        """End the attempts of a process that is known to be dead, where nobody else would."""
+    def take_over(self, workflow_id: str) -> None:
+        """Free a workflow from a process that is known to be dead, where nobody else would."""
 
 
 class Onlooker(Protocol):
@@ -56,6 +57,7 @@ class Start:
     definition: Mapping[str, Any]
     input: Mapping[str, Any]
     workspace: str | None = None
+    file: str = ""
 
 
 def check_root(settings: Settings) -> None:
@@ -87,6 +89,9 @@ def begin(run_id: str, plan: WorkerPlan, start: Start) -> Run:
         os.getcwd(),
         embedded=servers.embedded,
         tasks=sorted(plan.tasks),
+        side_by_side=side_by_side(start.definition),
+        workflow_file=start.file,
+        workflow_digest=digest_of(start.definition),
     )
     save_run(plan.settings.root, begun)
     return begun
@@ -103,13 +108,6 @@ def find(servers: RunServers, run_id: str | None) -> Run:
         )
         raise RuntimeConfigError(f"run {found.id} is on {where}")
     return found
-
-
-def take_over(servers: RunServers) -> None:
-    """Make a run's attempts free: on the embedded servers those of its dead process are timed out at once."""
-    with locked_root(servers.settings.workspace_root):
-        # The lock is ours, so whoever held these attempts is dead.
-        servers.end_orphans()
 
 
 def drive(run: Run, plan: WorkerPlan, onlooker: Onlooker) -> WorkflowState:

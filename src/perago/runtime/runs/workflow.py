@@ -1,4 +1,4 @@
-"""Which tasks a workflow's definition uses.
+"""What a workflow's definition tells before it runs: which tasks it uses, and how many steps run side by side.
 
 The rule: what a workflow does not use is neither checked nor served by its run.  A step that brings in tasks by a name
 that is not in the definition (DYNAMIC, SUB_WORKFLOW …) may use any of them.
@@ -6,11 +6,17 @@ that is not in the definition (DYNAMIC, SUB_WORKFLOW …) may use any of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from perago.declare.workflow.steps import NAMED
 from perago.errors import RuntimeConfigError
+
+_ONE_AT_A_TIME = NAMED - {"EXCLUSIVE_JOIN"}
+"""Step types that take one executor at the most, and before whose end nothing after them begins."""
 
 
 def used_tasks(definition: Mapping[str, Any], known: set[str]) -> set[str]:
@@ -24,6 +30,50 @@ def used_tasks(definition: Mapping[str, Any], known: set[str]) -> set[str]:
             f"declared are {', '.join(sorted(known))}"
         )
     return named if all(_type(step) in NAMED for step in steps) else known
+
+
+def side_by_side(definition: Mapping[str, Any]) -> int | None:
+    """How many of the workflow's steps can run at the same time at the most; None where nobody can tell."""
+    try:
+        return _width(definition.get("tasks") or [])
+    except (AttributeError, TypeError):
+        # It is no definition, and the orchestrator refuses it in its own words.
+        return None
+
+
+def digest_of(definition: Mapping[str, Any]) -> str:
+    """What tells one definition from another, however its file is written."""
+    text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _width(block: Sequence[Mapping[str, Any]]) -> int | None:
+    """The widest place of a list of steps, which run one after the other."""
+    widths = [_width_of(step, following) for step, following in zip_longest(block, block[1:])]
+    known = [width for width in widths if width is not None]
+    return max(known, default=1) if len(known) == len(widths) else None
+
+
+def _width_of(step: Mapping[str, Any], following: Mapping[str, Any] | None) -> int | None:
+    kind = _type(step)
+    if kind == "FORK_JOIN":
+        branches = [branch for branch in step.get("forkTasks") or [] if branch]
+        ends = {branch[-1].get("taskReferenceName") for branch in branches}
+        if following is None or _type(following) != "JOIN" or not ends <= set(following.get("joinOn") or []):
+            # What follows does not wait for all of the branches.
+            return None
+        return _added([_width(branch) for branch in branches])
+    if kind in ("SWITCH", "DECISION"):
+        cases = [*(step.get("decisionCases") or {}).values(), step.get("defaultCase") or []]
+        widths = [_width(case) for case in cases]
+        return None if None in widths else max(width or 1 for width in widths)
+    if kind == "DO_WHILE":
+        return _width(step.get("loopOver") or [])
+    return 1 if kind in _ONE_AT_A_TIME else None
+
+
+def _added(widths: Sequence[int | None]) -> int | None:
+    return None if None in widths else max(1, sum(width or 0 for width in widths))
 
 
 def _steps(node: Any) -> Iterator[Mapping[str, Any]]:

@@ -71,6 +71,11 @@ class Executions:
         self._end_log(execution, timeout=0.0)
         self.end(execution.id)
 
+    def steps(self) -> list[str]:
+        """The steps whose attempts are in flight and not settled yet."""
+        running = [one for one in self._executions.values() if one.settled is None]
+        return sorted({execution.attempt.reference_task_name for execution in running})
+
     def end(self, execution_id: str) -> Execution | None:
         """It is over: its lease is let go."""
         self._leases.let_go(execution_id)

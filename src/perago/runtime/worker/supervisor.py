@@ -279,8 +279,10 @@ class Supervisor:
     def _signalled(self, name: str) -> None:
         if self._end.working:
             self._begin_to_drain(name)
+            self._news.tell(Event("draining", step=name, text=", ".join(self._executions.steps())))
         else:
             self._force(f"{name} again")
+            self._news.tell(Event("forced", step=name))
 
     def _begin_to_drain(self, why: str) -> None:
         if self._end.working:
