@@ -74,8 +74,9 @@ ARROWS: dict[str, set[str]] = {
     "runtime.observe": {"protocol", "settings", "errors", "runtime.process", *ENDING},
     "runtime.registration": {"declare"},
     "runtime.nearest": set(),
-    "runtime.branch_head": {"errors", "runtime.__init__", "runtime.nearest", *PORTS},
+    "runtime.branch_head": {"runtime.__init__", "runtime.lake_names", *PORTS},
     "runtime.workflows": {
+        "declare",
         "errors",
         "runtime.__init__",
         "runtime.branch_head",

@@ -38,7 +38,7 @@ class TestWhileItGoesOn:
         assert err == (
             "clean: IN_PROGRESS\n"
             "clean: FAILED after 1.5 s\n"
-            "clean: FAILED after 1.5 s: ValueError: one\ntwo\n"
+            "clean: FAILED after 1.5 s: ValueError: one\ntwo; retry 1 now\n"
             "clean (retry 1): SCHEDULED\n"
         )
 

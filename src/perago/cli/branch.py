@@ -13,7 +13,7 @@ from perago.cli.remote import agree, settings_for
 from perago.errors import LakeConflict, RuntimeConfigError
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The new branch.")]
-Source = Annotated[str, typer.Argument(metavar="[FROM]", help="The branch, tag or commit that it begins at.")]
+Source = Annotated[str, typer.Argument(metavar="FROM", help="The branch, tag or commit that it begins at.")]
 Root = Annotated[
     Path | None, typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago).")
 ]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from perago.orchestrator.base import TaskState
     from perago.runtime.runs.following import Printed
 
-Step = Annotated[str | None, typer.Argument(metavar="[STEP]", help="A step's reference; all by default.")]
+Step = Annotated[str | None, typer.Argument(metavar="STEP", help="A step's reference; all by default.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing lines until the run is over.")]
 
 

@@ -44,7 +44,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --remote: do not as
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunName = Annotated[
     str | None,
-    typer.Argument(metavar="[RUN]", help="A run's id, or a workflow's; the newest run by default."),
+    typer.Argument(metavar="RUN", help="A run's id, or a workflow's; the newest run by default."),
 ]
 RunsRoot = Annotated[
     Path | None,

@@ -111,7 +111,7 @@ class PathCheck:
 
     def _count(self, tree: Tree) -> Finding:
         most = self.max_count if self.kind == "require_glob" else self.max_count or 0
-        matches = list(tree.glob(self.pattern))
+        matches = sorted(tree.glob(self.pattern))
         if len(matches) < (self.min_count or 0):
             found = f"it matched {_some(matches)}, {self.min_count} or more are required"
             return wrong(f"{found}; {_nearby(tree, self.pattern)}")
