@@ -13,6 +13,7 @@ from perago import RuntimeConfigError
 from perago.settings import load_settings
 from perago.spark.conf import is_local, parse_conf, session_conf
 from perago.spark.session import Sessions
+from perago.spark.spark_log import log_options
 
 
 def conf_of(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
@@ -96,3 +97,20 @@ def test_the_environment_is_ready_before_a_body_can_begin_beside_the_start(
     sessions.warm_up()
 
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_an_operators_own_log4j_configuration_wins(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    given = {"SPARK_CONF_DIR": str(tmp_path / "conf")}
+
+    (option,) = log_options(tmp_path, given)
+    assert Path(option.removeprefix("-Dlog4j2.configurationFile=file://")).is_file()
+    (tmp_path / "conf" / "log4j2.properties").touch()
+    assert log_options(tmp_path, given) == ()
+    assert log_options(tmp_path, {"SPARK_HOME": str(tmp_path)}) == ()
+
+
+def test_a_folder_whose_name_the_command_line_would_tear_goes_without(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+
+    assert log_options(tmp_path / "a b", {}) == ()

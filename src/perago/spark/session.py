@@ -26,6 +26,7 @@ from perago.runtime.root.removal import remove_tree
 from perago.settings import Settings
 from perago.spark.class_archive import QUICK_COMPILER, archive_file, use_options
 from perago.spark.conf import is_local, is_quick, parse_conf, session_conf, with_jvm_options
+from perago.spark.spark_log import log_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -110,23 +111,23 @@ class Sessions:
         _add_to_list(conf, "spark.jars.excludes", self._excludes)
         self._choose_python()
         with _own_signals():
-            session = self._start(conf)
+            session = self._start(conf, log_options(scratch, os.environ))
         session.sparkContext.setLogLevel("WARN")
         _write_no_checksum_files(session)
         atexit.register(_end, session, scratch)
         return session
 
-    def _start(self, conf: dict[str, str]) -> SparkSession:
+    def _start(self, conf: dict[str, str], log_conf: tuple[str, ...]) -> SparkSession:
         if not is_quick(self._settings):
             log.info("a full Spark session starts")
-            return _start(conf)
+            return _start(with_jvm_options(conf, log_conf, os.environ))
         archive = archive_file(os.environ)
         options = use_options(archive) if archive is not None else ()
         log.info(
             "a quick Spark session starts, %s an archive of Spark's classes", "with" if options else "without"
         )
         try:
-            return _start(with_jvm_options(conf, [QUICK_COMPILER, *options], os.environ))
+            return _start(with_jvm_options(conf, [*log_conf, QUICK_COMPILER, *options], os.environ))
         except RuntimeConfigError:
             if archive is None or not options:
                 raise
@@ -135,7 +136,7 @@ class Sessions:
             "Spark did not start with the archive %s: it is removed, and Spark starts without", archive
         )
         archive.unlink(missing_ok=True)
-        return _start(with_jvm_options(conf, [QUICK_COMPILER], os.environ))
+        return _start(with_jvm_options(conf, [*log_conf, QUICK_COMPILER], os.environ))
 
 
 def _start(conf: dict[str, str]) -> SparkSession:
