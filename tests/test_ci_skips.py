@@ -44,7 +44,8 @@ def test_one(): ...
 """,
 }
 SKIPPING = ["test_skipif.py", "test_skip_in_body.py", "test_importorskip.py", "test_server.py"]
-INI = "[pytest]\naddopts = --strict-markers\nmarkers =\n    servers: needs servers\n"
+DEV = Path(__file__).parents[1] / "dev"
+INI = f"[pytest]\naddopts = --strict-markers\npythonpath = {DEV}\nmarkers =\n    servers: needs servers\n"
 
 pytestmark = pytest.mark.slow
 
