@@ -1,7 +1,8 @@
 """What `perago run` shows while it goes on: a table on a terminal, with what bodies print above it; lines elsewhere.
 
 The rules: all of it goes to stderr.  What a body prints is shown as it is, also where it looks like markup; of what would
-control the terminal only colours are left.  The reason of an attempt is shown here only if another attempt follows: the last one's is in the summary.
+control the terminal only colours are left.  The reason of an attempt is shown here only if another attempt follows: the last
+one's is in the summary.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Viewer:
         if self._live is None:
             typer.echo(text, err=True)
             return
-        # One text's colours end with it.  Every print draws the table anew: a body that prints much must not hold up the worker.
+        # Every print draws the table anew: a body that prints much must not hold up the worker.
         self._waiting.append(printable(text, styles=True))
         if self._clock() - self._flushed >= FLUSH_SECONDS:
             self._flush()
