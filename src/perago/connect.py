@@ -287,7 +287,7 @@ def look_at_orchestrator(path: Path) -> LocalOrchestrator | None:
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
     # Its clock stands still at the beginning of time: looking at a run whose worker is dead times nothing out.
-    return LocalOrchestrator(path, clock=lambda: 0.0) if path.is_file() else None
+    return LocalOrchestrator(path, clock=lambda: 0.0, looking=True) if path.is_file() else None
 
 
 def open_local_orchestrators(settings: Settings) -> list[Orchestrator]:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from perago.declare.author_code import author_code
-from perago.declare.author_traceback import MOST_LINES, author_lines, described, where
+from perago.declare.author_traceback import LINE_CHARS, MOST_LINES, author_lines, described, where
 from perago.declare.checks import PathCheck, run_checks
 from perago.declare.file_tree import FolderTree
 from perago.declare.payload import parse_params
@@ -149,3 +149,43 @@ def test_a_traceback_is_cut_in_the_middle() -> None:
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == str(10 * MOST_LINES - 1)
     assert any("lines are left out" in line for line in lines)
+
+
+class Leaves(Exception):
+    def __getattribute__(self, name: str) -> object:
+        if name == "__notes__":
+            raise SystemExit(3)
+        return super().__getattribute__(name)
+
+
+def test_an_error_whose_attributes_leave_the_process_still_ends_the_attempt_as_itself() -> None:
+    def leave() -> None:
+        raise Leaves("as asked")
+
+    error = caught(leave)
+
+    assert author_lines(error) == []
+    assert described(error).startswith("Leaves: as asked")
+
+
+def test_a_secret_that_stands_where_a_line_is_cut_is_masked_first() -> None:
+    def give_away() -> None:
+        raise ValueError("x" * (LINE_CHARS - len("ValueError: ") - 3) + "hush-hush")
+
+    lines = author_lines(caught(give_away), lambda text: text.replace("hush-hush", "***"))
+
+    assert lines[-1].endswith("x***")
+    assert not [line for line in lines if "hus" in line]
+
+
+def test_a_text_of_millions_of_lines_is_cut_before_it_is_looked_at_line_by_line() -> None:
+    def long() -> None:
+        raise ValueError("first\n" + "x\n" * 1_000_000 + "last")
+
+    lines = author_lines(caught(long))
+
+    assert "ValueError: first" in lines
+    assert lines[-1] == "last"
+    assert len(lines) == MOST_LINES + 1
+    (said,) = [line for line in lines if "lines are left out" in line]
+    assert int(said.split()[1]) < 1_000_000

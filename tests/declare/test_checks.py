@@ -223,3 +223,31 @@ def test_what_an_author_raises_in_a_check_on_purpose_is_found_too(tmp_path: Path
         found.extend(evaluated("pre", [late], FolderTree(tmp_path)))
 
     assert [(one.phase, one.found, one.passed) for one in found] == [("pre", "the supplier is late", False)]
+
+
+class Shouted(str):
+    """An author's own kind of text, which only their module knows."""
+
+    __slots__ = ()
+
+
+class Odd:
+    """An author's check whose answers are no plain text, and whose `finding` is something of their own."""
+
+    def label(self) -> str:
+        return Shouted("odd()")
+
+    def violation(self, tree: Tree) -> str | None:
+        return ["a.csv", "b.csv"]  # type: ignore[return-value]
+
+    def finding(self, tree: Tree) -> int:
+        return 3
+
+
+def test_what_a_check_of_an_author_says_is_kept_as_nothing_but_text() -> None:
+    found: list[CheckRecord] = []
+    with pytest.raises(PostGuardrailViolation, match=r"odd\(\) failed: \['a.csv', 'b.csv'\]"):
+        found.extend(evaluated("post", [Odd()], TREE))
+
+    assert [(type(one.label), type(one.found)) for one in found] == [(str, str)]
+    assert found[0].label == "odd()"

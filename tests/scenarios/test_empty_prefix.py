@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
 
 from perago import require_glob
 from perago.errors import LakeUnavailable
+from perago.protocol.outcome import Outcome
+from perago.runtime.attempt.prefix import with_folders
+from perago.runtime.attempt.publisher import Publisher
 from tests.support.ports import before
 from tests.support.world import Made, Params, World, make_task, published_ref
 
@@ -58,15 +66,28 @@ def test_a_task_may_be_the_first_to_write_below_its_prefix(world: World) -> None
     assert world.files(ref)["new/result.txt"] == "made"
 
 
-def test_a_lake_that_cannot_be_asked_leaves_the_reason_as_it_is(world: World) -> None:
+@pytest.mark.parametrize("error", [LakeUnavailable("the lake is away"), RuntimeError("a bug of ours")])
+def test_a_lake_that_cannot_be_asked_leaves_the_reason_as_it_is(world: World, error: Exception) -> None:
     task = make_task(read_a_file, prefix="/dta")
     world.start(task)
 
     def refuse() -> None:
-        raise LakeUnavailable("the lake is away")
+        raise error
 
     # The first listing is the download's.
     settled = world.execute(task, world.poll(task), lake=before(world.lake, "list", refuse, nth=2))
 
     assert (settled.outcome.reason or "").startswith("FileNotFoundError")
     assert "there is nothing below" not in (settled.outcome.reason or "")
+
+
+def test_a_failure_does_not_wait_for_a_lake_that_hangs() -> None:
+    never: Future[Any] = Future()
+    staging = SimpleNamespace(overlap=lambda _work: never)
+    publisher = cast(
+        Publisher, SimpleNamespace(staging=staging, lake=None, signature=SimpleNamespace(workspace=None))
+    )
+    failed = Outcome("FAILED", reason="FileNotFoundError: input.txt")
+
+    assert with_folders(failed, FileNotFoundError("input.txt"), publisher, within=0) == failed
+    assert never.cancelled()

@@ -40,6 +40,20 @@ def test_without_java_there_is_no_archive(tmp_path: Path) -> None:
     assert archive_file({"JAVA_HOME": str(tmp_path)}) is None
 
 
+def test_a_user_without_a_home_has_no_archive_and_a_session_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    environ = {"JAVA_HOME": str(java_home(tmp_path / "17", "17"))}
+
+    assert archive_file(environ) is None
+    assert make_in_background(environ) is False
+    assert archive_file({**environ, "XDG_CACHE_HOME": "not/absolute"}) is None
+
+
 def test_an_archive_that_is_missing_or_cut_off_or_that_the_command_line_would_tear_is_not_used(
     tmp_path: Path,
 ) -> None:

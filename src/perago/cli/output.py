@@ -1,6 +1,7 @@
 """How commands print: data on stdout, everything else on stderr, colour only on a terminal.
 
-The rule: nothing is wrapped or decorated when the output is not a terminal, so that it can be piped.
+The rules: nothing is wrapped or decorated when the output is not a terminal, so that it can be piped.  On a terminal nothing
+that somebody else wrote, a body, a commit's message or a name, controls it.
 
 Exit codes: 0 all is well; 1 a declaration is wrong or the command failed; 2 the command line is wrong.
 """
@@ -12,6 +13,8 @@ import sys
 from typing import Any, NoReturn
 
 import typer
+
+from perago.runtime.observe.printable import printable
 
 FAILED = 1
 USAGE = 2
@@ -56,10 +59,13 @@ def data(value: Any) -> None:
 
 def _line(text: str, style: str | None, *, err: bool) -> None:
     stream = sys.stderr if err else sys.stdout
-    if style is None or not stream.isatty():
+    if not stream.isatty():
         typer.echo(text, err=err)
+        return
+    if style is None:
+        typer.echo(printable(text, styles=True), err=err)
         return
     # Rich is slow to import, and most output goes without it.
     from rich.console import Console
 
-    Console(file=stream).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    Console(file=stream).print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)

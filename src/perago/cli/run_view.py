@@ -1,7 +1,8 @@
 """What `perago run` shows while it goes on: a table on a terminal, with what bodies print above it; lines elsewhere.
 
-The rules: all of it goes to stderr.  What a body prints is shown as it is, also where it looks like markup.  The reason of
-an attempt is shown here only if another attempt follows: the last one's is in the summary.
+The rules: all of it goes to stderr.  What a body prints is shown as it is, also where it looks like markup; of what would
+control the terminal only colours are left.  The reason of an attempt is shown here only if another attempt follows: the last
+one's is in the summary.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.attempt_record import parse_record
 from perago.protocol.names import SHORT
 from perago.runtime.observe.events import Event
+from perago.runtime.observe.printable import printable
 from perago.runtime.runs import words
 from perago.runtime.runs.attempts import OPEN, seconds_of, worker_tasks
 from perago.runtime.runs.retries import coming_retry, waiting
@@ -101,7 +103,7 @@ class Viewer:
             typer.echo(text, err=True)
             return
         # Every print draws the table anew: a body that prints much must not hold up the worker.
-        self._waiting.append(text)
+        self._waiting.append(printable(text, styles=True))
         if self._clock() - self._flushed >= FLUSH_SECONDS:
             self._flush()
 
@@ -134,7 +136,7 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(f"workflow {state.name}: {state.status} {words.duration(_took(state, now))}")
+    title = Text(f"workflow {printable(state.name)}: {state.status} {words.duration(_took(state, now))}")
     table = Table(title=title, title_justify="left", box=None, expand=True)
     for heading in ("step", "status", "time", "published", "now, or why"):
         table.add_column(heading, overflow="fold")
@@ -144,11 +146,11 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
         if task.status in OPEN:
             why = steps.get(task.task_id, "") or waiting(task, now)
         table.add_row(
-            Text(words.who(task.reference, task.retry_count)),
+            Text(printable(words.who(task.reference, task.retry_count))),
             Text(task.status, style=STYLES.get(task.status, "red")),
             Text(words.duration(seconds_of(task, now))),
-            Text(words.published(task, SHORT)),
-            Text(why),
+            Text(printable(words.published(task, SHORT))),
+            Text(printable(why)),
         )
     return table
 

@@ -8,7 +8,8 @@
     of a library that the author called                   yes                no
 
 Causes, contexts, notes and groups are shown as Python shows them.  The rule: whatever the exception's class does, making the
-text raises nothing; and it is bounded, cut in the middle, since what went wrong stands at either end.
+text raises nothing; and it is bounded, cut in the middle, since what went wrong stands at either end.  Secrets are masked
+before it is cut: half of one would not be known.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -25,6 +26,8 @@ from perago.protocol.outcome import describe
 
 MOST_LINES = 200
 LINE_CHARS = 2000
+_MOST_CHARS = 2 * MOST_LINES * LINE_CHARS
+"""So much is looked through for lines; Java's frames come on top of what is shown."""
 _OURS = str(Path(__file__).parents[1]) + "/"
 _CALLERS = ("pydantic", "pydantic_core", "contextlib", "functools")
 """Modules that stand between Perago and an author's code."""
@@ -46,7 +49,7 @@ def where(error: BaseException) -> str:
     """The author's last frame: "tasks.py:12 in clean"; empty where the error has none."""
     try:
         frames = _author_frames(list(_frames(error.__traceback__)))
-    except Exception:
+    except BaseException:
         return ""
     if not frames:
         return ""
@@ -54,17 +57,18 @@ def where(error: BaseException) -> str:
     return f"{Path(file).name}:{line} in {function}"
 
 
-def author_lines(error: BaseException) -> list[str]:
+def author_lines(error: BaseException, mask: Callable[[str], str] = str) -> list[str]:
     """The traceback without Perago's frames, as bounded lines; none where no frame of an author is in it."""
     try:
         whole = traceback.TracebackException.from_exception(_raised(error), compact=True)
-        text = "".join(whole.format()) if _cut_ours(whole) else None
-    except Exception:
-        # An exception of an author's class, whose attributes may do anything.
+        text = mask("".join(whole.format())) if _cut_ours(whole) else None
+    except BaseException:
+        # An exception of an author's class, whose attributes may do anything, leave the process included.
         return []
     if text is None:
         return []
-    return _bounded([line for line in text.rstrip("\n").split("\n") if not _JAVA_FRAME.match(line)])
+    lines = _shortened(text.rstrip("\n")).split("\n")
+    return _bounded([line for line in lines if not _JAVA_FRAME.match(line)])
 
 
 def _raised(error: BaseException) -> BaseException:
@@ -124,6 +128,14 @@ def _cut_ours(told: traceback.TracebackException) -> bool:
         groups = getattr(one, "exceptions", None) or ()
         waiting += [other for other in (one.__cause__, one.__context__, *groups) if other is not None]
     return left
+
+
+def _shortened(text: str) -> str:
+    """Without the middle of what is far too long to be looked at line by line."""
+    if len(text) <= _MOST_CHARS:
+        return text
+    half = _MOST_CHARS // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters are left out\n{text[-half:]}"
 
 
 def _bounded(lines: Sequence[str]) -> list[str]:

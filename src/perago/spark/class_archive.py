@@ -46,9 +46,12 @@ def archive_file(environ: Mapping[str, str]) -> Path | None:
         return None
     try:
         made_for = f"{java} {(java / 'release').read_text(encoding='utf-8')} {spark} {version('pyspark')}"
-    except (OSError, ValueError, ImportError):
+        said = Path(environ.get("XDG_CACHE_HOME", ""))
+        # One that is not absolute counts for nothing, as that standard has it: it would be elsewhere for who makes it.
+        cache = said if said.is_absolute() else Path.home() / ".cache"
+    except (OSError, ValueError, ImportError, RuntimeError):
+        # RuntimeError: a user without a home, as in containers that run under any number.
         return None
-    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "perago" / "spark" / f"{hashlib.sha256(made_for.encode()).hexdigest()[:16]}.jsa"
 
 
@@ -63,9 +66,9 @@ def use_options(archive: Path) -> tuple[str, ...]:
 def make_in_background(environ: Mapping[str, str]) -> bool:
     """Begin to make the archive if it is not there, in a process that outlives this one; tells whether it began."""
     archive = archive_file(environ)
-    if archive is None or archive.exists() or _failed_lately(archive):
-        return False
     with contextlib.suppress(OSError):
+        if archive is None or archive.exists() or _failed_lately(archive):
+            return False
         subprocess.Popen(
             [sys.executable, "-m", __name__],
             env={**environ},

@@ -135,7 +135,8 @@ class Sessions:
         log.warning(
             "Spark did not start with the archive %s: it is removed, and Spark starts without", archive
         )
-        archive.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # somebody else's cache may stay
+            archive.unlink(missing_ok=True)
         return _start(with_jvm_options(conf, [*log_conf, QUICK_COMPILER], os.environ))
 
 

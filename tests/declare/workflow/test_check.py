@@ -21,7 +21,7 @@ from tests.declare.workflow.doubts import WARNINGS
 from tests.declare.workflow.flows import INPUT, Json, after, look, make
 from tests.declare.workflow.right import RIGHT
 from tests.declare.workflow.tasks import TASKS
-from tests.support.workflows import simple, switch, workflow
+from tests.support.workflows import loop, simple, switch, workflow
 
 ERRORS = {**mistakes.ERRORS, **read_mistakes.ERRORS}
 ROOT = Path(__file__).parents[3]
@@ -163,6 +163,40 @@ def test_an_input_that_only_one_case_needs_may_be_missing() -> None:
     assert line.startswith(
         "warning: step 'one' takes ${workflow.input.n}, but the workflow's input has no 'n'"
     )
+
+
+def test_a_chain_of_hundreds_of_steps_is_followed_to_its_end() -> None:
+    steps = [make("s0"), *(make(f"s{n}", after(f"s{n - 1}")) for n in range(1, 600))]
+
+    assert lines(workflow(*steps)) == []
+    [line] = lines(workflow(*steps, make("late", after("s0"))))
+    assert "step 's599' has moved that branch on by then" in line
+
+
+def test_loops_in_loops_take_no_longer_with_every_level() -> None:
+    step = make("s")
+    for level in range(40):
+        step = loop(f"l{level}", step)
+
+    [line] = lines(workflow(step))
+    assert line.startswith("warning: step 's' writes the same branch in every iteration")
+
+
+def test_a_case_that_is_called_like_the_default_one_does_not_always_run() -> None:
+    flow = workflow(switch("s", decisionCases={"defaultCase": [make("a")]}), make("b"))
+
+    [line] = lines(flow)
+    assert line.startswith("warning: step 'b' starts from")
+
+
+def test_what_is_nested_too_deeply_to_be_checked_is_not_refused() -> None:
+    step = make("s")
+    for level in range(600):
+        step = loop(f"l{level}", step)
+
+    assert lines(workflow(step)) == [
+        "warning: the workflow is nested too deeply to be checked (workflow.json)"
+    ]
 
 
 @pytest.mark.parametrize("folder", ["plain", "listening"])

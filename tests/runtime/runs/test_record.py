@@ -104,3 +104,19 @@ class TestImporting:
     def test_what_is_no_folder_is_refused(self, folder: Path, name: str) -> None:
         with pytest.raises(RuntimeConfigError, match="not a folder"):
             self.uploads(folder / name)
+
+
+@pytest.mark.parametrize("text", ['{"id": "x"', '{"id": "x", "of_another_version": 1}', "[1]"])
+def test_a_record_that_cannot_be_read_is_told_and_no_older_run_taken_in_its_place(
+    tmp_path: Path, text: str
+) -> None:
+    save_run(tmp_path, Run("20260101-000000-aaaaaa", "w1", "flow", ["tasks.py"], "/"))
+    damaged = runs_folder(tmp_path) / "20260102-000000-bbbbbb" / "run.json"
+    damaged.parent.mkdir()
+    damaged.write_text(text)
+
+    with pytest.raises(
+        RuntimeConfigError, match=r"run 20260102-000000-bbbbbb cannot be taken up: .*run\.json"
+    ):
+        find_run(tmp_path, None)
+    assert find_run(tmp_path, "20260101-000000-aaaaaa").workflow_id == "w1"

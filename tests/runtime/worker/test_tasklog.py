@@ -139,6 +139,27 @@ def test_the_record_is_the_last_line_and_goes_by_itself() -> None:
     assert server.calls == 2
 
 
+def test_a_body_that_prints_all_the_time_holds_up_no_record() -> None:
+    server = Server()
+
+    def log_and_print(attempt: Attempt, lines: Sequence[str]) -> None:
+        server.log(attempt, lines)
+        # The body of the other one has printed again by the time that its lines were sent.
+        if "t1" not in server.lines and server.calls < 100:
+            logs.add("e2", "again")
+
+    logs = TaskLogs(log_and_print, interval=0.01)
+    with logs:
+        logs.begin("e1", attempt("t1"))
+        logs.begin("e2", attempt("t2"))
+        logs.add("e2", "again")
+        logs.finish("e1", record=RECORD)
+        eventually(lambda: "t1" in server.lines, "the record is sent")
+
+    assert server.lines["t1"] == [RECORD]
+    assert server.calls < 10
+
+
 def test_nobody_waits_for_a_record() -> None:
     server = Server()
     server.open.clear()

@@ -33,6 +33,19 @@ def check_workflow(
     `given` is the input it is to be started with, where that is known; it may hold `UNKNOWN`.  `elsewhere` are names of
     tasks that other workers run, of which nothing is known.
     """
+    try:
+        told = dict.fromkeys(_findings(definition, tasks, given, elsewhere))
+    except RecursionError:
+        told = {warning(None, "the workflow is nested too deeply to be checked"): None}
+    return [WorkflowMistake(one.level, file, one.step, one.message) for one in told]
+
+
+def _findings(
+    definition: Mapping[str, Any],
+    tasks: Mapping[str, TaskDefinition],
+    given: Mapping[str, Any] | None,
+    elsewhere: Container[str],
+) -> list[Finding]:
     flow, findings = read_flow(definition)
     template = definition.get("inputTemplate")
     filled = None if given is None else {**(template if isinstance(template, Mapping) else {}), **given}
@@ -45,8 +58,7 @@ def check_workflow(
     outputs = definition.get("outputParameters")
     if isinstance(outputs, Mapping):
         findings.extend(output_reads(checking, outputs))
-    told = dict.fromkeys(findings)
-    return [WorkflowMistake(one.level, file, one.step, one.message) for one in told]
+    return findings
 
 
 def _step(checking: Checking, step: Step, elsewhere: Container[str]) -> Iterator[Finding]:

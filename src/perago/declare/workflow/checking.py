@@ -21,6 +21,8 @@ class Checking:
     tasks: Mapping[str, TaskDefinition]
     given: Mapping[str, Any] | None
     named_inputs: tuple[str, ...] = ()
+    starts: dict[str, tuple[str, str] | None] = field(default_factory=dict)
+    """By reference, what `starts` has found out."""
     _shapes: dict[str, TaskShapes] = field(default_factory=dict)
 
     def task_of(self, step: Step) -> TaskDefinition | None:

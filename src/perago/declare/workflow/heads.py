@@ -73,7 +73,9 @@ def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | No
         return _all_of([way for way in ways if way is not None])
     if body is not None:
         once = _block(walk, body, state, first=first)
-        twice = _block(walk, body, once, first=False)
+        # A second time around tells all that there is to tell: loops inside it are not gone around twice again,
+        # which would double the work with every level.
+        twice = _block(walk, body, once, first=False) if first else None
         return _one_of([way for way in (once, twice) if way is not None])
     return state
 

@@ -26,14 +26,21 @@ def writes(checking: Checking, step: Step) -> bool:
 
 def start_of(checking: Checking, step: Step, followed: frozenset[str] = frozenset()) -> Version | None:
     """The branch and version that a step starts from, if they can be told."""
+    if step.reference in checking.starts:
+        return checking.starts[step.reference]
     task = checking.task_of(step)
     if task is None or task.workspace is None or step.reference in followed:
         return None
-    given, followed = step.inputs.get("workspace"), followed | {step.reference}
+    given, inner = step.inputs.get("workspace"), followed | {step.reference}
     if isinstance(given, Mapping):
-        return _put_together(checking, given, followed)
-    expression = whole(given)
-    return None if expression is None else _version(checking, expression, followed)
+        found = _put_together(checking, given, inner)
+    else:
+        expression = whole(given)
+        found = None if expression is None else _version(checking, expression, inner)
+    if not followed:
+        # Steps are asked about in their order, so a chain of any length is followed by one link at a time.
+        checking.starts[step.reference] = found
+    return found
 
 
 def _version(checking: Checking, expression: str, followed: frozenset[str]) -> Version | None:

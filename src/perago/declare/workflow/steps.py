@@ -152,7 +152,9 @@ def _join_on(listed: Any, reference: str, reading: _Reading) -> tuple[str, ...]:
 def _blocks(source: Mapping[str, Any], reference: str, reading: _Reading) -> Iterator[Block]:
     cases = source.get("decisionCases")
     for name, listed in (cases if isinstance(cases, Mapping) else {}).items():
-        yield Block("case", str(name), _steps(listed, reference, reading))
+        # A case may be called like the default one, and is none: it runs for that value only.
+        called = repr(name) if name == DEFAULT_CASE else str(name)
+        yield Block("case", called, _steps(listed, reference, reading))
     if source.get(DEFAULT_CASE):
         yield Block("case", DEFAULT_CASE, _steps(source[DEFAULT_CASE], reference, reading))
     arms = source.get("forkTasks")

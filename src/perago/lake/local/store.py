@@ -26,6 +26,7 @@ from perago.lake.local.trees import Node, decode, node_id
 SCHEMA_VERSION = 1
 BUSY_SECONDS = 60.0
 CACHED_NODES = 4096
+_NOT_WRITABLE = ("SQLITE_READONLY", "SQLITE_CANTOPEN")
 
 _SCHEMA = """
 CREATE TABLE repositories (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -129,9 +130,31 @@ class Store:
             self._process = os.getpid()
 
     def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._file, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        """A connection; where the folder may not be written, one to look with: whatever writes fails."""
         try:
-            self._use_wal(db)
+            return self._opened("mode=rwc", make=True)
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(_NOT_WRITABLE) or not self._file.is_file():
+                raise
+        try:
+            return self._opened("mode=ro", make=False)
+        except sqlite3.OperationalError as error:
+            if not error.sqlite_errorname.startswith(_NOT_WRITABLE):
+                raise
+        # Nobody has it open, and the files that SQLite would put beside it cannot be made.
+        return self._opened("mode=ro&immutable=1", make=False)
+
+    def _opened(self, way: str, *, make: bool) -> sqlite3.Connection:
+        db = sqlite3.connect(
+            f"{self._file.absolute().as_uri()}?{way}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            if make:
+                self._use_wal(db)
             if db.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
                 self._create(db)
         except BaseException:

@@ -2,6 +2,9 @@
 
 Every change is one immediate transaction: what happened and what the decider made of it are written together
 or not at all.  In WAL mode with synchronous=NORMAL a killed process loses nothing it has committed.
+
+Whoever only looks (`looking`) changes nothing: a file of an earlier format is brought up to date in memory, and one that may
+not be written is read as it is.
 """
 
 from __future__ import annotations
@@ -61,9 +64,15 @@ _UPGRADES = {
 class Store:
     """The database file: one connection per process, one lock around it."""
 
-    def __init__(self, path: Path, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, path: Path, *, sleep: Callable[[float], None] = time.sleep, looking: bool = False
+    ) -> None:
         self._path = path
         self._lock = threading.RLock()
+        if looking:
+            with self._translated():
+                self._connection = self._open_to_look()
+            return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -115,19 +124,42 @@ class Store:
                 sleep(0.01)
         self._connection.execute("PRAGMA synchronous=NORMAL")
         with self.writing() as connection:
-            found = connection.execute("PRAGMA user_version").fetchone()[0]
-            if found not in (0, _SCHEMA_VERSION, *_UPGRADES):
-                raise RuntimeConfigError(
-                    f"{self._path} was written by another version of Perago (format {found}, "
-                    f"this one reads {_SCHEMA_VERSION}): use another root, or the version that wrote it"
-                )
-            if found == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
-                    connection.execute(statement)
-            for statement in _UPGRADES.get(found, ()):
+            self._bring_up_to_date(connection)
+
+    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
+        found = self._format(connection)
+        if found == 0:
+            for statement in filter(str.strip, _SCHEMA.split(";")):
                 connection.execute(statement)
-            if found != _SCHEMA_VERSION:
-                connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+        for statement in _UPGRADES.get(found, ()):
+            connection.execute(statement)
+        if found != _SCHEMA_VERSION:
+            connection.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+
+    def _format(self, connection: sqlite3.Connection) -> int:
+        found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if found not in (0, _SCHEMA_VERSION, *_UPGRADES):
+            raise RuntimeConfigError(
+                f"{self._path} was written by another version of Perago (format {found}, "
+                f"this one reads {_SCHEMA_VERSION}): use another root, or the version that wrote it"
+            )
+        return found
+
+    def _open_to_look(self) -> sqlite3.Connection:
+        connection = _readable(self._path)
+        try:
+            if self._format(connection) == _SCHEMA_VERSION:
+                connection.row_factory = sqlite3.Row
+                return connection
+            copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            copy.row_factory = sqlite3.Row
+            connection.backup(copy)
+        except BaseException:
+            connection.close()
+            raise
+        connection.close()
+        self._bring_up_to_date(copy)
+        return copy
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -135,6 +167,30 @@ class Store:
             yield
         except sqlite3.Error as error:
             raise OrchestratorUnavailable(f"embedded orchestrator at {self._path}: {error}") from error
+
+
+def _readable(path: Path) -> sqlite3.Connection:
+    """A connection that has read the file; what may not be written is taken for what nobody changes."""
+    for way in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
+        connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?{way}",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except sqlite3.OperationalError as error:
+            connection.close()
+            # Not where it is only busy: then somebody changes it.
+            if "immutable" in way or not error.sqlite_errorname.startswith(
+                ("SQLITE_CANTOPEN", "SQLITE_READONLY")
+            ):
+                raise
+        else:
+            return connection
+    raise AssertionError("the last way returns or raises")
 
 
 def dump_json(value: Mapping[str, Any], what: str) -> str:

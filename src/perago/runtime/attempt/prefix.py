@@ -1,35 +1,48 @@
 """A prefix that held nothing: a likely reason for a failure that looks for files, so that failure's text says so.
 
-The rule: an empty prefix is no mistake by itself, since a task may be the first to write there.
+The rule: an empty prefix is no mistake by itself, since a task may be the first to write there.  And the failure is told in
+any case: a lake that has no answer, or takes long, only leaves its text as it is.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from perago.errors import LakeError, PreGuardrailViolation
+from perago.errors import PreGuardrailViolation
+from perago.lake.base import Lake
 from perago.protocol.outcome import Outcome
+from perago.protocol.publication import Workspace
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.lake_names import nothing_below
 
+ASKING_SECONDS = 5.0
+"""The failure's result waits no longer than this for the folders' names."""
 _SPARK_HAS_NO_FILES = "PATH_NOT_FOUND"
 
 
-def with_folders(outcome: Outcome, error: Exception, publisher: Publisher | None) -> Outcome:
+def with_folders(
+    outcome: Outcome, error: Exception, publisher: Publisher | None, *, within: float = ASKING_SECONDS
+) -> Outcome:
     """The same outcome; if files were missing and the prefix holds none at all, its reason names the folders there are."""
     if publisher is None or not _misses_files(error, outcome):
         return outcome
-    lake, workspace = publisher.lake, publisher.signature.workspace
-    if not workspace.prefix:
-        return outcome
+    asked = publisher.staging.overlap(partial(_hint, publisher.lake, publisher.signature.workspace))
     try:
-        if next(iter(lake.list(workspace.repository, workspace.ref, workspace.prefix)), None) is not None:
-            return outcome
-        hint = nothing_below(lake, workspace.repository, workspace.ref, workspace.prefix)
-    except LakeError:
-        # The failure itself is told in any case.
+        hint = asked.result(within)
+    except Exception:
+        asked.cancel()
         return outcome
-    return replace(outcome, reason=f"{outcome.reason} ({hint})")
+    return replace(outcome, reason=f"{outcome.reason} ({hint})") if hint else outcome
+
+
+def _hint(lake: Lake, workspace: Workspace) -> str:
+    """The folders there are, where the prefix holds nothing; else an empty text."""
+    if not workspace.prefix:
+        return ""
+    if next(iter(lake.list(workspace.repository, workspace.ref, workspace.prefix)), None) is not None:
+        return ""
+    return nothing_below(lake, workspace.repository, workspace.ref, workspace.prefix)
 
 
 def _misses_files(error: Exception, outcome: Outcome) -> bool:

@@ -51,3 +51,5 @@ class Surroundings:
     persist: Persist = ask_once
     note: Note = say_nothing
     as_before: Callable[[], AbstractContextManager[None]] = as_before
+    mask: Callable[[str], str] = str
+    """Hides the secrets in a text that is about to be cut."""

@@ -72,7 +72,7 @@ class Transaction:
         self._step = NOT_BEGUN
         self._seconds: dict[str, float] = {}
         self._traffic = Traffic(around.note)
-        self._witness = Witness()
+        self._witness = Witness(around.mask)
 
     def run(self, hand_over: Callable[[Settled], None]) -> Settled:
         """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""

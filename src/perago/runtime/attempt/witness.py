@@ -7,7 +7,7 @@ The rule: a witness decides nothing.  Whatever it has kept, or could not keep, t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -25,9 +25,10 @@ log = logging.getLogger("perago.transaction")
 
 
 class Witness:
-    """Follows one execution; `seen` is what it has kept so far."""
+    """Follows one execution; `seen` is what it has kept so far, its traceback without what `mask` hides."""
 
-    def __init__(self) -> None:
+    def __init__(self, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
         self.seen = Seen()
 
     @contextmanager
@@ -39,7 +40,7 @@ class Witness:
         try:
             yield
         except Exception as error:
-            self.seen = replace(self.seen, trace=tuple(author_lines(error)))
+            self.seen = replace(self.seen, trace=tuple(author_lines(error, self._mask)))
             raise
 
     def check(self, phase: Phase, checks: Sequence[Check], tree: Tree, params: BaseModel) -> None:

@@ -21,6 +21,7 @@ from typing import Any, TextIO
 from perago.protocol.attempt import Attempt
 from perago.runtime.observe.body_logs import BodyLogs, chatty
 from perago.runtime.observe.masking import Masker, secrets_of
+from perago.runtime.observe.printable import printable
 from perago.settings import Settings
 
 FILE_BYTES = 20 * 1024 * 1024
@@ -79,7 +80,7 @@ class TextFormatter(logging.Formatter):
             text += "  [" + " ".join(f"{name}={value}" for name, value in fields.items()) + "]"
         if trace := _trace(self, record):
             text += "\n" + trace
-        return self._mask(text)
+        return printable(self._mask(text))
 
 
 class JsonFormatter(logging.Formatter):

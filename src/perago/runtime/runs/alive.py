@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 0.05
 def holding(folder: Path, *, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
     """Say, for as long as the block runs, that the run goes on; `RuntimeConfigError` where it does elsewhere."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         # Whoever looks holds it for a moment: that is not worth an error.
         for turn in range(_TRIES):

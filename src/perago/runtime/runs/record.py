@@ -114,7 +114,14 @@ def find_run(root: Path, run_id: str | None) -> Run:
         run_id = max(records)
     if run_id not in records:
         raise RuntimeConfigError(f"no run {run_id!r} below {root}; there are: {', '.join(sorted(records))}")
-    return Run(**json.loads(records[run_id].read_text(encoding="utf-8")))
+    try:
+        return Run(**json.loads(records[run_id].read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        # The newest is not passed over for an older one: nobody asked for that.
+        raise RuntimeConfigError(
+            f"run {run_id} cannot be taken up: {records[run_id]} is damaged, or another version of Perago wrote it "
+            f"({error}); name another run, `{shlex.join(['perago', 'runs', '--root', str(root)])}` lists them"
+        ) from error
 
 
 def resume_command(run: Run, root: Path) -> str:

@@ -1,7 +1,7 @@
 """run.log: all that a run showed and did, as text in the run's folder, with the worker's own log.
 
-The rules: every line begins with its moment in UTC, a text of several lines stays together, no secret of the settings is
-in it, and a disk that takes no more of it does not end the run.
+The rules: every line begins with its moment in UTC, a text of several lines stays together, no secret of the settings and
+nothing that controls a terminal is in it, and a disk that takes no more of it does not end the run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TextIO
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt_record import parse_record
 from perago.runtime.observe.events import Event
+from perago.runtime.observe.printable import printable
 from perago.runtime.runs.attempts import OPEN, worker_tasks
 from perago.runtime.runs.words import moment, printed, record_lines, status_line, who
 
@@ -35,7 +36,7 @@ class RunLog(logging.Handler):
 
     def write(self, text: str) -> None:
         """Add a text; lines after its first are indented."""
-        whole = self._mask(text).replace("\r", "").replace("\n", "\n    ")
+        whole = printable(self._mask(text)).replace("\n", "\n    ")
         # The worker logs from several threads.
         self.acquire()
         try:

@@ -134,5 +134,9 @@ def drive(run: Run, plan: WorkerPlan, onlooker: Onlooker) -> WorkflowState:
             with opened(servers) as (lake, own_orchestrator):
                 Supervisor(plan, own_orchestrator, lake).run(until=over, on_event=heard)
             over()
-        save_end(settings.root, run.id, end_of(state))
+        try:
+            save_end(settings.root, run.id, end_of(state))
+        except OSError as error:
+            # Only lists go by it, and the run is over: what came of it is still to be told.
+            logging.getLogger("perago.runs").warning("how run %s ended is not kept: %s", run.id, error)
     return state

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from perago.orchestrator.base import TaskState
 from perago.protocol.attempt_record import AttemptRecord
+from perago.runtime.observe.printable import overwritten
 from perago.runtime.runs.attempts import OPEN, seconds_of
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -43,7 +44,7 @@ def who(reference: str, retry: int) -> str:
 
 def printed(reference: str, retry: int, text: str) -> str:
     """A line that a body printed, after its step's name."""
-    return f"{who(reference, retry)} | {text}"
+    return f"{who(reference, retry)} | {overwritten(text)}"
 
 
 def published(task: TaskState, length: int | None = None) -> str:

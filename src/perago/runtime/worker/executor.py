@@ -91,15 +91,15 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
         stream=printer.log,
         level=spec.log_level,
         bodies=printer.write,
-    ):
-        code = _work(spec, line, printer)
+    ) as mask:
+        code = _work(spec, line, printer, mask)
         busy = busy_threads(threading.enumerate())
         if busy:
             log.info("leaving with threads that still run: %s", ", ".join(one.name for one in busy))
     _leave(code, at_once=bool(busy))
 
 
-def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
+def _work(spec: ExecutorSpec, line: _Line, printer: Printer, mask: Callable[[str], str]) -> int:
     """Open everything and run what comes until told to stop; returns the exit code."""
     with ExitStack() as opened:
         try:
@@ -119,6 +119,7 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
             persist=ask_until_answered,
+            mask=mask,
         )
         _Desk(tasks, around, spec.observe, line.say, printer).work(line)
     return 0

@@ -6,8 +6,8 @@ own log.  The lines come bounded and masked (`runtime/output.py`).  Whoever look
 once, by `added`.
 
 The last thing sent for an execution is its record (`protocol/attempt_record.py`).  It goes in a call of its own, since the
-orchestrator cuts a call that is too long and half a record is none; and after everybody's lines, so that no result waits
-for one.  A record that is lost costs nothing.
+orchestrator cuts a call that is too long and half a record is none; and after the lines of all that have ended, so that no
+result waits for one.  A record that is lost costs nothing.
 """
 
 from __future__ import annotations
@@ -117,12 +117,19 @@ class TaskLogs:
                 if lines:
                     self._try_to_send(waiting.attempt, lines)
                 self._settle(key, waiting)
-            if any(lines for _, _, lines in batches):
+            if self._somebody_waits():
                 continue
             sent = self._send_a_record()
             # Who leaves does not wait for a server that is gone, once for each record.
+            if any(lines for _, _, lines in batches):
+                continue
             if (sent is None and stopping) or (sent is False and self._stopped):
                 return
+
+    def _somebody_waits(self) -> bool:
+        """Whether an execution has ended and some of its lines are not sent.  What others print holds up no record."""
+        with self._changed:
+            return any(waiting.done and waiting.lines for waiting in self._waiting.values())
 
     def _send_a_record(self) -> bool | None:
         """Send one record, since lines may have come meanwhile and go first; None where there is none."""

@@ -1,0 +1,87 @@
+"""What bodies print, reasons, messages and names do not control the terminal of whoever looks at them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Shell
+
+pytestmark = pytest.mark.slow
+
+CLEAR = "\x1b[2J"
+RESET = "\x1bc"
+TITLE = "\x1b]0;owned\x07"
+BAR = "10 %\r20 %\r30 %"
+TASKS = f"""
+from pydantic import BaseModel
+from perago import RetryPolicy, TaskControls, task
+
+
+class Nothing(BaseModel):
+    pass
+
+
+@task(name="loud", owner_email="a@example.com", controls=TaskControls(retry=RetryPolicy(count=0)))
+def loud(params: Nothing) -> Nothing:
+    print({"a" + CLEAR + RESET + TITLE + "b"!r})
+    print({BAR!r})
+    print("\\x1b[31mred")
+    raise ValueError({"why" + CLEAR + RESET + TITLE + chr(13) + "done: COMPLETED"!r})
+"""
+FLOW = {
+    "name": "flow",
+    "version": 1,
+    "schemaVersion": 2,
+    "tasks": [
+        {"name": "loud", "taskReferenceName": "loud", "type": "SIMPLE", "inputParameters": {"params": {}}}
+    ],
+}
+
+
+def own(text: str) -> str:
+    """A terminal's text without what Perago's table itself draws with: styles, cursor, lines."""
+    return re.sub(r"\x1b\[[0-9;?]*[mAKlh]|\r", "", text)
+
+
+def test_a_run_and_who_looks_at_it_show_what_a_body_says_and_obey_none_of_it(tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    (tmp_path / "flow.json").write_text(json.dumps(FLOW))
+    shell = Shell(tmp_path)
+
+    shown = {
+        "run": shell.on_a_terminal("run", "flow.json", "--tasks", "tasks.py").out,
+        "logs": shell.on_a_terminal("logs").out,
+        "show": shell.on_a_terminal("show").out,
+        "runs": shell.on_a_terminal("runs").out,
+    }
+
+    for command, text in shown.items():
+        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", own(text)), command
+        assert CLEAR not in text, command
+        assert "why\\x1bc\\rdone: COMPLETED" in own(text), command
+    for command in ("run", "logs"):
+        assert "loud | a\\x1bcb\n" in own(shown[command])
+        assert "loud | 30 %\n" in own(shown[command])
+        assert "20 %" not in own(shown[command])
+    (log,) = (tmp_path / ".perago" / "runs").glob("*/run.log")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", log.read_text())
+    assert [one["text"] for one in shell.data("logs", "--json")][:2] == [
+        "a" + CLEAR + RESET + TITLE + "b",
+        BAR,
+    ]
+
+
+def test_names_and_messages_are_as_they_are_in_a_pipe_and_written_out_on_a_terminal(tmp_path: Path) -> None:
+    name = f"a{RESET}b.txt"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).write_text("x")
+    shell = Shell(tmp_path)
+    assert shell.run("put", "songs", "in", "--create", "-m", f"came{RESET}").code == 0
+
+    assert shell.look("ls", "songs").out.endswith(f"{name}\n")
+    assert "a\\x1bcb.txt" in shell.on_a_terminal("ls", "songs").out
+    assert "came\\x1bc" in shell.on_a_terminal("history", "songs").out
