@@ -217,11 +217,13 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "an input that is no JSON": (
         ("flow", "--input", "{text: la}"),
-        "--input is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "--input is not JSON: Expecting property name enclosed in double quotes, line 1 column 2; correct this line: "
+        "{{text: la}}",
     ),
     "an input file that is not there": (
         ("flow", "--input", "nothing.json"),
-        "--input 'nothing.json' is neither JSON nor a file",
+        "--input 'nothing.json' is neither a file (there is flow.json) nor a JSON object: write --input "
+        "'{{\"key\": \"value\"}}'",
     ),
 }
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson
+from perago.cli.options import AsJson, read_repository
 from perago.cli.run_input import read_definition, read_payload
 from perago.cli.run_summary import as_json, summary
 from perago.cli.run_view import Viewer
@@ -69,6 +69,8 @@ def submit(
     payload = read_payload(input_)
     if workspace is not None and "workspace" in payload:
         raise typer.BadParameter("the workspace is given twice: by --workspace and in --input")
+    if workspace is not None:
+        read_repository(workspace)
     where = _Where(load_settings(os.environ, root=root), local=local, root=root)
     _refuse_file(name, where)
     from perago.runtime.runs.attempts import attempts_of
