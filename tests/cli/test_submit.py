@@ -268,7 +268,7 @@ def test_options_that_contradict_each_other_are_a_usage_error(
 
 
 def test_without_a_server_it_says_what_to_set(folder: Path) -> None:
-    assert submit("flow").stderr == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL\n"
+    assert submit("flow").stderr.startswith("error: Conductor is not configured: set CONDUCTOR_SERVER_URL, or add --local")
 
 
 # --- with workers ------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, read_repository
+from perago.cli.remote import need_servers
 from perago.cli.run_input import read_definition, read_payload
 from perago.cli.run_summary import as_json, summary
 from perago.cli.run_view import Viewer
@@ -116,6 +117,7 @@ class _Where:
         from perago.connect import open_conductor, open_local_orchestrator
 
         if not self.local:
+            need_servers(self.settings)
             orchestrator = open_conductor(self.settings)
             output.note(f"Conductor: {orchestrator.address}")
             return orchestrator
