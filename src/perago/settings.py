@@ -151,7 +151,8 @@ def _conductor(read: _Reader) -> ConductorSettings | None:
         [given] = set(keys) - set(missing)
         raise RuntimeConfigError(f"Conductor's keys are incomplete: set {missing[0]} (or unset {given})")
     return ConductorSettings(
-        _address("CONDUCTOR_SERVER_URL", url, "http://localhost:8080/api"), *(keys[name] for name in CONDUCTOR_KEYS)
+        _address("CONDUCTOR_SERVER_URL", url, "http://localhost:8080/api"),
+        *(keys[name] for name in CONDUCTOR_KEYS),
     )
 
 

@@ -21,13 +21,18 @@ def count(params: Params) -> Result:
 """
 NOBODY = "http://127.0.0.1:9"
 """Where nothing listens."""
-KEYS = {"LAKECTL_CREDENTIALS_ACCESS_KEY_ID": "AKIAEXAMPLE", "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": "a-secret-1"}
+KEYS = {
+    "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": "a-secret-1",
+}
 LAKEFS = {"LAKECTL_SERVER_ENDPOINT_URL": NOBODY, **KEYS}
 CONDUCTOR = {"CONDUCTOR_SERVER_URL": f"{NOBODY}/api"}
 RUN = ("run", "flow.json", "--tasks", "tasks.py")
 PUT = ("put", "events", "data")
 YES = ("--remote", "--yes")
-ALL_LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL, LAKECTL_CREDENTIALS_ACCESS_KEY_ID, LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
+ALL_LAKEFS = (
+    "LAKECTL_SERVER_ENDPOINT_URL, LAKECTL_CREDENTIALS_ACCESS_KEY_ID, LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
+)
 ANOTHER_ROOT = "give a folder that can be written, by --root or PERAGO_ROOT"
 
 
@@ -49,8 +54,12 @@ MISTAKES = {
     ),
     "an unknown choice": setting("PERAGO_FENCE", "harder", "is not one of auto, hard, soft"),
     "a size that is none": setting("PERAGO_CACHE_BYTES", "10 gigs", "is not a size such as 500MB or 10GB"),
-    "a duration that is none": setting("PERAGO_WORKSPACE_GC_TTL", "1 week", "is not a duration such as 30s, 5m, 1h or 2d"),
-    "a number that is none": setting("PERAGO_EXECUTOR_MAX_TASKS", "many", "is not a whole number of at least 0"),
+    "a duration that is none": setting(
+        "PERAGO_WORKSPACE_GC_TTL", "1 week", "is not a duration such as 30s, 5m, 1h or 2d"
+    ),
+    "a number that is none": setting(
+        "PERAGO_EXECUTOR_MAX_TASKS", "many", "is not a whole number of at least 0"
+    ),
     "a log format that is none": setting("PERAGO_LOG_FORMAT", "xml", "is not one of text, json"),
     "a number that is too small": Mistake(
         ("runs",),
@@ -119,7 +128,10 @@ MISTAKES = {
         ANOTHER_ROOT,
     ),
     "a run's root that cannot be made": Mistake(
-        (*RUN, "--root", "/proc/nowhere"), "/proc/nowhere/workspaces", "is not writable", "give one that is, by --root"
+        (*RUN, "--root", "/proc/nowhere"),
+        "/proc/nowhere/workspaces",
+        "is not writable",
+        "give one that is, by --root",
     ),
     "a root without a lake": Mistake(
         ("history", "events"),
@@ -132,10 +144,18 @@ MISTAKES = {
         (*RUN, "--remote"), "--remote", "there is no terminal to ask on", "add --yes to go ahead", code=USAGE
     ),
     "--remote with lakeFS alone": Mistake(
-        (*RUN, *YES), "--remote", "needs lakeFS and Conductor", "set Conductor (CONDUCTOR_SERVER_URL)", environ=LAKEFS
+        (*RUN, *YES),
+        "--remote",
+        "needs lakeFS and Conductor",
+        "set Conductor (CONDUCTOR_SERVER_URL)",
+        environ=LAKEFS,
     ),
     "--remote with Conductor alone": Mistake(
-        (*RUN, *YES), "--remote", "needs lakeFS and Conductor", f"set lakeFS ({ALL_LAKEFS})", environ=CONDUCTOR
+        (*RUN, *YES),
+        "--remote",
+        "needs lakeFS and Conductor",
+        f"set lakeFS ({ALL_LAKEFS})",
+        environ=CONDUCTOR,
     ),
     "put --remote without lakeFS": Mistake(
         (*PUT, *YES), "--remote", "needs lakeFS", f"set {ALL_LAKEFS}, or run `lakectl config`"
@@ -171,21 +191,41 @@ MISTAKES = {
         ("logs", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists those that there are"
     ),
     "nothing to resume": Mistake(
-        ("run", "--resume"), "{folder}/.perago", "there is no run", "start one with `perago run WORKFLOW.json --tasks TARGET`"
+        ("run", "--resume"),
+        "{folder}/.perago",
+        "there is no run",
+        "start one with `perago run WORKFLOW.json --tasks TARGET`",
     ),
     "nothing to start from": Mistake(
-        ("run", "--from", "one"), "{folder}/.perago", "there is no run", "name the root that has it with --root"
+        ("run", "--from", "one"),
+        "{folder}/.perago",
+        "there is no run",
+        "name the root that has it with --root",
     ),
     # command lines
-    "a misspelt command": Mistake(("strat", "tasks.py"), "'strat'", "No such command", "Did you mean 'start'", code=USAGE),
+    "a misspelt command": Mistake(
+        ("strat", "tasks.py"), "'strat'", "No such command", "Did you mean 'start'", code=USAGE
+    ),
     "a misspelt option": Mistake(
-        ("register", "--lcoal", "tasks.py"), "--lcoal", "No such option", "Possible options: --local", code=USAGE
+        ("register", "--lcoal", "tasks.py"),
+        "--lcoal",
+        "No such option",
+        "Possible options: --local",
+        code=USAGE,
     ),
     "an age that is none": Mistake(
-        ("runs", "prune", "--older-than", "soon"), "--older-than", "'soon' is not a duration", "such as 30s, 5m", code=USAGE
+        ("runs", "prune", "--older-than", "soon"),
+        "--older-than",
+        "'soon' is not a duration",
+        "such as 30s, 5m",
+        code=USAGE,
     ),
     "a forgotten argument": Mistake(
-        ("ls",), "perago ls", "Missing argument 'REPO[@REF]'", "`perago ls --help` says how it goes", code=USAGE
+        ("ls",),
+        "perago ls",
+        "Missing argument 'REPO[@REF]'",
+        "`perago ls --help` says how it goes",
+        code=USAGE,
     ),
 }
 SLOW = {
@@ -204,7 +244,12 @@ SLOW = {
         environ={**LAKEFS, **CONDUCTOR},
     ),
 }
-AS_PROCESSES = ("an unknown choice", "a root that is a file", "--remote without a terminal", "a misspelt option")
+AS_PROCESSES = (
+    "an unknown choice",
+    "a root that is a file",
+    "--remote without a terminal",
+    "a misspelt option",
+)
 WITH_RUNS = {
     "a run that is not there": Mistake(
         ("run", "--resume", "nope"), "{folder}/.perago", "no run 'nope'", "there are: "
@@ -213,7 +258,9 @@ WITH_RUNS = {
         ("show", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists those that there are"
     ),
     "a step that is not there": Mistake(("run", "--from", "onne"), "'onne'", "no step", "one"),
-    "logs of a step that is not there": Mistake(("logs", "onne"), "'onne'", "no run", "`perago runs` lists those that there are"),
+    "logs of a step that is not there": Mistake(
+        ("logs", "onne"), "'onne'", "no run", "`perago runs` lists those that there are"
+    ),
 }
 
 
@@ -272,24 +319,34 @@ def test_a_run_or_a_step_that_is_not_there_is_told_with_those_that_are(shell: Sh
 
 
 @pytest.mark.parametrize("command", [("register", "tasks.py"), ("submit", "flow"), ("runs", "--remote")])
-def test_a_page_that_answers_to_everything_is_not_taken_for_conductor(command: tuple[str, ...], shell: Shell) -> None:
+def test_a_page_that_answers_to_everything_is_not_taken_for_conductor(
+    command: tuple[str, ...], shell: Shell
+) -> None:
     with scripted(lambda _: (200, "<html>Welcome</html>")) as page:
         shell.environ["CONDUCTOR_SERVER_URL"] = page.url
         said = shell.look(*command)
 
     remedy = "check CONDUCTOR_SERVER_URL, it ends in /api"
-    is_told(Mistake(command, "'<html>Welcome</html>'", "the answer is not Conductor's", remedy), said, shell.folder)
+    is_told(
+        Mistake(command, "'<html>Welcome</html>'", "the answer is not Conductor's", remedy),
+        said,
+        shell.folder,
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("ls", "events"), (*PUT, *YES)])
-def test_a_page_that_answers_to_everything_is_not_taken_for_lakefs(command: tuple[str, ...], shell: Shell) -> None:
+def test_a_page_that_answers_to_everything_is_not_taken_for_lakefs(
+    command: tuple[str, ...], shell: Shell
+) -> None:
     with scripted(lambda _: (200, "<html>Welcome</html>")) as page:
         address = page.url.removesuffix("/api")
         shell.environ |= {**LAKEFS, "LAKECTL_SERVER_ENDPOINT_URL": address}
         said = shell.look(*command)
 
-    is_told(Mistake(command, address, "is not lakeFS's", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder)
+    is_told(
+        Mistake(command, address, "is not lakeFS's", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder
+    )
 
 
 def test_json_of_another_server_is_not_taken_for_lakefs(shell: Shell) -> None:
@@ -327,13 +384,19 @@ class TestOnTheServers:
     @pytest.mark.slow
     @pytest.mark.parametrize("command", [("ls", "events"), (*PUT, *YES), ("start", "tasks.py")])
     def test_the_address_of_conductor_for_lakefs(self, command: tuple[str, ...], real: Shell) -> None:
-        real.environ["LAKECTL_SERVER_ENDPOINT_URL"] = real.environ["CONDUCTOR_SERVER_URL"].removesuffix("/api")
+        real.environ["LAKECTL_SERVER_ENDPOINT_URL"] = real.environ["CONDUCTOR_SERVER_URL"].removesuffix(
+            "/api"
+        )
 
         said = real.look(*command)
 
-        is_told(Mistake(command, "lakeFS", "answered", "check LAKECTL_SERVER_ENDPOINT_URL"), said, real.folder)
+        is_told(
+            Mistake(command, "lakeFS", "answered", "check LAKECTL_SERVER_ENDPOINT_URL"), said, real.folder
+        )
 
-    @pytest.mark.parametrize("command", [("register", "tasks.py"), ("start", "tasks.py"), ("runs", "--remote")])
+    @pytest.mark.parametrize(
+        "command", [("register", "tasks.py"), ("start", "tasks.py"), ("runs", "--remote")]
+    )
     def test_the_address_of_lakefs_for_conductor(self, command: tuple[str, ...], real: Shell) -> None:
         real.environ["CONDUCTOR_SERVER_URL"] = f"{real.environ['LAKECTL_SERVER_ENDPOINT_URL']}/api"
 
@@ -341,7 +404,9 @@ class TestOnTheServers:
 
         is_told(Mistake(command, "Conductor", "cannot", "check CONDUCTOR_SERVER_URL"), said, real.folder)
 
-    @pytest.mark.parametrize("command", [("register", "tasks.py"), ("submit", "flow"), ("show", "--remote", "x")])
+    @pytest.mark.parametrize(
+        "command", [("register", "tasks.py"), ("submit", "flow"), ("show", "--remote", "x")]
+    )
     def test_an_address_of_conductor_without_api(self, command: tuple[str, ...], real: Shell) -> None:
         real.environ["CONDUCTOR_SERVER_URL"] = real.environ["CONDUCTOR_SERVER_URL"].removesuffix("/api")
 

@@ -47,7 +47,13 @@ class Wrong:
 
 
 def wrong(
-    file: Any, what: str, remedy: str, command: tuple[str, ...] = CHECK, *, where: str = "(flow.json)", code: int = 1
+    file: Any,
+    what: str,
+    remedy: str,
+    command: tuple[str, ...] = CHECK,
+    *,
+    where: str = "(flow.json)",
+    code: int = 1,
 ) -> Wrong:
     return Wrong(file, Mistake(command, where, what, remedy, code=code))
 
@@ -91,7 +97,9 @@ MISTAKES = {
         "add it",
     ),
     "a param too many": wrong(
-        workflow(clean("one", stem="x", steem="y")), "step 'one': 'clean' has no params.steem", "did you mean 'stem'?"
+        workflow(clean("one", stem="x", steem="y")),
+        "step 'one': 'clean' has no params.steem",
+        "did you mean 'stem'?",
     ),
     "a literal of a wrong type": wrong(
         workflow(clean("one", stem=3)), "step 'one': params.stem: ", "should be a valid string, got int"
@@ -131,10 +139,18 @@ MISTAKES = {
     "a list": wrong([], "holds a list", "must hold one JSON object, {…}", where="flow.json"),
     "no name": wrong({"tasks": []}, "it has no name", 'add "name"', where="flow.json"),
     "no file": wrong(
-        workflow(ONE), "there is no file flw.json", "did you mean 'flow.json'?", ("check", "flw.json"), where="flw.json"
+        workflow(ONE),
+        "there is no file flw.json",
+        "did you mean 'flow.json'?",
+        ("check", "flw.json"),
+        where="flw.json",
     ),
     "a folder": wrong(
-        workflow(ONE), "is a folder", "name a JSON file in it", ("run", "data", "--tasks", "tasks.py"), where="data"
+        workflow(ONE),
+        "is a folder",
+        "name a JSON file in it",
+        ("run", "data", "--tasks", "tasks.py"),
+        where="data",
     ),
     # what is wrong in the command
     "a forgotten --workspace": wrong(
@@ -156,7 +172,13 @@ MISTAKES = {
         (*RUN, "--workspace", "events", "--input", '{"stem": 3}'),
     ),
     "params that come with the run and are not declared": wrong(
-        workflow(simple("one", name="clean", inputParameters={"workspace": INPUT, "params": "${workflow.input.params}"})),
+        workflow(
+            simple(
+                "one",
+                name="clean",
+                inputParameters={"workspace": INPUT, "params": "${workflow.input.params}"},
+            )
+        ),
         "step 'one': 'clean' has no params.steem",
         "did you mean 'stem'?",
         (*RUN, "--workspace", "events", "--input", '{"params": {"stem": "x", "steem": "y"}}'),
@@ -171,7 +193,7 @@ MISTAKES = {
     "an input that is not there": wrong(
         workflow(ONE),
         "is neither a file",
-        "write --input '{\"key\": \"value\"}'",
+        'write --input \'{"key": "value"}\'',
         (*RUN, "--input", "input"),
         where="--input 'input'",
     ),
@@ -205,7 +227,11 @@ MISTAKES = {
         where="workflow flow",
     ),
     "the same, registered": wrong(
-        workflow(ONE, HTTP), "'call' has the type HTTP", "a Conductor server runs the rest", REGISTER, where="workflow flow"
+        workflow(ONE, HTTP),
+        "'call' has the type HTTP",
+        "a Conductor server runs the rest",
+        REGISTER,
+        where="workflow flow",
     ),
     "a version that is no number": wrong(
         workflow(ONE, version="new"),
@@ -242,7 +268,10 @@ SUBMITTED = {
         "`perago register flow.json --local`, then `perago submit flow --local`",
     ),
     "no workspace": Mistake(
-        ("submit", "--local", "flow"), "step 'one'", "the input has no 'workspace'", "add --workspace REPO[@BRANCH]"
+        ("submit", "--local", "flow"),
+        "step 'one'",
+        "the input has no 'workspace'",
+        "add --workspace REPO[@BRANCH]",
     ),
     "a repository that is not there": Mistake(
         ("submit", "--local", "flow", "--workspace", "events"),
@@ -274,7 +303,9 @@ def write(folder: Path, file: Any) -> None:
 
 
 @pytest.mark.parametrize("one", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_a_workflow_is_one_line_that_says_what_where_and_what_to_do(one: Wrong, shell: Shell) -> None:
+def test_a_mistake_in_a_workflow_is_one_line_that_says_what_where_and_what_to_do(
+    one: Wrong, shell: Shell
+) -> None:
     write(shell.folder, one.file)
 
     is_told(one.mistake, shell.look(*one.mistake.command), shell.folder)

@@ -13,7 +13,15 @@ import perago
 from tests.support.commands import Said
 
 SOURCE = str(Path(perago.__file__).parent)
-NAMING = ("lake: ", "Conductor: ", "lakeFS: ", "orchestrator: ", "embedded servers: ", "lakeFS (LAKECTL_*)", "run ")
+NAMING = (
+    "lake: ",
+    "Conductor: ",
+    "lakeFS: ",
+    "orchestrator: ",
+    "embedded servers: ",
+    "lakeFS (LAKECTL_*)",
+    "run ",
+)
 """How lines begin that name servers, lakes and runs."""
 USAGE = 2
 

@@ -12,7 +12,13 @@ from perago.errors import RuntimeConfigError
 from perago.runtime.nearest import nearest
 
 _LONGEST_LINE = 120
-_KINDS: dict[type, str] = {list: "a list", str: "a string", bool: "true or false", int: "a number", float: "a number"}
+_KINDS: dict[type, str] = {
+    list: "a list",
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
 
 
 def read_import(item: str) -> tuple[str, Path]:
@@ -39,7 +45,7 @@ def read_payload(given: str) -> dict[str, Any]:
     if not Path(given).is_file():
         raise RuntimeConfigError(
             f"--input {given!r} is neither a file{_files_near(Path(given))} nor a JSON object: "
-            "write --input '{\"key\": \"value\"}'"
+            'write --input \'{"key": "value"}\''
         )
     return _read_object(_read_text(Path(given)), f"--input {given}")
 
@@ -48,13 +54,19 @@ def _read_text(file: Path) -> str:
     if file.is_dir():
         raise RuntimeConfigError(f"{file} is a folder: name a JSON file in it")
     if not file.is_file():
-        raise RuntimeConfigError(f"there is no file {file}{_files_near(file)}: name the file that holds the workflow")
+        raise RuntimeConfigError(
+            f"there is no file {file}{_files_near(file)}: name the file that holds the workflow"
+        )
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise RuntimeConfigError(f"cannot read {file} ({error.strerror}): give a file that can be read") from error
+        raise RuntimeConfigError(
+            f"cannot read {file} ({error.strerror}): give a file that can be read"
+        ) from error
     except UnicodeDecodeError as error:
-        raise RuntimeConfigError(f"{file} is not UTF-8 text (byte {error.start}): save it as UTF-8") from error
+        raise RuntimeConfigError(
+            f"{file} is not UTF-8 text (byte {error.start}): save it as UTF-8"
+        ) from error
 
 
 def _files_near(file: Path) -> str:

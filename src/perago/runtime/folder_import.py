@@ -33,12 +33,16 @@ def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str 
     `leave_out` is Perago's own root, which may be inside the folder and changes while it is read.
     """
     if not folder.exists():
-        beside = [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+        beside = (
+            [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+        )
         raise RuntimeConfigError(
             f"cannot {doing} {folder}: there is no such folder; {nearest(folder.name, beside)}"
         )
     if not folder.is_dir():
-        raise RuntimeConfigError(f"cannot {doing} {folder}: it is not a folder; give the folder that holds it")
+        raise RuntimeConfigError(
+            f"cannot {doing} {folder}: it is not a folder; give the folder that holds it"
+        )
     uploads = []
     try:
         for path, _ in scan_folder(folder, leave_out=leave_out):

@@ -57,8 +57,20 @@ def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
     )
 
 
-def objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
-    """The end of a sentence about an object that is not there: those of its folder."""
+def no_object(lake: Lake, repository: str, ref: str, path: str) -> str:
+    """A sentence about an object that is not there, with those of its folder, or those in it where it is a folder."""
+    where = f"at {ref} of repository {repository!r}"
+    inside = (
+        [entry.path for entry in islice(lake.list(repository, ref, f"{path}/"), _MOST_OBJECTS)]
+        if path
+        else []
+    )
+    if inside:
+        return f"{path!r} is a folder {where}, and no object; it holds {_listed(inside)}"
+    return f"there is no object {path!r} {where}{_objects_near(lake, repository, ref, path)}"
+
+
+def _objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
     above = path.rpartition("/")[0]
     prefix = f"{above}/" if above else ""
     beside = [entry.path for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS)]

@@ -98,7 +98,9 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
             return LakeUnavailable(
                 f"{doing}: something before lakeFS answered {status}: {' '.join(text.split())}{_ELSEWHERE}"
             )
-        return status_class(status, text)(f"{doing}: lakeFS answered {status}: {text}{_KEYS if status == 401 else ''}")
+        return status_class(status, text)(
+            f"{doing}: lakeFS answered {status}: {text}{_KEYS if status == 401 else ''}"
+        )
     if address and isinstance(error, _NO_ANSWER):
         remedy = _REMEDY if was_not_sent(error) else ""
         return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{remedy}")
