@@ -6,11 +6,14 @@ frame of ours is in it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import perago
-from tests.support.commands import Said
+from tests.cli.conftest import HEAD
+from tests.support.commands import Said, Shell
+from tests.support.workflows import simple, workflow
 
 SOURCE = str(Path(perago.__file__).parent)
 NAMING = (
@@ -24,6 +27,19 @@ NAMING = (
 )
 """How lines begin that name servers, lakes and runs."""
 USAGE = 2
+_TASKS = """
+@task(name="count", owner_email="a@b.c", controls=TaskControls(retry=RetryPolicy(count=0)))
+def count(params: Params) -> Result:
+    return Result(rows=1)
+"""
+NOBODY = "http://127.0.0.1:9"
+"""Where nothing listens."""
+KEYS = {
+    "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": "a-secret-1",
+}
+LAKEFS = {"LAKECTL_SERVER_ENDPOINT_URL": NOBODY, **KEYS}
+CONDUCTOR = {"CONDUCTOR_SERVER_URL": f"{NOBODY}/api"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +74,17 @@ def the_line(said: Said, level: str = "error") -> str:
     [line] = [line for line in others if not line.startswith("no runs ")]
     assert line.startswith(f"{level}: ")
     return line
+
+
+def shell_with_a_workflow(folder: Path) -> Shell:
+    """A shell in a folder with a task, a workflow of one step, and some data; nothing is configured."""
+    (folder / "tasks.py").write_text(HEAD + _TASKS)
+    flow = workflow(simple("one", name="count", inputParameters={"params": {"stem": "x"}}))
+    (folder / "flow.json").write_text(json.dumps(flow))
+    (folder / "broken.yaml").write_text("server:\n  endpoint_url: [x\n")
+    (folder / "data").mkdir()
+    (folder / "data" / "a.csv").write_text("x\n")
+    shell = Shell(folder)
+    # The person who runs the tests may have a file of lakectl's.
+    shell.environ["HOME"] = str(folder)
+    return shell

@@ -56,8 +56,8 @@ def need_servers(settings: Settings, *, lakefs: bool = False) -> None:
     if missing:
         verb = "is" if len(missing) == 1 else "are"
         raise RuntimeConfigError(
-            f"{' and '.join(missing)} {verb} not configured: set {', '.join(missing.values())}, or add --local to work on the "
-            "embedded servers"
+            f"{' and '.join(missing)} {verb} not configured: set {', '.join(missing.values())}, or add --local to work "
+            "on the embedded servers"
         )
 
 

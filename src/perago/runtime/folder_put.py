@@ -215,8 +215,8 @@ def _check_folders(lake: Lake, target: Target, head: str, uploads: Sequence[Uplo
             )
         if file.path in folders:
             raise RuntimeConfigError(
-                f"cannot put {file.path!r}: it is a folder on {target.branch!r}, which holds {folders[file.path]!r}; rename one "
-                "of them, or let --delete remove what the folder does not have"
+                f"cannot put {file.path!r}: it is a folder on {target.branch!r}, which holds {folders[file.path]!r}; rename "
+                "one of them, or let --delete remove what the folder does not have"
             )
 
 

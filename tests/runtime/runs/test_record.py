@@ -102,5 +102,5 @@ class TestImporting:
 
     @pytest.mark.parametrize("name", ["missing", "empty file"])
     def test_what_is_no_folder_is_refused(self, folder: Path, name: str) -> None:
-        with pytest.raises(RuntimeConfigError, match="not a folder|no such folder"):
+        with pytest.raises(RuntimeConfigError, match=r"not a folder|no such folder"):
             self.uploads(folder / name)
