@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.nearest import nearest
+from perago.runtime.nearest import closest
 
 _LONGEST_LINE = 120
 _KINDS: dict[type, str] = {
@@ -71,8 +71,16 @@ def _read_text(file: Path) -> str:
 
 def _files_near(file: Path) -> str:
     """The JSON files of its folder, as a part of a sentence."""
-    there = sorted(path.name for path in file.parent.glob("*.json")) if file.parent.is_dir() else []
-    return f" ({nearest(file.name, there)})" if there else ""
+    there = sorted(path.stem for path in file.parent.glob("*.json")) if file.parent.is_dir() else []
+    # Without their ending, which would make any two of them alike.
+    meant = closest(file.stem, there)
+    if meant is not None:
+        return f" (did you mean {str(file.with_name(f'{meant}.json'))!r}?)"
+    return (
+        f" (there {'are' if len(there) > 1 else 'is'} {', '.join(f'{name}.json' for name in there)})"
+        if there
+        else ""
+    )
 
 
 def _read_object(text: str, what: str) -> dict[str, Any]:
