@@ -24,7 +24,7 @@ from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.runtime.attempt.place import OpenPlace, in_workdir
-from perago.runtime.root.folder import make_root
+from perago.runtime.root.folder import made_root
 from perago.runtime.runs.record import orchestrator_file
 from perago.settings import LAKEFS_NAMES, Settings
 
@@ -251,8 +251,8 @@ def open_local_lake(settings: Settings) -> LocalLake:
     """The embedded lake below the root."""
     from perago.lake.local.lake import LocalLake
 
-    make_root(settings.root)
-    return LocalLake(settings.root / "lake")
+    with made_root(settings.root):
+        return LocalLake(settings.root / "lake")
 
 
 def has_local_lake(settings: Settings) -> bool:
@@ -278,8 +278,8 @@ def open_local_orchestrator(settings: Settings, path: Path | None = None) -> Loc
     """The embedded orchestrator below the root, or the one of a run, which has a file of its own."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
-    make_root(settings.root)
-    return LocalOrchestrator(path or settings.root / "orchestrator.db")
+    with made_root(settings.root):
+        return LocalOrchestrator(path or settings.root / "orchestrator.db")
 
 
 def look_at_orchestrator(path: Path) -> LocalOrchestrator | None:

@@ -34,7 +34,10 @@ def read_lakectl_file(environ: Mapping[str, str]) -> dict[str, str]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        raise RuntimeConfigError(f"cannot read lakectl's configuration {file}: {reason}") from error
+        raise RuntimeConfigError(
+            f"cannot read lakectl's configuration {file} ({reason}): name the file with {FILE_SETTING}, or set the "
+            "LAKECTL_* variables"
+        ) from error
     sections = _sections(text, file)
     found = {name: sections.get(section, {}).get(key, "") for name, (section, key) in _KEYS.items()}
     return {name: value.strip() for name, value in found.items() if isinstance(value, str) and value.strip()}

@@ -32,6 +32,8 @@ LAKEFS_NAMES = (
     "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
 )
 
+CONDUCTOR_KEYS = ("CONDUCTOR_AUTH_KEY", "CONDUCTOR_AUTH_SECRET")
+
 
 @dataclass(frozen=True, slots=True)
 class LakeFSSettings:
@@ -141,10 +143,16 @@ def parse_duration(text: str) -> float:
 
 def _conductor(read: _Reader) -> ConductorSettings | None:
     url = read.text("CONDUCTOR_SERVER_URL")
+    keys = {name: read.text(name) for name in CONDUCTOR_KEYS}
     if url is None:
         return None
+    missing = [name for name, value in keys.items() if value is None]
+    if len(missing) == 1:
+        [given] = set(keys) - set(missing)
+        raise RuntimeConfigError(f"Conductor's keys are incomplete: set {missing[0]} (or unset {given})")
     return ConductorSettings(
-        url.rstrip("/"), read.text("CONDUCTOR_AUTH_KEY"), read.text("CONDUCTOR_AUTH_SECRET")
+        _address("CONDUCTOR_SERVER_URL", url, "http://localhost:8080/api"),
+        *(keys[name] for name in CONDUCTOR_KEYS),
     )
 
 
@@ -164,7 +172,15 @@ def _lakefs(read: _Reader, *, remote: bool) -> LakeFSSettings | None:
             f"lakeFS settings are incomplete: set {', '.join(missing)} (or unset all of {', '.join(LAKEFS_NAMES)})"
         )
     endpoint, key, secret = (cast(str, values[name]) for name in LAKEFS_NAMES)
-    return LakeFSSettings(endpoint.rstrip("/").removesuffix("/api/v1"), key, secret)
+    endpoint = _address(LAKEFS_NAMES[0], endpoint, "http://localhost:8000")
+    return LakeFSSettings(endpoint.removesuffix("/api/v1"), key, secret)
+
+
+def _address(name: str, url: str, example: str) -> str:
+    """An address that a client can call; it may come from lakectl's file, which has the same rule."""
+    if not re.match(r"https?://[^/]", url, re.IGNORECASE):
+        raise RuntimeConfigError(f"{name}={shown_address(url)!r} is not an address such as {example}")
+    return url.rstrip("/")
 
 
 class _Reader:

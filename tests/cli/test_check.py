@@ -216,8 +216,9 @@ def test_mistakes_in_workflows_are_lines_and_the_exit_code_is_1(module: Module) 
     assert done.stderr.splitlines() == [
         "error: step 'one': 'clean' has no params.stm; did you mean 'stem'? (flow.json)",
         "error: step 'two': 'clean' has no params.stm; did you mean 'stem'? (flow.json)",
-        "error: broken.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
-        "error: nowhere.json is not a file",
+        "error: broken.json is not JSON: Expecting property name enclosed in double quotes, line 1 column 2; correct this "
+        "line: {",
+        "error: there is no file nowhere.json (there are broken.json, flow.json): name the file that holds the workflow",
     ]
 
 

@@ -201,7 +201,7 @@ def test_what_a_lake_cannot_hold_is_refused_in_a_line_and_nothing_is_put(
     (actions / "mine.yaml").touch()
     assert "is among lakeFS's actions" in lake.refusal("put", lake.repository, "actions")
     assert "it is not a folder" in lake.refusal("put", lake.repository, "case-7/x")
-    assert "it is not a folder" in lake.refusal("put", lake.repository, "nowhere")
+    assert "there is no such folder" in lake.refusal("put", lake.repository, "nowhere")
     assert lake.look("history", lake.repository)[0]["id"] == head
 
 

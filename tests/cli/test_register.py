@@ -91,7 +91,10 @@ def test_register_without_a_server_says_what_to_set(module: Module) -> None:
     )
 
     assert done.exit_code == 1
-    assert done.stderr == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL\n"
+    assert (
+        done.stderr
+        == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL, or add --local to work on the embedded servers\n"
+    )
 
 
 def test_the_embedded_orchestrator_is_told_where_local_is_said(module: Module) -> None:

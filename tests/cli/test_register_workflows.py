@@ -141,10 +141,10 @@ def test_another_version_is_another_workflow(known_tasks: Path) -> None:
 
 
 MISTAKES = {
-    "no such file": (None, "flow.json is not a file"),
+    "no such file": (None, "there is no file flow.json"),
     "no JSON": ("{", "flow.json is not JSON: Expecting property name"),
-    "a list": ([], "flow.json must be a JSON object, not list"),
-    "no name": ({"tasks": []}, "flow.json is no workflow definition: it has no name"),
+    "a list": ([], "flow.json must hold one JSON object, {…}, and holds a list"),
+    "no name": ({"tasks": []}, 'flow.json is no workflow definition: it has no name; add "name": '),
     "a name that no address can hold": (
         flow(name="a/b"),
         "flow.json: the workflow's name is 'a/b', but must be a text without '/'",

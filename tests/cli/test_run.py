@@ -162,18 +162,18 @@ def test_a_workflow_that_fails_ends_non_zero_and_says_why(shell: Shell) -> None:
     ("arguments", "text"),
     [
         (("run",), "give WORKFLOW.json and --tasks"),
-        (("run", "nope.json", "--tasks", "tasks.py"), "nope.json is not a file"),
+        (("run", "nope.json", "--tasks", "tasks.py"), "there is no file nope.json"),
         (("run", "flow.json", "--tasks", "nope.py"), "nope.py"),
         (("run", "flow.json", "--tasks", "tasks.py", "--input", "nope"), "neither JSON nor a file"),
-        (("run", "flow.json", "--tasks", "tasks.py", "--input", "[1]"), "must be a JSON object"),
+        (("run", "flow.json", "--tasks", "tasks.py", "--input", "[1]"), "must hold one JSON object"),
         (("run", "flow.json", "--tasks", "tasks.py", "--workspace", "songs"), "songs"),
         (("run", "flow.json", "--tasks", "tasks.py", "--import", "songs"), "REPO=DIR"),
-        ((*FLOW, "--import", "songs=nope"), "it is not a folder"),
+        ((*FLOW, "--import", "songs=nope"), "there is no such folder"),
         (
             ("run", "flow.json", "--tasks", "tasks.py"),
             "the workflow's input has no 'workspace'; give --workspace REPO",
         ),
-        (("run", "--resume"), "no run to resume"),
+        (("run", "--resume"), "there is no run below"),
         (("history", "songs"), "there is no lake below"),
     ],
 )

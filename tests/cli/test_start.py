@@ -58,7 +58,10 @@ def error_of(result: Result) -> str:
 
 
 def test_without_lakefs_it_says_what_to_set(target: str) -> None:
-    assert error_of(start(target)) == f"error: lakeFS is not configured: set {', '.join(LAKEFS_NAMES)}"
+    assert error_of(start(target)) == (
+        f"error: lakeFS and Conductor are not configured: set {', '.join(LAKEFS_NAMES)}, CONDUCTOR_SERVER_URL, or add "
+        "--local to work on the embedded servers"
+    )
 
 
 def test_with_half_of_the_lakefs_settings_it_says_which_are_missing(target: str) -> None:
@@ -70,7 +73,9 @@ def test_with_half_of_the_lakefs_settings_it_says_which_are_missing(target: str)
 def test_without_conductor_it_says_what_to_set(target: str) -> None:
     lakefs = dict.fromkeys(LAKEFS_NAMES, "http://127.0.0.1:9")
 
-    assert error_of(start(target, **lakefs)) == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL"
+    assert error_of(start(target, **lakefs)) == (
+        "error: Conductor is not configured: set CONDUCTOR_SERVER_URL, or add --local to work on the embedded servers"
+    )
 
 
 @pytest.mark.parametrize("command", ["start", "run", "register", "submit", "history"])

@@ -217,11 +217,13 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "an input that is no JSON": (
         ("flow", "--input", "{text: la}"),
-        "--input is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        "--input is not JSON: Expecting property name enclosed in double quotes, line 1 column 2; correct this line: "
+        "{{text: la}}",
     ),
     "an input file that is not there": (
         ("flow", "--input", "nothing.json"),
-        "--input 'nothing.json' is neither JSON nor a file",
+        "--input 'nothing.json' is neither a file (there is flow.json) nor a JSON object: write --input "
+        '\'{{"key": "value"}}\'',
     ),
 }
 
@@ -266,7 +268,9 @@ def test_options_that_contradict_each_other_are_a_usage_error(
 
 
 def test_without_a_server_it_says_what_to_set(folder: Path) -> None:
-    assert submit("flow").stderr == "error: Conductor is not configured: set CONDUCTOR_SERVER_URL\n"
+    assert submit("flow").stderr.startswith(
+        "error: Conductor is not configured: set CONDUCTOR_SERVER_URL, or add --local"
+    )
 
 
 # --- with workers ------------------------------------------------------------------------------------------------

@@ -61,8 +61,11 @@ class Shell:
     def look(self, *arguments: str) -> Said:
         """Run a command that starts no process here, which is quicker."""
         elsewhere = {name: self.environ.get(name) for name in {*os.environ, *self.environ}}
+        path = list(sys.path)
         with contextlib.chdir(self.folder):
             done = CliRunner().invoke(app, arguments, env=elsewhere)
+        # Task modules are looked for in the folder that a command is given in.
+        sys.path[:] = path
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         return Said(done.exit_code, done.stdout, done.stderr)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -34,6 +36,9 @@ from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.settings import load_settings, unknown_settings
 
+# Typer brings its own copy of click along, or not, by its version: this is the class in both.
+_UsageError: Any = typer.BadParameter.__mro__[1]
+
 
 class _Commands(TyperGroup):
     """The commands; what any of them raises on purpose is told in one line, without a traceback."""
@@ -48,11 +53,33 @@ class _Commands(TyperGroup):
         tidy(self, ctx)
         super().format_help(ctx, formatter)
 
+    def make_context(self, *arguments: Any, **extra: Any) -> Any:
+        with _usage_told():
+            return super().make_context(*arguments, **extra)
+
     def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except PeragoError as error:
-            output.fail(_without_secrets(str(error)))
+        with _usage_told():
+            try:
+                return super().invoke(ctx)
+            except PeragoError as error:
+                output.fail(_without_secrets(str(error)))
+
+
+@contextmanager
+def _usage_told() -> Iterator[None]:
+    """A wrong command line is told in one line as well, with the page that says how it goes."""
+    try:
+        yield
+    except _UsageError as error:
+        # Whoever gives no command at all gets the page itself.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        path = error.ctx.command_path if error.ctx is not None else "perago"
+        text = " ".join(error.format_message().split())
+        for lead in ("Invalid value: ", "Value error, "):
+            text = text.replace(lead, "", 1)
+        stop = " " if text.endswith("?") else "; "
+        output.refuse(f"{text.rstrip('.')}{stop}`{path} --help` says how it goes")
 
 
 def _without_secrets(text: str) -> str:

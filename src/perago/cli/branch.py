@@ -33,7 +33,7 @@ def branch(
 
     settings = settings_for(root, remote=remote, yes=yes, lake_only=True)
     if name.startswith(OWN):
-        raise RuntimeConfigError(f"{name!r} is no name for a branch: {OWN}* are Perago's own")
+        raise RuntimeConfigError(f"{name!r} is no name for a branch: {OWN}* are Perago's own; choose another")
     with writable_lake(settings, remote=remote) as lake:
         with telling_what_there_is(lake, repository, source):
             commit = lake.commit_at(repository, source).id

@@ -9,7 +9,7 @@ import typer
 
 from perago.cli.options import RepositoryAt, Root, opened, read_repository
 from perago.errors import LakeNotFound
-from perago.runtime.lake_names import objects_near, telling_what_there_is
+from perago.runtime.lake_names import no_object, telling_what_there_is
 
 Rest = Annotated[
     list[str],
@@ -32,8 +32,5 @@ def cat(where: RepositoryAt, rest: Rest, root: Root = None) -> None:
                 sys.stdout.buffer.write(piece)
         except LakeNotFound as missing:
             lake.commit_at(repository, ref)
-            raise LakeNotFound(
-                f"there is no object {path!r} at {ref} of repository {repository!r}"
-                f"{objects_near(lake, repository, ref, path)}"
-            ) from missing
+            raise LakeNotFound(no_object(lake, repository, ref, path)) from missing
     sys.stdout.buffer.flush()

@@ -110,7 +110,7 @@ def read_repository(text: str) -> tuple[str, str | None]:
     """The parts of REPO[@REF]."""
     repository, at, ref = text.partition("@")
     if not repository or (at and not ref):
-        raise typer.BadParameter(f"{text!r} is not REPO[@REF]")
+        raise typer.BadParameter(f"{text!r} is not REPO[@REF], such as events@main")
     return repository, ref or None
 
 

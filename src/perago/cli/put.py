@@ -128,7 +128,9 @@ def _folder_of(prefix: str) -> str:
     if not inner:
         return ""
     if (wrong := first_broken(inner, _NO_PREFIX)) is not None:
-        raise RuntimeConfigError(f"--prefix {prefix!r} is no folder of a repository: {wrong}")
+        raise RuntimeConfigError(
+            f"--prefix {prefix!r} is no folder of a repository: {wrong}; give one such as raw/2026"
+        )
     return f"{inner}/"
 
 

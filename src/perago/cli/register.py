@@ -12,6 +12,7 @@ import typer
 from perago.cli import output
 from perago.cli.changes import shown_changes
 from perago.cli.options import AsJson, warn_about
+from perago.cli.remote import need_servers
 from perago.cli.run_input import read_definition
 from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
@@ -60,6 +61,8 @@ def register(
     for file, definition in definitions.items():
         check_definition(definition, file)
     settings = load_settings(os.environ, root=root)
+    if not local:
+        need_servers(settings)
     orchestrator = open_local_orchestrator(settings) if local else open_conductor(settings)
     try:
         if not local:

@@ -48,6 +48,19 @@ def note_unused_servers(settings: Settings, *, lake_only: bool = False) -> None:
         )
 
 
+def need_servers(settings: Settings, *, lakefs: bool = False) -> None:
+    """Say what is missing where a command goes to Conductor, and perhaps lakeFS, unless it is given --local."""
+    missing = {"lakeFS": ", ".join(LAKEFS_NAMES)} if lakefs and settings.lakefs is None else {}
+    if settings.conductor is None:
+        missing["Conductor"] = "CONDUCTOR_SERVER_URL"
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise RuntimeConfigError(
+            f"{' and '.join(missing)} {verb} not configured: set {', '.join(missing.values())}, or add --local to work "
+            "on the embedded servers"
+        )
+
+
 def resumes_remotely(root: Path | None, run_id: str | None, *, remote: bool) -> bool:
     """Where a run that is resumed is; its record says so."""
     from perago.runtime.runs.record import find_run

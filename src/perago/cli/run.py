@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output, run_again
-from perago.cli.options import AsJson, Remote, Yes
+from perago.cli.options import AsJson, Remote, Yes, read_repository
 from perago.cli.progress import transfer_bar
 from perago.cli.remote import agree_to_run, resumes_remotely, settings_for
 from perago.cli.run_input import read_definition, read_import, read_payload
@@ -91,6 +91,8 @@ def run(
         raise typer.BadParameter("give WORKFLOW.json and --tasks, or --resume, or --from STEP")
     if resume and from_ is not None:
         raise typer.BadParameter("--resume goes on with a run, --from starts a new one: give one of them")
+    if workspace is not None:
+        read_repository(workspace)
     # The runtime brings the process machinery along: other commands go without.
     from perago.connect import servers_of_run, speed_up_next_time
     from perago.runtime.runs import session

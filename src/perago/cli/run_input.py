@@ -9,6 +9,16 @@ from typing import Any
 import typer
 
 from perago.errors import RuntimeConfigError
+from perago.runtime.nearest import closest
+
+_LONGEST_LINE = 120
+_KINDS: dict[type, str] = {
+    list: "a list",
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
 
 
 def read_import(item: str) -> tuple[str, Path]:
@@ -21,27 +31,71 @@ def read_import(item: str) -> tuple[str, Path]:
 
 def read_definition(file: Path) -> dict[str, Any]:
     """The workflow's definition."""
-    if not file.is_file():
-        raise RuntimeConfigError(f"{file} is not a file")
-    definition = _read_object(file.read_text(encoding="utf-8"), str(file))
+    definition = _read_object(_read_text(file), str(file))
     if not isinstance(definition.get("name"), str):
-        raise RuntimeConfigError(f"{file} is no workflow definition: it has no name")
+        raise RuntimeConfigError(f'{file} is no workflow definition: it has no name; add "name": "…"')
     return definition
 
 
 def read_payload(given: str) -> dict[str, Any]:
     """The workflow's input."""
     text = given if given.lstrip().startswith(("{", "[")) else None
-    if text is None and not Path(given).is_file():
-        raise RuntimeConfigError(f"--input {given!r} is neither JSON nor a file")
-    return _read_object(text or Path(given).read_text(encoding="utf-8"), "--input")
+    if text is not None:
+        return _read_object(text, "--input")
+    if not Path(given).is_file():
+        raise RuntimeConfigError(
+            f"--input {given!r} is neither a file{_files_near(Path(given))} nor a JSON object: "
+            'write --input \'{"key": "value"}\''
+        )
+    return _read_object(_read_text(Path(given)), f"--input {given}")
+
+
+def _read_text(file: Path) -> str:
+    if file.is_dir():
+        raise RuntimeConfigError(f"{file} is a folder: name a JSON file in it")
+    if not file.is_file():
+        raise RuntimeConfigError(
+            f"there is no file {file}{_files_near(file)}: name the file that holds the workflow"
+        )
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"cannot read {file} ({error.strerror}): give a file that can be read"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise RuntimeConfigError(
+            f"{file} is not UTF-8 text (byte {error.start}): save it as UTF-8"
+        ) from error
+
+
+def _files_near(file: Path) -> str:
+    """The JSON files of its folder, as a part of a sentence."""
+    there = sorted(path.stem for path in file.parent.glob("*.json")) if file.parent.is_dir() else []
+    # Without their ending, which would make any two of them alike.
+    meant = closest(file.stem, there)
+    if meant is not None:
+        return f" (did you mean {str(file.with_name(f'{meant}.json'))!r}?)"
+    return (
+        f" (there {'are' if len(there) > 1 else 'is'} {', '.join(f'{name}.json' for name in there)})"
+        if there
+        else ""
+    )
 
 
 def _read_object(text: str, what: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise RuntimeConfigError(f"{what} is not JSON: {error}") from error
+    except json.JSONDecodeError as error:
+        line = text.splitlines()[error.lineno - 1 : error.lineno] or [""]
+        raise RuntimeConfigError(
+            f"{what} is not JSON: {error.msg}, line {error.lineno} column {error.colno}; correct this line: "
+            f"{line[0].strip()[:_LONGEST_LINE]}"
+        ) from error
+    except RecursionError as error:
+        raise RuntimeConfigError(f"{what} is nested too deeply: take levels out") from error
     if not isinstance(value, dict):
-        raise RuntimeConfigError(f"{what} must be a JSON object, not {type(value).__name__}")
+        raise RuntimeConfigError(
+            f"{what} must hold one JSON object, {{…}}, and holds {_KINDS.get(type(value), 'null')}"
+        )
     return value

@@ -17,6 +17,7 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import Targets, warn_about
+from perago.cli.remote import need_servers
 from perago.declare.discovery import load_tasks
 from perago.settings import load_settings
 
@@ -61,6 +62,8 @@ def start(
     settings = load_settings(os.environ, root=root, remote=not local)
     if log_format is not None:
         settings = replace(settings, log_format=log_format.value)
+    if not local:
+        need_servers(settings, lakefs=True)
     tasks = load_tasks(targets)
     warn_about(tasks)
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.

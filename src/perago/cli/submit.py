@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson
+from perago.cli.options import AsJson, read_repository
+from perago.cli.remote import need_servers
 from perago.cli.run_input import read_definition, read_payload
 from perago.cli.run_summary import as_json, summary
 from perago.cli.run_view import Viewer
@@ -69,6 +70,8 @@ def submit(
     payload = read_payload(input_)
     if workspace is not None and "workspace" in payload:
         raise typer.BadParameter("the workspace is given twice: by --workspace and in --input")
+    if workspace is not None:
+        read_repository(workspace)
     where = _Where(load_settings(os.environ, root=root), local=local, root=root)
     _refuse_file(name, where)
     from perago.runtime.runs.attempts import attempts_of
@@ -114,6 +117,7 @@ class _Where:
         from perago.connect import open_conductor, open_local_orchestrator
 
         if not self.local:
+            need_servers(self.settings)
             orchestrator = open_conductor(self.settings)
             output.note(f"Conductor: {orchestrator.address}")
             return orchestrator

@@ -9,6 +9,7 @@ from pathlib import Path
 from perago.errors import PostGuardrailViolation, RuntimeConfigError
 from perago.lake.base import Lake, Progress, Upload
 from perago.runtime.attempt.workdir import hash_file, scan_folder
+from perago.runtime.nearest import nearest
 
 Shown = Callable[[str, Sequence[Upload]], AbstractContextManager[Progress | None]]
 """Shows how far a transfer is: what it is called, and its files."""
@@ -31,13 +32,28 @@ def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str 
 
     `leave_out` is Perago's own root, which may be inside the folder and changes while it is read.
     """
+    if not folder.exists():
+        beside = (
+            [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+        )
+        raise RuntimeConfigError(
+            f"cannot {doing} {folder}: there is no such folder; {nearest(folder.name, beside)}"
+        )
     if not folder.is_dir():
-        raise RuntimeConfigError(f"cannot {doing} {folder}: it is not a folder")
+        raise RuntimeConfigError(
+            f"cannot {doing} {folder}: it is not a folder; give the folder that holds it"
+        )
     uploads = []
     try:
         for path, _ in scan_folder(folder, leave_out=leave_out):
             state = hash_file(folder / path, algorithm)
             uploads.append(Upload(folder / path, path, state.size, state.checksum or ""))
-    except (OSError, PostGuardrailViolation) as error:
-        raise RuntimeConfigError(f"cannot {doing} {folder}: {error}") from error
+    except PostGuardrailViolation as error:
+        raise RuntimeConfigError(
+            f"cannot {doing} {folder}: {error}; take it out, or put a file in its place"
+        ) from error
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"cannot {doing} {folder}: cannot read {error.filename} ({error.strerror}); let this user read it"
+        ) from error
     return uploads

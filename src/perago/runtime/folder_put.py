@@ -82,7 +82,10 @@ def read_folder(lake: Lake, target: Target, folder: Path, *, leave_out: Path) ->
             raise RuntimeConfigError(f"cannot put {folder}: {file.path!r} {wrong}")
         files.append(Upload(file.source, path, file.size, file.checksum))
     if not files:
-        raise RuntimeConfigError(f"cannot put {folder}: it holds no files, and a lake keeps no empty folders")
+        raise RuntimeConfigError(
+            f"cannot put {folder}: it holds no files, and a lake keeps no empty folders; give a folder "
+            "with files"
+        )
     return files
 
 
@@ -207,11 +210,13 @@ def _check_folders(lake: Lake, target: Target, head: str, uploads: Sequence[Uplo
         taken = next((parent for parent in _parents(file.path) if parent in stay or parent in above), None)
         if taken is not None:
             raise RuntimeConfigError(
-                f"cannot put {file.path!r}: {taken!r} is a file on {target.branch!r}, and would have to be a folder"
+                f"cannot put {file.path!r}: {taken!r} is a file on {target.branch!r}, and would have to be a folder; rename "
+                "one of them, or let --delete remove what the folder does not have"
             )
         if file.path in folders:
             raise RuntimeConfigError(
-                f"cannot put {file.path!r}: it is a folder on {target.branch!r}, which holds {folders[file.path]!r}"
+                f"cannot put {file.path!r}: it is a folder on {target.branch!r}, which holds {folders[file.path]!r}; rename "
+                "one of them, or let --delete remove what the folder does not have"
             )
 
 
@@ -233,6 +238,6 @@ def _parents(path: str) -> Iterator[str]:
 _NO_OBJECT = (
     (is_not_unicode, "has a name that is not valid UTF-8: rename the file"),
     (lambda path: len(path.encode()) > LONGEST_PATH, f"has a path of more than {LONGEST_PATH} bytes"),
-    (is_marker, f"cannot be kept: {MARKER} is Perago's own name"),
+    (is_marker, f"cannot be kept: {MARKER} is Perago's own name; rename it"),
     (in_actions, f"is among lakeFS's actions ({ACTIONS}): use `perago fence` or lakectl for those"),
 )

@@ -15,6 +15,7 @@ from perago.lake.base import Lake
 
 OWN = "perago-"
 """What the names of Perago's own branches and tags begin with."""
+_NONE = "the lake holds none"
 _MOST = 12
 _MOST_OBJECTS = 10_000
 """How far a listing is read to tell its folders."""
@@ -37,8 +38,11 @@ def telling_what_there_is(
             raise missing from None
         if told is None:
             raise
-        hint = f"; `{remedy[made_by]}` makes it" if remedy is not None else ""
-        raise LakeNotFound(f"{told}{hint}") from missing
+        hint = f"`{remedy[made_by]}` makes it" if remedy is not None else ""
+        if not hint and told.endswith(_NONE):
+            hint = "`perago put REPO FOLDER --create` makes one"
+        stop = "" if not hint else " " if told.endswith("?") else "; "
+        raise LakeNotFound(f"{told}{stop}{hint}") from missing
 
 
 def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
@@ -53,8 +57,20 @@ def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
     )
 
 
-def objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
-    """The end of a sentence about an object that is not there: those of its folder."""
+def no_object(lake: Lake, repository: str, ref: str, path: str) -> str:
+    """A sentence about an object that is not there, with those of its folder, or those in it where it is a folder."""
+    where = f"at {ref} of repository {repository!r}"
+    inside = (
+        [entry.path for entry in islice(lake.list(repository, ref, f"{path}/"), _MOST_OBJECTS)]
+        if path
+        else []
+    )
+    if inside:
+        return f"{path!r} is a folder {where}, and no object; it holds {_listed(inside)}"
+    return f"there is no object {path!r} {where}{_objects_near(lake, repository, ref, path)}"
+
+
+def _objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
     above = path.rpartition("/")[0]
     prefix = f"{above}/" if above else ""
     beside = [entry.path for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS)]
@@ -79,7 +95,7 @@ def _told(lake: Lake, repository: str, ref: str) -> tuple[str | None, int]:
     if repository not in repositories:
         listed = f"there are: {_listed(repositories)}{_meant(repository, repositories)}"
         return (
-            f"there is no repository {repository!r}; {listed if repositories else 'the lake holds none'}",
+            f"there is no repository {repository!r}; {listed if repositories else _NONE}",
             0,
         )
     if _exists(lake, repository, ref):

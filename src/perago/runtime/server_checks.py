@@ -21,10 +21,10 @@ def name_lake(lake: Lake, settings: Settings) -> str:
         return f"{lake.server()} at {where}"
     except LakeUnauthenticated as error:
         raise RuntimeConfigError(
-            f"lakeFS at {where} does not know the keys: check {_KEYS} ({error})"
+            f"lakeFS at {where} does not know the keys: check {_KEYS} ({_cause(error)})"
         ) from error
     except LakeError as error:
-        raise RuntimeConfigError(f"no lakeFS at {where}: check {_ENDPOINT} ({error})") from error
+        raise RuntimeConfigError(f"no lakeFS at {where}: check {_ENDPOINT} ({_cause(error)})") from error
 
 
 def name_orchestrator(orchestrator: Orchestrator, settings: Settings) -> str:
@@ -34,8 +34,13 @@ def name_orchestrator(orchestrator: Orchestrator, settings: Settings) -> str:
         return f"{orchestrator.server()} at {where}"
     except OrchestratorError as error:
         raise RuntimeConfigError(
-            f"no Conductor at {where}: check CONDUCTOR_SERVER_URL, which ends in /api ({error})"
+            f"no Conductor at {where}: check CONDUCTOR_SERVER_URL, which ends in /api ({_cause(error)})"
         ) from error
+
+
+def _cause(error: Exception) -> str:
+    """What went wrong, without the remedy that the line gives already."""
+    return str(error).partition("; check ")[0]
 
 
 def server_names(

@@ -32,7 +32,7 @@ ERRORS: dict[str, tuple[Json, str]] = {
     ),
     "one reference twice": (
         workflow(cases(a=[look("one")], default=[look("one")])),
-        "two steps are called 'one': a taskReferenceName must be unique in its workflow",
+        "two steps are called 'one': a taskReferenceName must be unique in its workflow; rename one of them",
     ),
     "a fork without a join": (
         workflow(fork("fork", [look("one")], [look("two")]), look("three")),
@@ -103,11 +103,11 @@ ERRORS: dict[str, tuple[Json, str]] = {
     ),
     "a param that is missing": (
         workflow(with_input("one", workspace=INPUT, params={})),
-        "step 'one': params.rows is missing, and 'make' requires it",
+        "step 'one': params.rows is missing, and 'make' requires it; add it",
     ),
     "a param that is missing beside one that is not known": (
         workflow(with_input("one", workspace=INPUT, params={"day": "${workflow.input.day}"})),
-        "step 'one': params.rows is missing, and 'make' requires it",
+        "step 'one': params.rows is missing, and 'make' requires it; add it",
     ),
     "text for a number": (
         workflow(make("one", rows="3")),
@@ -142,7 +142,8 @@ ERRORS: dict[str, tuple[Json, str]] = {
     # the workspace
     "a workspace without a branch": (
         workflow(make("one", {"repository": "songs", "ref": "${workflow.input.ref}"})),
-        "step 'one': workspace.branch is missing",
+        "step 'one': workspace.branch is missing; --workspace REPO[@BRANCH] gives a whole one, as "
+        "${workflow.input.workspace}",
     ),
     "a misspelt field of a workspace": (
         workflow(make("one", {"repo": "songs", "branch": "main", "ref": "${workflow.input.ref}"})),
@@ -150,7 +151,8 @@ ERRORS: dict[str, tuple[Json, str]] = {
     ),
     "a ref_type that is none": (
         workflow(make("one", {**WORKSPACE, "ref_type": "branch"})),
-        "step 'one': workspace.ref_type must be 'commit', not 'branch'",
+        "step 'one': workspace.ref_type must be 'commit', not 'branch'; --workspace REPO[@BRANCH] gives a whole one, as "
+        "${workflow.input.workspace}",
     ),
     "a blank repository": (
         workflow(make("one", {**WORKSPACE, "repository": " "})),

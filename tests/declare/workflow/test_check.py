@@ -102,6 +102,7 @@ def test_a_task_that_others_run_may_have_any_input_and_output() -> None:
     assert lines(definition, elsewhere={"work"}) == []
 
 
+WHOLE = "--workspace REPO[@BRANCH] gives a whole one, as ${workflow.input.workspace}"
 GIVEN = workflow(make("one", rows="${workflow.input.rows}", day="${workflow.input.day}"))
 
 
@@ -119,9 +120,8 @@ GIVEN = workflow(make("one", rows="${workflow.input.rows}", day="${workflow.inpu
         (
             {"workspace": UNKNOWN, "row": 3},
             [
-                "error: step 'one' takes ${workflow.input.rows}, but the workflow's input has no 'rows'; did you "
-                "mean 'row'? "
-                "(workflow.json)"
+                "error: step 'one' takes ${workflow.input.rows}, but the workflow's input has no 'rows', "
+                "but 'row'; rename one of them (workflow.json)"
             ],
         ),
         (
@@ -135,8 +135,8 @@ GIVEN = workflow(make("one", rows="${workflow.input.rows}", day="${workflow.inpu
         (
             {"workspace": {"repository": "songs"}, "rows": 3},
             [
-                "error: step 'one': workspace.branch is missing (workflow.json)",
-                "error: step 'one': workspace.ref is missing (workflow.json)",
+                f"error: step 'one': workspace.branch is missing; {WHOLE} (workflow.json)",
+                f"error: step 'one': workspace.ref is missing; {WHOLE} (workflow.json)",
             ],
         ),
     ],
@@ -161,7 +161,7 @@ def test_an_input_that_only_one_case_needs_may_be_missing() -> None:
     [line] = lines(flow, given={"workspace": UNKNOWN})
 
     assert line.startswith(
-        "warning: step 'one' takes ${workflow.input.n}, but the workflow's input has no 'n'"
+        "warning: step 'one' takes ${workflow.input.n}, but the workflow's input has no 'n'; give it with --input"
     )
 
 

@@ -75,7 +75,9 @@ STATUSES = {
 def test_every_status_means_one_thing(status: int, becomes: type[LakeError]) -> None:
     problem = translate(answer(status), "doing something")
     assert type(problem) is becomes is status_class(status)
-    assert str(problem) == f"doing something: lakeFS answered {status}: branch not found"
+    keys = "; check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
+    remedy = keys if status == 401 else ""
+    assert str(problem) == f"doing something: lakeFS answered {status}: branch not found{remedy}"
 
 
 @pytest.mark.parametrize(

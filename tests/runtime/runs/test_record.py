@@ -47,7 +47,7 @@ class TestRuns:
             find_run(tmp_path, "other")
 
     def test_a_root_without_runs_says_so(self, tmp_path: Path) -> None:
-        with pytest.raises(RuntimeConfigError, match="no run to resume"):
+        with pytest.raises(RuntimeConfigError, match="there is no run below"):
             find_run(tmp_path, None)
 
     def test_a_record_is_written_whole_and_over_an_old_one(self, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ class TestImporting:
 
     @pytest.mark.parametrize("name", ["missing", "empty file"])
     def test_what_is_no_folder_is_refused(self, folder: Path, name: str) -> None:
-        with pytest.raises(RuntimeConfigError, match="not a folder"):
+        with pytest.raises(RuntimeConfigError, match=r"not a folder|no such folder"):
             self.uploads(folder / name)
 
 

@@ -54,7 +54,9 @@ def _findings(
     for step in flow.steps.values():
         findings.extend(_step(checking, step, elsewhere))
     findings.extend(_joins(flow))
-    findings.extend(moved_heads(checking))
+    # Of two steps with one name nobody can say which comes first.
+    if not flow.has_twins:
+        findings.extend(moved_heads(checking))
     outputs = definition.get("outputParameters")
     if isinstance(outputs, Mapping):
         findings.extend(output_reads(checking, outputs))
@@ -94,6 +96,7 @@ def _joins(flow: Flow) -> Iterator[Finding]:
             yield warning(step.reference, text)
         for name in step.join_on:
             if name not in flow.steps:
-                close = did_you_mean(name, flow.steps)
+                others = ", ".join(other for other in flow.steps if other != step.reference)
+                close = did_you_mean(name, flow.steps, otherwise=f"; the steps are {others}")
                 text = f"step {step.reference!r} joins on {name!r}, but no step is called that{close}"
                 yield error(step.reference, text)

@@ -15,6 +15,7 @@ from perago.declare.workflow.values import UNKNOWN, Path, at, known, shown, whol
 
 _FIELDS = ("repository", "branch", "ref")
 _REF_TYPES = ("ref_type", "refType")
+_WHOLE = "--workspace REPO[@BRANCH] gives a whole one, as ${workflow.input.workspace}"
 
 
 def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
@@ -80,14 +81,14 @@ def _workspace(checking: Checking, step: Step, given: Any) -> Iterator[Finding]:
         absent = [field for field in absent if field != meant(str(name), absent)]
         yield error(step.reference, f"{label}: a workspace has no field {name!r}{close}")
     for name in absent:
-        yield error(step.reference, f"{label}: workspace.{name} is missing")
+        yield error(step.reference, f"{label}: workspace.{name} is missing; {_WHOLE}")
     for name, item in value.items():
         if item is UNKNOWN or (name not in _FIELDS and name not in _REF_TYPES):
             continue
         if not isinstance(item, str) or not item.strip():
             yield error(step.reference, f"{label}: workspace.{name} must be a text that is not blank")
         elif name in _REF_TYPES and item != "commit":
-            yield error(step.reference, f"{label}: workspace.{name} must be 'commit', not {item!r}")
+            yield error(step.reference, f"{label}: workspace.{name} must be 'commit', not {item!r}; {_WHOLE}")
 
 
 def _whole_workspace(checking: Checking, step: Step, expression: str) -> Iterator[Finding]:
@@ -134,7 +135,7 @@ def _told(
         close = did_you_mean(str(misfit.path[-1]), shape.names, otherwise=others)
         return error(step.reference, f"{label}: {task.name!r} has no {where}{close}")
     if misfit.missing:
-        return error(step.reference, f"{label}: {where} is missing, and {task.name!r} requires it")
+        return error(step.reference, f"{label}: {where} is missing, and {task.name!r} requires it; add it")
     level = error if misfit.certain else warning
     written = at(raw, misfit.path)
     source = whole(written)

@@ -193,9 +193,10 @@ def _not_given(checking: Checking, step: Step, path: Path, text: str) -> _Doubt 
     level: Level = "error" if checking.always_runs(step) else "warning"
     if len(parts) < 3 or parts[2] in checking.given:
         return _Doubt(level, "that is null in the workflow's input")
-    remedy = "; give --workspace REPO" if path == ("workspace",) and parts[2] == "workspace" else ""
-    close = did_you_mean(str(parts[2]), checking.given, otherwise=remedy)
-    return _Doubt(level, f"the workflow's input has no {parts[2]!r}{close}")
+    option = "--workspace REPO" if path == ("workspace",) and parts[2] == "workspace" else "it with --input"
+    close = meant(str(parts[2]), checking.given)
+    remedy = f"; give {option}" if close is None else f", but {close!r}; rename one of them"
+    return _Doubt(level, f"the workflow's input has no {parts[2]!r}{remedy}")
 
 
 def _takes_null(checking: Checking, step: Step, path: Path, text: str) -> bool:

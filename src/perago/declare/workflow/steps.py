@@ -73,12 +73,13 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The whole tree; `open_ended` if steps may come in that the file does not name."""
+    """The whole tree; `open_ended` if steps may come in that the file does not name, `has_twins` if two have one name."""
 
     top: Block
     steps: Mapping[str, Step]
     trails: Mapping[str, tuple[Spot, ...]]
     open_ended: bool
+    has_twins: bool = False
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class _Reading:
     findings: list[Finding] = field(default_factory=list)
     steps: dict[str, Step] = field(default_factory=dict)
     trails: dict[str, tuple[Spot, ...]] = field(default_factory=dict)
+    has_twins: bool = False
 
 
 def read_flow(definition: Mapping[str, Any]) -> tuple[Flow, list[Finding]]:
@@ -97,7 +99,7 @@ def read_flow(definition: Mapping[str, Any]) -> tuple[Flow, list[Finding]]:
     top = Block("top", "", _steps(listed, None, reading))
     _settle(top, None, (), reading)
     open_ended = any(step.type not in _BRING_NO_STEPS for step in reading.steps.values())
-    return Flow(top, reading.steps, reading.trails, open_ended), reading.findings
+    return Flow(top, reading.steps, reading.trails, open_ended, reading.has_twins), reading.findings
 
 
 def _steps(listed: Any, holder: str | None, reading: _Reading) -> tuple[Step, ...]:
@@ -169,8 +171,10 @@ def _settle(block: Block, holder: Step | None, above: tuple[Spot, ...], reading:
         trail = (*above, Spot(holder, block, index))
         if step.reference in reading.steps:
             text = (
-                f"two steps are called {step.reference!r}: a taskReferenceName must be unique in its workflow"
+                f"two steps are called {step.reference!r}: a taskReferenceName must be unique in its workflow; "
+                "rename one of them"
             )
+            reading.has_twins = True
             reading.findings.append(error(step.reference, text))
         else:
             reading.steps[step.reference], reading.trails[step.reference] = step, trail

@@ -24,7 +24,7 @@ import urllib3
 
 from perago.errors import LakeError, LakeRefused, LakeUnavailable
 from perago.lake.lakefs.deadlines import bound_answers
-from perago.lake.lakefs.errors import address_of, is_busy, translate, was_not_sent
+from perago.lake.lakefs.errors import address_of, is_busy, not_lakefs, translate, was_not_sent
 
 sdk: Any = lakefs_sdk
 """The SDK, whose generated models say less to a type checker than nothing."""
@@ -129,8 +129,13 @@ class LakeFSClient:
                 )
             seen.add(after)
             answer = self.call(doing, partial(_page_at, page, after), repeat=Repeat.ALWAYS)
-            yield answer["results"]
-            after, more = answer["pagination"]["next_offset"], answer["pagination"]["has_more"]
+            try:
+                results, marks = answer["results"], answer["pagination"]
+                following, more = marks["next_offset"], marks["has_more"]
+            except (KeyError, TypeError) as error:
+                raise not_lakefs(doing, self._address) from error
+            yield results
+            after = following
 
     def close(self) -> None:
         """Give the connections back."""

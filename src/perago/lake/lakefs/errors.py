@@ -81,6 +81,8 @@ _NO_ANSWER = (http.HTTPError, TimeoutError, ConnectionError)
 # urllib3 leads with its own object: "<_Bounded(host='lake', port=80) at 0x7f>: Failed to …".
 _OWN_OBJECT = re.compile(r"<?\w+\(host=[^)]*\)(?: at 0x[0-9a-f]+>)?: ")
 _REMEDY = "; check LAKECTL_SERVER_ENDPOINT_URL, and that lakeFS is up"
+_KEYS = "; check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
+_ELSEWHERE = "; check LAKECTL_SERVER_ENDPOINT_URL, and what is in between"
 _BUSY_STATUSES = (423, 429)
 _LOCKED = "branch is currently locked"
 _LONGEST_TEXT = 600
@@ -93,15 +95,27 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
     if isinstance(error, sdk.ApiException):
         status, text = int(error.status or 0), message_of(error)
         if not is_own_answer(error):
-            return LakeUnavailable(f"{doing}: something before lakeFS answered {status}: {text}")
-        return status_class(status, text)(f"{doing}: lakeFS answered {status}: {text}")
+            return LakeUnavailable(
+                f"{doing}: something before lakeFS answered {status}: {' '.join(text.split())}{_ELSEWHERE}"
+            )
+        return status_class(status, text)(
+            f"{doing}: lakeFS answered {status}: {text}{_KEYS if status == 401 else ''}"
+        )
     if address and isinstance(error, _NO_ANSWER):
         remedy = _REMEDY if was_not_sent(error) else ""
         return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{remedy}")
+    if isinstance(error, json.JSONDecodeError):
+        return not_lakefs(doing, address)
     for kind, becomes in _CLASSES:
         if isinstance(error, kind):
             return becomes(f"{doing}: {_short(error)}")
     return LakeError(f"{doing}: {_short(error)}")
+
+
+def not_lakefs(doing: str, address: str) -> LakeUnavailable:
+    """The error for an answer that no lakeFS gives."""
+    named = f" of {address}" if address else ""
+    return LakeUnavailable(f"{doing}: the answer{named} is not lakeFS's{_ELSEWHERE}")
 
 
 def address_of(endpoint: str) -> str:
@@ -161,5 +175,5 @@ def was_not_sent(error: BaseException) -> bool:
 
 def _short(error: BaseException) -> str:
     # obstore appends a dump of its own structures after the first paragraph.
-    text = _OWN_OBJECT.sub("", str(error).split("\n\nDebug source", 1)[0].strip())
+    text = _OWN_OBJECT.sub("", " ".join(str(error).split("\n\nDebug source", 1)[0].split()))
     return f"{type(error).__name__}: {text[:_LONGEST_TEXT]}"

@@ -25,6 +25,7 @@ _PIECE = 1 << 20
 _MOST_AT_ONCE = 1 << 30
 _FICLONE = 0x40049409
 _CANNOT_CLONE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CANNOT_COPY_RANGE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM}
 
 
@@ -66,7 +67,10 @@ class Files:
                     os.close(out)
             self._name(part, upload.checksum)
         except OSError as error:
-            raise LakeError(f"cannot take {upload.path} in from {upload.source}: {error.strerror}") from error
+            room = f"; make room on the disk of the lake, {self._objects}" if error.errno in _FULL else ""
+            raise LakeError(
+                f"cannot take {upload.path} in from {upload.source}: {error.strerror}{room}"
+            ) from error
         finally:
             with suppress(FileNotFoundError):
                 part.unlink()

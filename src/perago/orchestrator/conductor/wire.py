@@ -37,9 +37,11 @@ def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:
     try:
         return parse(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        shown = " ".join(str(answer).split())[:80]
+        shown = repr(" ".join(str(answer).split())[:80])
+        # In JSON that is nearly right, what is missing helps; a page is just no answer.
+        wrong = shown if isinstance(answer, str) else f"{type(error).__name__} {error} in {shown}"
         raise OrchestratorUnavailable(
-            f"cannot {step}: the answer is not Conductor's ({type(error).__name__} {error} in {shown!r}); "
+            f"cannot {step}: the answer is not Conductor's ({wrong}); "
             "check CONDUCTOR_SERVER_URL, it ends in /api"
         ) from error
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from perago.errors import RuntimeConfigError
 
 IGNORE = ".gitignore"
 
@@ -18,3 +21,17 @@ def make_root(root: Path) -> None:
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir()
         (root / IGNORE).write_text("*\n", encoding="utf-8")
+
+
+@contextmanager
+def made_root(root: Path) -> Iterator[None]:
+    """Make the root for what keeps its state there; one that takes nothing is told with the way to another one."""
+    make_root(root)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        why = "it is a file" if root.is_file() else error.strerror
+        raise RuntimeConfigError(
+            f"cannot keep anything in the root {root} ({why}): give a folder that can be written, by --root or PERAGO_ROOT"
+        ) from error

@@ -109,7 +109,10 @@ def find_run(root: Path, run_id: str | None) -> Run:
     """The run of that id, or the newest."""
     records = {path.parent.name: path for path in runs_folder(root).glob(f"*/{RECORD}")}
     if not records:
-        raise RuntimeConfigError(f"there is no run to resume below {root}")
+        raise RuntimeConfigError(
+            f"there is no run below {root}: start one with `perago run WORKFLOW.json --tasks TARGET`, or name the root "
+            "that has it with --root"
+        )
     if run_id is None:
         run_id = max(records)
     if run_id not in records:

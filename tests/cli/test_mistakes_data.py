@@ -1,0 +1,284 @@
+"""What people get wrong about data, run as commands: one line each, and nothing in the lake has changed after it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import HEAD
+from tests.support.commands import Shell
+from tests.support.disks import no_file_above
+from tests.support.mistakes import SOURCE, USAGE, Mistake, is_told
+from tests.support.workflows import simple, workflow
+
+TASKS = """
+@task(name="clean", owner_email="a@b.c", workspace=WorkspaceSpec(prefix="/raw", pre=[require_file("events.csv")]))
+def clean(workspace: Path, params: Params) -> Result: ...
+
+
+@task(name="lost", owner_email="a@b.c", workspace=WorkspaceSpec(prefix="/rwa", pre=[require_file("events.csv")]))
+def lost(workspace: Path, params: Params) -> Result: ...
+"""
+RUN = ("run", "flow.json", "--tasks", "tasks.py")
+OTHER = "rename one of them, or let --delete remove what the folder does not have"
+
+
+def importing(folder: str, repository: str = "other") -> tuple[str, ...]:
+    return (*RUN, "--import", f"{repository}={folder}", "--workspace", repository)
+
+
+MISTAKES = {
+    # what is looked for
+    "a wrong prefix": Mistake(
+        ("ls", "events", "main", "rwa"),
+        "at main of repository 'events'",
+        "there is nothing below 'rwa/'",
+        "folders there: raw/, ref/; did you mean 'raw/'?",
+    ),
+    "an unknown repository": Mistake(
+        ("history", "evnts"), "'evnts'", "there is no repository", "there are: events; did you mean 'events'?"
+    ),
+    "an unknown branch": Mistake(
+        ("history", "events", "mian"),
+        "repository 'events'",
+        "has no branch, tag or commit 'mian'",
+        "did you mean 'main'?",
+    ),
+    "an unknown ref to compare with": Mistake(
+        ("diff", "events", "main", "0000"),
+        "repository 'events'",
+        "has no branch, tag or commit '0000'",
+        "there are: main",
+    ),
+    "an unknown object": Mistake(
+        ("cat", "events", "raw/b.csv"),
+        "at main of repository 'events'",
+        "there is no object 'raw/b.csv'",
+        "there are: raw/a.csv; did you mean 'raw/a.csv'?",
+    ),
+    "a folder where an object must be": Mistake(
+        ("cat", "events", "raw"), "at main of repository 'events'", "'raw' is a folder", "it holds raw/a.csv"
+    ),
+    # put
+    "no folder to put": Mistake(
+        ("put", "events", "dta"), "dta", "there is no such folder", "did you mean 'data'?"
+    ),
+    "a file where a folder must be": Mistake(
+        ("put", "events", "flow.json"), "flow.json", "it is not a folder", "give the folder that holds it"
+    ),
+    "an empty folder": Mistake(
+        ("put", "events", "empty"), "empty", "it holds no files", "give a folder with files"
+    ),
+    "a symlink": Mistake(
+        ("put", "events", "links"),
+        "cannot put links",
+        "does not support symlinks: link",
+        "put a file in its place",
+    ),
+    "a name that is not UTF-8": Mistake(
+        ("put", "events", "latin"),
+        "cannot put latin",
+        "has a name that is not valid UTF-8",
+        "rename the file",
+    ),
+    "lakeFS's actions": Mistake(
+        ("put", "events", "actions"),
+        "'_lakefs_actions/a.yaml'",
+        "is among lakeFS's actions",
+        "use `perago fence` or lakectl for those",
+    ),
+    "lakeFS's actions by the prefix": Mistake(
+        ("put", "events", "data", "--prefix", "_lakefs_actions"),
+        "--prefix '_lakefs_actions'",
+        "it is where lakeFS keeps its actions",
+        "give one such as raw/2026",
+    ),
+    "a file where the branch has a folder": Mistake(
+        ("put", "events", "file-for-folder"), "'main'", "cannot put 'raw': it is a folder", OTHER
+    ),
+    "a folder where the branch has a file": Mistake(
+        ("put", "events", "folder-for-file"), "'main'", "'ref/c.txt' is a file", OTHER
+    ),
+    "put into no repository": Mistake(
+        ("put", "evnts", "data"),
+        "'evnts'",
+        "there is no repository",
+        "did you mean 'events'? `perago put evnts data --create` makes it",
+    ),
+    "put onto no branch": Mistake(
+        ("put", "events@dev", "data"),
+        "repository 'events'",
+        "has no branch, tag or commit 'dev'",
+        "`perago branch events dev` makes it",
+    ),
+    "a name that no repository may have": Mistake(
+        ("put", "My_Events", "data", "--create"),
+        "'My_Events'",
+        "is not allowed",
+        "3 to 63 lower-case letters, digits and '-'",
+    ),
+    # branches
+    "a branch that exists": Mistake(
+        ("branch", "events", "main"),
+        "repository 'events'",
+        "has a branch 'main' already",
+        "choose another name",
+    ),
+    "a branch from nowhere": Mistake(
+        ("branch", "events", "dev", "mian"),
+        "'events'",
+        "has no branch, tag or commit 'mian'",
+        "did you mean 'main'?",
+    ),
+    "a branch with a name of ours": Mistake(
+        ("branch", "events", "perago-x"), "'perago-x'", "perago-* are Perago's own", "choose another"
+    ),
+    # runs
+    "a repository that exists, to import": Mistake(
+        importing("data", "events"), "'events'", "exists already", "leave out --import to go on with it"
+    ),
+    "a file to import": Mistake(
+        importing("flow.json"),
+        "cannot import flow.json",
+        "it is not a folder",
+        "give the folder that holds it",
+    ),
+    "no folder to import": Mistake(
+        importing("dat"), "cannot import dat", "there is no such folder", "did you mean 'data'?"
+    ),
+    "a symlink to import": Mistake(
+        importing("links"),
+        "cannot import links",
+        "does not support symlinks: link",
+        "put a file in its place",
+    ),
+    "a name that is not UTF-8 to import": Mistake(
+        importing("latin"), "'na\\udcffme.csv'", "is not valid Unicode", "rename the file"
+    ),
+    "an import without its name": Mistake(
+        (*RUN, "--import", "data"), "--import", "not 'data'", "takes REPO=DIR", code=USAGE
+    ),
+    "a workspace on no branch": Mistake(
+        (*RUN, "--workspace", "events@dev"),
+        "repository 'events'",
+        "has no branch, tag or commit 'dev'",
+        "there are: main",
+    ),
+    "a branch for a commit": Mistake(
+        (
+            *RUN,
+            "--input",
+            json.dumps(
+                {"workspace": {"repository": "events", "branch": "main", "ref": "main", "ref_type": "branch"}}
+            ),
+        ),
+        "step 'one': workspace.ref_type",
+        "must be 'commit', not 'branch'",
+        "--workspace REPO[@BRANCH] gives a whole one",
+    ),
+}
+AS_PROCESSES = (
+    "a wrong prefix",
+    "a name that is not UTF-8",
+    "put onto no branch",
+    "a repository that exists, to import",
+)
+FAILING = {
+    "a missing file of a pre-check": (
+        "clean",
+        ("--workspace", "events"),
+        "pre check require_file('events.csv') failed: there is no such file; the workspace holds a.csv",
+    ),
+    "a prefix that is not there": (
+        "lost",
+        ("--workspace", "events"),
+        "folders there: raw/, ref/; did you mean 'raw/'?",
+    ),
+    "the name of a branch as the commit": (
+        "clean",
+        ("--input", '{"workspace": {"repository": "events", "branch": "main", "ref": "main"}}'),
+        "workspace.ref 'main' is a branch, a tag or an expression, not a commit id",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """A folder with all kinds of data, and a lake that no mistake changes."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "tasks.py").write_text(HEAD + TASKS)
+    write_flow(folder, "clean")
+    for name in ("data/raw/a.csv", "data/ref/c.txt", "file-for-folder/raw", "folder-for-file/ref/c.txt/x"):
+        write(folder / name)
+    write(folder / "actions/_lakefs_actions/a.yaml")
+    (folder / "empty").mkdir()
+    write(folder / "links/a.csv")
+    (folder / "links/link").symlink_to("a.csv")
+    (folder / "latin").mkdir()
+    with open(os.fsencode(folder / "latin") + b"/na\xffme.csv", "wb"):
+        pass
+    shell = Shell(folder)
+    assert shell.look("put", "events", "data", "--create").code == 0
+    before = history(shell)
+    yield shell
+    assert history(shell) == before, "a mistake changes nothing"
+
+
+def write(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("x\n")
+
+
+def write_flow(folder: Path, task: str) -> None:
+    given = {"workspace": "${workflow.input.workspace}", "params": {"stem": "x"}}
+    (folder / "flow.json").write_text(json.dumps(workflow(simple("one", name=task, inputParameters=given))))
+
+
+def history(shell: Shell) -> str:
+    return shell.look("history", "events", "--json").out
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_about_data_is_one_line_that_says_what_where_and_what_to_do(
+    mistake: Mistake, shell: Shell
+) -> None:
+    is_told(mistake, shell.look(*mistake.command), shell.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", AS_PROCESSES)
+def test_the_same_line_comes_from_the_command_itself(name: str, shell: Shell) -> None:
+    is_told(MISTAKES[name], shell.run(*MISTAKES[name].command), shell.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "options", "reason"), FAILING.values(), ids=FAILING)
+def test_data_that_a_step_cannot_work_on_is_told_by_the_step_and_its_reason(
+    task: str, options: tuple[str, ...], reason: str, shell: Shell
+) -> None:
+    write_flow(shell.folder, task)
+
+    said = shell.run(*RUN, *options)
+
+    write_flow(shell.folder, "clean")
+    assert said.code == 1
+    assert [line for line in said.out.splitlines() if line.startswith("one ") and "FAILED" in line]
+    assert reason in said.out
+    assert "Traceback" not in said.out + said.err
+    assert SOURCE not in said.out + said.err
+
+
+def test_a_disk_that_is_full_is_one_line_and_nothing_is_put(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "large.bin").write_bytes(bytes(1 << 20))
+    with no_file_above(600_000):
+        said = shell.look("put", "events", str(tmp_path))
+
+    is_told(
+        Mistake((), "{folder}/.perago/lake", "File too large", "make room on the disk of the lake"),
+        said,
+        shell.folder,
+    )

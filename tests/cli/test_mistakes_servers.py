@@ -1,0 +1,142 @@
+"""What people get wrong about servers, run as commands: wrong addresses, wrong keys, and others that answer instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ConductorServer, LakefsServer
+from tests.support.commands import Shell
+from tests.support.mistakes import CONDUCTOR, KEYS, LAKEFS, NOBODY, Mistake, is_told, shell_with_a_workflow
+from tests.support.scripted_server import scripted
+
+PUT = ("put", "events", "data")
+YES = ("--remote", "--yes")
+SLOW = {
+    "lakeFS's port is wrong": Mistake(
+        ("ls", "events"),
+        f"lakeFS at {NOBODY}",
+        "Connection refused",
+        "check LAKECTL_SERVER_ENDPOINT_URL, and that lakeFS is up",
+        environ=LAKEFS,
+    ),
+    "lakeFS's port is wrong for a worker": Mistake(
+        ("start", "tasks.py"),
+        f"no lakeFS at {NOBODY}",
+        "Connection refused",
+        "check LAKECTL_SERVER_ENDPOINT_URL",
+        environ={**LAKEFS, **CONDUCTOR},
+    ),
+}
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return shell_with_a_workflow(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", SLOW.values(), ids=SLOW)
+def test_a_server_that_is_not_there_is_told_by_its_address(mistake: Mistake, shell: Shell) -> None:
+    shell.environ |= mistake.environ
+
+    is_told(mistake, shell.look(*mistake.command), shell.folder)
+
+
+@pytest.mark.parametrize("command", [("register", "tasks.py"), ("submit", "flow"), ("runs", "--remote")])
+def test_a_page_that_answers_to_everything_is_not_taken_for_conductor(
+    command: tuple[str, ...], shell: Shell
+) -> None:
+    with scripted(lambda _: (200, "<html>Welcome</html>")) as page:
+        shell.environ["CONDUCTOR_SERVER_URL"] = page.url
+        said = shell.look(*command)
+
+    remedy = "check CONDUCTOR_SERVER_URL, it ends in /api"
+    is_told(
+        Mistake(command, "'<html>Welcome</html>'", "the answer is not Conductor's", remedy),
+        said,
+        shell.folder,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [("ls", "events"), (*PUT, *YES)])
+def test_a_page_that_answers_to_everything_is_not_taken_for_lakefs(
+    command: tuple[str, ...], shell: Shell
+) -> None:
+    with scripted(lambda _: (200, "<html>Welcome</html>")) as page:
+        address = page.url.removesuffix("/api")
+        shell.environ |= {**LAKEFS, "LAKECTL_SERVER_ENDPOINT_URL": address}
+        said = shell.look(*command)
+
+    is_told(
+        Mistake(command, address, "is not lakeFS's", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder
+    )
+
+
+@pytest.mark.slow
+def test_json_of_another_server_is_not_taken_for_lakefs(shell: Shell) -> None:
+    with scripted(lambda _: (200, {"status": "ok"})) as other:
+        address = other.url.removesuffix("/api")
+        shell.environ |= {**LAKEFS, "LAKECTL_SERVER_ENDPOINT_URL": address}
+        said = shell.look("ls", "events")
+
+    is_told(Mistake((), address, "is not lakeFS's", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder)
+
+
+class TestOnTheServers:
+    """Mistakes about servers that are up."""
+
+    @pytest.fixture
+    def real(self, shell: Shell, lakefs_server: LakefsServer, conductor_server: ConductorServer) -> Shell:
+        shell.environ |= {
+            "LAKECTL_SERVER_ENDPOINT_URL": lakefs_server.url,
+            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": lakefs_server.access_key_id,
+            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs_server.secret_access_key,
+            "CONDUCTOR_SERVER_URL": conductor_server.url,
+        }
+        return shell
+
+    @pytest.mark.parametrize("command", [("ls", "events"), (*PUT, *YES), ("start", "tasks.py")])
+    def test_wrong_keys(self, command: tuple[str, ...], real: Shell, lakefs_server: LakefsServer) -> None:
+        real.environ |= KEYS
+
+        said = real.look(*command)
+
+        keys = "check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
+        is_told(Mistake(command, "lakeFS", "401", keys), said, real.folder)
+        assert KEYS["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"] not in said.err
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("command", [("ls", "events"), (*PUT, *YES), ("start", "tasks.py")])
+    def test_the_address_of_conductor_for_lakefs(self, command: tuple[str, ...], real: Shell) -> None:
+        real.environ["LAKECTL_SERVER_ENDPOINT_URL"] = real.environ["CONDUCTOR_SERVER_URL"].removesuffix(
+            "/api"
+        )
+
+        said = real.look(*command)
+
+        is_told(
+            Mistake(command, "lakeFS", "answered", "check LAKECTL_SERVER_ENDPOINT_URL"), said, real.folder
+        )
+
+    @pytest.mark.parametrize(
+        "command", [("register", "tasks.py"), ("start", "tasks.py"), ("runs", "--remote")]
+    )
+    def test_the_address_of_lakefs_for_conductor(self, command: tuple[str, ...], real: Shell) -> None:
+        real.environ["CONDUCTOR_SERVER_URL"] = f"{real.environ['LAKECTL_SERVER_ENDPOINT_URL']}/api"
+
+        said = real.look(*command)
+
+        is_told(Mistake(command, "Conductor", "cannot", "check CONDUCTOR_SERVER_URL"), said, real.folder)
+
+    @pytest.mark.parametrize(
+        "command", [("register", "tasks.py"), ("submit", "flow"), ("show", "--remote", "x")]
+    )
+    def test_an_address_of_conductor_without_api(self, command: tuple[str, ...], real: Shell) -> None:
+        real.environ["CONDUCTOR_SERVER_URL"] = real.environ["CONDUCTOR_SERVER_URL"].removesuffix("/api")
+
+        said = real.look(*command)
+
+        is_told(Mistake(command, "CONDUCTOR_SERVER_URL", "cannot", "it ends in /api"), said, real.folder)
