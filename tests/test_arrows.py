@@ -53,7 +53,7 @@ ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "errors": set(),
     "lakectl_file": {"errors"},
-    "settings": {"errors", "lakectl_file"},
+    "settings": {"protocol", "errors", "lakectl_file"},
     "protocol": {"errors"},
     "declare": {"protocol", "errors"},
     # Who imports a port must not get an adapter, and its SDK, by accident.
@@ -73,14 +73,13 @@ ARROWS: dict[str, set[str]] = {
     "runtime.process": {"protocol", "runtime.looking", "runtime.root"},
     "runtime.observe": {"protocol", "settings", "errors", "runtime.process", *ENDING},
     "runtime.registration": {"declare"},
-    "runtime.nearest": set(),
     "runtime.branch_head": {"runtime.__init__", "runtime.lake_names", *PORTS},
     "runtime.workflows": {
         "declare",
         "errors",
         "runtime.__init__",
         "runtime.branch_head",
-        "runtime.nearest",
+        "protocol",
         "runtime.registration",
         *PORTS,
     },
@@ -96,7 +95,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime.own_branches",
         *PORTS,
     },
-    "runtime.lake_names": {"errors", *PORTS},
+    "runtime.lake_names": {"protocol", "errors", *PORTS},
     "runtime.server_checks": {"settings", "errors", *PORTS},
     "runtime.workflow_diff": {"runtime.__init__", "runtime.registration"},
     "runtime.attempt": {

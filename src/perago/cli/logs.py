@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, RunName, RunsRoot, looked_at
+from perago.cli.options import AsJson, Remote, RunName, StateRoot, looked_at
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import TaskState
@@ -23,7 +23,7 @@ def logs(
     run: RunName = None,
     step: Step = None,
     follow: Follow = False,
-    root: RunsRoot = None,
+    root: StateRoot = None,
     remote: Remote = False,
     as_json: AsJson = False,
 ) -> None:

@@ -46,9 +46,9 @@ RunName = Annotated[
     str | None,
     typer.Argument(metavar="RUN", help="A run's id, or a workflow's; the newest run by default."),
 ]
-RunsRoot = Annotated[
+StateRoot = Annotated[
     Path | None,
-    typer.Option("--root", metavar="DIR", help="Where runs and local state are kept (PERAGO_ROOT)."),
+    typer.Option("--root", metavar="DIR", help="Where local state is kept (PERAGO_ROOT, else .perago)."),
 ]
 Warnings = Callable[[TaskDefinition], Iterable[str]]
 

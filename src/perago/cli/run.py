@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output, run_again
-from perago.cli.options import AsJson, Remote, Yes
+from perago.cli.options import AsJson, Remote, StateRoot, Yes
 from perago.cli.progress import transfer_bar
 from perago.cli.remote import agree_to_run, resumes_remotely, settings_for
 from perago.cli.run_input import read_definition, read_import, read_payload
@@ -53,10 +53,6 @@ WorkspaceOption = Annotated[
         "--workspace", metavar="REPO[@BRANCH]", help="Put that branch's head into the input as `workspace`."
     ),
 ]
-RootOption = Annotated[
-    Path | None,
-    typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago)."),
-]
 Resume = Annotated[
     bool,
     typer.Option(
@@ -77,7 +73,7 @@ def run(
     input_: Input = "{}",
     imports: Import = [],  # noqa: B006
     workspace: WorkspaceOption = None,
-    root: RootOption = None,
+    root: StateRoot = None,
     remote: Remote = False,
     yes: Yes = False,
     resume: Resume = False,

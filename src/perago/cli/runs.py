@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, RunsRoot, duration, looked_at, when
+from perago.cli.options import AsJson, Remote, StateRoot, duration, looked_at, when
 from perago.settings import load_settings
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ OlderThan = Annotated[
 @app.callback()
 def runs(
     context: typer.Context,
-    root: RunsRoot = None,
+    root: StateRoot = None,
     remote: Remote = False,
     limit: Limit = 20,
     as_json: AsJson = False,
@@ -58,7 +58,7 @@ def runs(
 
 
 @app.command("prune")
-def prune(older_than: OlderThan, root: RunsRoot = None, as_json: AsJson = False) -> None:
+def prune(older_than: OlderThan, root: StateRoot = None, as_json: AsJson = False) -> None:
     """Remove the folders of old runs: their logs and their state; what they published stays."""
     from perago.runtime.runs import listing
 

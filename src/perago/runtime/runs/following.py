@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
+from perago.protocol.nearest import did_you_mean, listed
 from perago.runtime.runs.attempts import OPEN, LoggedAttempt, read_attempt, worker_tasks
 from perago.runtime.runs.look import Found, LookedAt, find
 
@@ -100,7 +100,5 @@ def of_step(task: TaskState, step: str) -> bool:
 
 def _no_step(step: str, attempts: Sequence[LoggedAttempt]) -> str:
     names = list(dict.fromkeys(one.task.reference for one in attempts))
-    close = get_close_matches(step, names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    there = ", ".join(names) or "none that a worker runs"
-    return f"no step {step!r} has come up in this run; there are: {there}{hint}"
+    there = listed(names, none="none that a worker runs")
+    return f"no step {step!r} has come up in this run; there are: {there}{did_you_mean(step, names)}"
