@@ -73,7 +73,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime.process": {"protocol", "runtime.looking", "runtime.root"},
     "runtime.observe": {"protocol", "settings", "errors", "runtime.process", *ENDING},
     "runtime.registration": {"declare"},
-    "runtime.branch_head": {"runtime.__init__", "runtime.lake_names", *PORTS},
+    "runtime.branch_head": {"protocol", "errors", "runtime.__init__", "runtime.lake_names", *PORTS},
     "runtime.workflows": {
         "declare",
         "errors",

@@ -30,12 +30,8 @@ def logs(
     """Show what the tasks of a run printed and logged; the newest run by default."""
     from perago.runtime.runs import following
     from perago.runtime.runs.attempts import attempts_of
-    from perago.runtime.runs.look import find
 
-    servers = looked_at(root, remote=remote)
-    if run is not None and step is None and following.names_step(servers, run):
-        run, step = None, run
-    found = find(servers, run)
+    found, step = following.run_and_step(looked_at(root, remote=remote), run, step)
     with closing(found.open()) as orchestrator:
         if follow:
             for one in following.follow(found, orchestrator, step):
@@ -48,6 +44,8 @@ def logs(
         return
     for one in lines:
         output.say(_text(one))
+    if not lines:
+        output.note(f"no task of {found.id} printed anything" if step is None else f"{step} printed nothing")
     _tell_failures([one.task for one in attempts if step is None or following.of_step(one.task, step)])
 
 

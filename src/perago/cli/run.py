@@ -151,6 +151,7 @@ def _begun(
     servers: Embedded | Real, wanted: _Wanted, imports: list[str], *, jobs: int, quiet: bool
 ) -> tuple[Run, WorkerPlan]:
     from perago.connect import Real, assemble_worker
+    from perago.runtime.branch_head import expect_workspace
     from perago.runtime.folder_import import import_folder
     from perago.runtime.runs import session
     from perago.runtime.runs.record import new_run_id
@@ -176,6 +177,10 @@ def _begun(
     session.check_root(servers.settings)
     if isinstance(servers, Real):
         agree_to_run(servers, tasks, definition, imports=folders, yes=wanted.agreed)
+    if folders and wanted.workspace is not None:
+        # A slip in one option leaves no repository behind that the next try finds in its way.
+        with opened(servers) as (lake, _):
+            expect_workspace(lake, wanted.workspace, to_come=[name for name, _ in folders])
     for name, folder in folders:
         with opened(servers) as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)

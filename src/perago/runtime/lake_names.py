@@ -36,7 +36,8 @@ def telling_what_there_is(
             raise missing from None
         if told is None:
             raise
-        hint = f"; `{remedy[made_by]}` makes it" if remedy is not None else ""
+        between = " " if told.endswith("?") else "; "
+        hint = f"{between}`{remedy[made_by]}` makes it" if remedy is not None else ""
         raise LakeNotFound(f"{told}{hint}") from missing
 
 
