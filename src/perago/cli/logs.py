@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, RunName, StateRoot, looked_at
+from perago.cli.options import AsJson, OnConductor, RunName, StateRoot, looked_at
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import TaskState
@@ -24,7 +24,7 @@ def logs(
     step: Step = None,
     follow: Follow = False,
     root: StateRoot = None,
-    remote: Remote = False,
+    remote: OnConductor = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what the tasks of a run printed and logged; the newest run by default."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, StateRoot, duration, looked_at, when
+from perago.cli.options import AsJson, OnConductor, StateRoot, duration, looked_at, when
 from perago.settings import load_settings
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ OlderThan = Annotated[
         "--older-than",
         metavar="AGE",
         parser=duration,
-        help="How long ago a run must have done its last thing.",
+        help="Remove runs to which nothing has happened for this long (30s, 5m, 1h, 2d).",
     ),
 ]
 
@@ -33,7 +33,7 @@ OlderThan = Annotated[
 def runs(
     context: typer.Context,
     root: StateRoot = None,
-    remote: Remote = False,
+    remote: OnConductor = False,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
