@@ -1,6 +1,6 @@
 """The `perago` command, and `python -m perago`.
 
-The rule: Ctrl-C while the command is still being loaded ends it as quietly as it does later.
+The rule: Ctrl-C while the commands are being loaded ends Perago as quietly as it does later.
 """
 
 from __future__ import annotations
