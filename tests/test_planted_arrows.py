@@ -11,6 +11,7 @@ from tests.test_arrows import broken_arrows
 PLANTED = [
     ("perago/protocol/names.py", "import pydantic", "from outside: stdlib"),
     ("perago/protocol/names.py", "from perago.lake.base import Lake", "may import of perago: errors"),
+    ("perago/protocol/nearest.py", "from perago.settings import Settings", "may import of perago: errors"),
     ("perago/declare/task.py", "import requests", "from outside: stdlib, pydantic"),
     ("perago/declare/task.py", "from ..runtime.attempt import transaction", "may import of perago"),
     (

@@ -7,7 +7,6 @@ is told by `unknown_settings`, as a warning: it may be somebody else's.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, Literal, cast
 
 from perago.errors import RuntimeConfigError
 from perago.lakectl_file import read_lakectl_file
+from perago.protocol.nearest import nearest
 
 FenceMode = Literal["auto", "hard", "soft"]
 LogFormat = Literal["text", "json"]
@@ -24,6 +24,7 @@ SparkSessionKind = Literal["auto", "quick", "full"]
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 DURATIONS = "a duration such as 30s, 5m, 1h or 2d"
 _BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
+_OURS = "PERAGO_"
 _DEVELOPMENT = "PERAGO_DEV_"
 """What `dev/servers` reads."""
 LAKEFS_NAMES = (
@@ -89,12 +90,13 @@ def unknown_settings(environ: Mapping[str, str]) -> list[str]:
     """A sentence for each `PERAGO_*` variable that is no setting, with the one that it may stand for."""
     read = _Reader({})
     _read_settings(read, root=None, remote=False)
-    known = sorted(name for name in read.asked if name.startswith("PERAGO_"))
+    known = sorted(name for name in read.asked if name.startswith(_OURS))
     told = []
     for name in sorted(environ):
-        if name.startswith("PERAGO_") and not name.startswith(_DEVELOPMENT) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        if name.startswith(_OURS) and not name.startswith(_DEVELOPMENT) and name not in known:
+            # What all of them begin with would make any two alike.
+            near = nearest(name.removeprefix(_OURS), [one.removeprefix(_OURS) for one in known])
+            hint = f"did you mean {_OURS}{near}?" if near else f"there are: {', '.join(known)}"
             told.append(f"{name} is not a setting of Perago, and is not read; {hint}")
     return told
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +59,47 @@ def test_a_command_says_in_a_sentence_what_it_does(path: tuple[str, ...]) -> Non
 def test_an_unknown_option_is_a_usage_error() -> None:
     assert CliRunner().invoke(app, ["check", "--no-such-option"]).exit_code == 2
     assert CliRunner().invoke(app, ["check"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (("check",), "perago check [OPTIONS] TARGET… [WORKFLOW.json…]"),
+        (("extract",), "perago extract [OPTIONS] TARGET…"),
+        (("sweep", "--help"), "perago sweep [OPTIONS] [REPO…]"),
+        (("ls", "--help"), "perago ls [OPTIONS] REPO[@REF] [REF] [PREFIX]"),
+        (("cat", "--help"), "perago cat [OPTIONS] REPO[@REF] [REF] PATH"),
+        (("branch",), "perago branch [OPTIONS] REPO NAME [FROM]"),
+    ],
+)
+def test_a_usage_line_names_arguments_as_docs_do(arguments: tuple[str, ...], usage: str) -> None:
+    done = CliRunner().invoke(app, list(arguments), prog_name="perago")
+
+    assert f"Usage: {usage}" in [line.strip() for line in done.output.splitlines()]
+
+
+def test_commands_are_listed_in_the_order_of_their_page() -> None:
+    page = (Path(__file__).parents[2] / "docs/commands.md").read_text()
+    explained = re.findall(r"^(?:## |\| )`perago ([a-z]+)\b", page, re.MULTILINE)
+
+    assert list(dict.fromkeys(explained)) == get_command(app).list_commands(None)  # type: ignore[attr-defined]
+
+
+def test_ctrl_c_while_the_command_is_loaded_prints_no_traceback() -> None:
+    script = (
+        "import sys\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'perago.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "from perago.__main__ import main\n"
+        "main()\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_the_version_is_printed() -> None:

@@ -107,11 +107,13 @@ def test_servers_of_the_environment_are_left_alone_without_remote_and_a_line_say
     for command in (put, branch):
         assert command.returncode == 0, command.stderr
         assert command.stderr.splitlines()[0] == (
-            f"lakeFS (LAKECTL_*) configured, but not used: this works on {root}; "
+            f"lakeFS (LAKECTL_*) is configured, but not used: this works on {root}; "
             "add --remote to work on the real servers"
         )
     assert done.returncode == 0, done.stderr
-    assert "lakeFS (LAKECTL_*) and Conductor (CONDUCTOR_SERVER_URL) configured, but not used" in done.stderr
+    assert (
+        "lakeFS (LAKECTL_*) and Conductor (CONDUCTOR_SERVER_URL) are configured, but not used" in done.stderr
+    )
     assert json.loads(done.stdout)["status"] == "COMPLETED"
 
 

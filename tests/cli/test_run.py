@@ -184,6 +184,23 @@ def test_a_wrong_command_line_is_told_in_words(shell: Shell, arguments: tuple[st
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("workspace", "told"),
+    [
+        ("song", "--workspace song: there is no repository 'song'; did you mean 'songs', which is imported?"),
+        ("songs@dev", "--workspace songs@dev: a new repository has the branch main alone; say songs"),
+        ("other", "there is no repository 'other'; the lake holds none"),
+    ],
+)
+def test_a_workspace_that_will_not_be_there_is_refused_before_the_import(
+    shell: Shell, workspace: str, told: str
+) -> None:
+    refused = shell.run(*FIRST, "--workspace", workspace)
+    assert refused[0] == 1
+    assert refused[2].splitlines()[-1] == f"error: {told}"
+    assert shell.run("history", "songs")[0] == 1, "nothing was imported"
+
+
 @pytest.mark.slow
 def test_a_task_that_no_module_declares_is_named_before_anything_runs(shell: Shell) -> None:
     shell.write_workflow({}, task="unheard_of")

@@ -155,7 +155,7 @@ def test_an_input_that_nothing_reads_is_warned_about_and_it_starts(root: Path) -
     done = local("flow", "--workspace", "songs", "--input", '{"text": "la", "tims": 2}')
 
     assert done.exit_code == 0
-    assert "warning: the workflow does not read the input 'tims': did you mean 'times'?" in done.stderr
+    assert "warning: the workflow does not read the input 'tims'; did you mean 'times'?" in done.stderr
 
 
 INPUT = "nothing was started: step 'one': "
@@ -163,11 +163,11 @@ REGISTER = "register it with `perago register WORKFLOW.json --local --root r`"
 MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "a misspelt name": (
         ("flwo",),
-        f"no workflow 'flwo' is registered on embedded:{{root}}/orchestrator.db: did you mean 'flow'? Or {REGISTER}",
+        f"no workflow 'flwo' is registered on embedded:{{root}}/orchestrator.db; did you mean 'flow'? Or {REGISTER}",
     ),
     "a name that nobody knows": (
         ("other_things",),
-        f"no workflow 'other_things' is registered on embedded:{{root}}/orchestrator.db: there is flow; {REGISTER}",
+        f"no workflow 'other_things' is registered on embedded:{{root}}/orchestrator.db; there are: flow; {REGISTER}",
     ),
     "a version that is not there": (
         ("flow", "--version", "7"),
@@ -373,7 +373,7 @@ def test_a_mistake_in_the_input_starts_nothing_on_a_real_conductor(
         f"error: {INPUT}workspace is ${{workflow.input.workspace}}, but the input has no 'workspace': "
         "add --workspace REPO[@BRANCH]",
         f"error: {INPUT}params.text must be a string, but ${{workflow.input.text}} is true or false",
-        f"error: no workflow '{real}x' is registered on {conductor_server.url}: did you mean '{real}'? "
+        f"error: no workflow '{real}x' is registered on {conductor_server.url}; did you mean '{real}'? "
         "Or register it with `perago register WORKFLOW.json`",
         f"error: the workflow '{real}' has no version 1: it has 2; "
         "register it with `perago register WORKFLOW.json`",

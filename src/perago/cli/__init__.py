@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -48,6 +48,11 @@ class _Commands(TyperGroup):
         if found is not None:
             tidy(found, ctx)
         return found
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In the order of `_COMMANDS`, and not with the groups at the end."""
+        del ctx
+        return list(_COMMANDS)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         tidy(self, ctx)
@@ -117,23 +122,32 @@ def _options(
         output.warn(text)
 
 
-app.command("check")(check.check)
-app.command("extract")(extract.extract)
-app.command("register")(register.register)
-app.command("submit")(submit.submit)
-app.command("start")(start.start)
-app.command("run")(run.run)
-app.add_typer(runs.app, name="runs")
-app.command("show")(show.show)
-app.command("logs")(logs.logs)
-app.command("put")(put.put)
-app.command("branch")(branch.branch)
-app.command("history")(history.history)
-app.command("diff")(diff.diff)
-app.command("ls")(ls.ls)
-app.command("cat")(cat.cat)
-app.command("sweep")(sweep.sweep)
-app.add_typer(fence.app, name="fence")
+_COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "check": check.check,
+    "extract": extract.extract,
+    "run": run.run,
+    "runs": runs.app,
+    "show": show.show,
+    "logs": logs.logs,
+    "put": put.put,
+    "branch": branch.branch,
+    "history": history.history,
+    "diff": diff.diff,
+    "ls": ls.ls,
+    "cat": cat.cat,
+    "register": register.register,
+    "start": start.start,
+    "submit": submit.submit,
+    "fence": fence.app,
+    "sweep": sweep.sweep,
+}
+"""In the order of `--help` and of docs/commands.md: declare, run here, look, then work with servers."""
+
+for _name, _command in _COMMANDS.items():
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 def main() -> None:

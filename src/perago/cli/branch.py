@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, Repository, Yes, writable_lake
+from perago.cli.options import AsJson, Remote, Repository, StateRoot, Yes, writable_lake
 from perago.cli.remote import agree, settings_for
 from perago.errors import LakeConflict, RuntimeConfigError
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The new branch.")]
 Source = Annotated[str, typer.Argument(metavar="FROM", help="The branch, tag or commit that it begins at.")]
-Root = Annotated[
-    Path | None, typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago).")
-]
 
 
 def branch(
     repository: Repository,
     name: Name,
     source: Source = "main",
-    root: Root = None,
+    root: StateRoot = None,
     remote: Remote = False,
     yes: Yes = False,
     as_json: AsJson = False,

@@ -20,7 +20,10 @@ from perago.declare.taskdef import declaration_warnings
 
 CheckTargets = Annotated[
     list[str],
-    typer.Argument(help="Modules (app.tasks), files (app/tasks.py), and workflows (workflow.json)."),
+    typer.Argument(
+        metavar="TARGET… [WORKFLOW.json…]",
+        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflow definitions (.json).",
+    ),
 ]
 
 

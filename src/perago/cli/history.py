@@ -13,7 +13,7 @@ from perago.runtime.lake_names import telling_what_there_is
 
 Branch = Annotated[
     str | None,
-    typer.Argument(metavar="BRANCH", help="A branch, tag or commit (main), where REPO names none."),
+    typer.Argument(metavar="REF", help="A branch, tag or commit (main), where REPO names none."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many commits.")]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, RunName, RunsRoot, looked_at
+from perago.cli.options import AsJson, OnConductor, RunName, StateRoot, looked_at
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import TaskState
@@ -23,19 +23,15 @@ def logs(
     run: RunName = None,
     step: Step = None,
     follow: Follow = False,
-    root: RunsRoot = None,
-    remote: Remote = False,
+    root: StateRoot = None,
+    remote: OnConductor = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what the tasks of a run printed and logged; the newest run by default."""
     from perago.runtime.runs import following
     from perago.runtime.runs.attempts import attempts_of
-    from perago.runtime.runs.look import find
 
-    servers = looked_at(root, remote=remote)
-    if run is not None and step is None and following.names_step(servers, run):
-        run, step = None, run
-    found = find(servers, run)
+    found, step = following.run_and_step(looked_at(root, remote=remote), run, step)
     with closing(found.open()) as orchestrator:
         if follow:
             for one in following.follow(found, orchestrator, step):
@@ -48,6 +44,8 @@ def logs(
         return
     for one in lines:
         output.say(_text(one))
+    if not lines:
+        output.note(f"no task of {found.id} printed anything" if step is None else f"{step} printed nothing")
     _tell_failures([one.task for one in attempts if step is None or following.of_step(one.task, step)])
 
 

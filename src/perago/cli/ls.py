@@ -13,7 +13,7 @@ from perago.runtime.lake_names import nothing_below, telling_what_there_is
 
 Rest = Annotated[
     list[str] | None,
-    typer.Argument(metavar="REF PREFIX", help="The ref, where REPO does not name it; then a folder."),
+    typer.Argument(metavar="[REF] [PREFIX]", help="The ref, where REPO does not name it; then a folder."),
 ]
 
 

@@ -39,16 +39,21 @@ Root = Annotated[
         help="Use the embedded lake in this folder. The default is lakeFS if it is configured, else .perago.",
     ),
 ]
-Remote = Annotated[bool, typer.Option("--remote", help="Work on the real servers: lakeFS and Conductor.")]
+Remote = Annotated[
+    bool, typer.Option("--remote", help="Work on lakeFS and Conductor instead of the embedded servers.")
+]
+OnConductor = Annotated[
+    bool, typer.Option("--remote", help="Look at Conductor instead of the embedded orchestrator.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --remote: do not ask.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunName = Annotated[
     str | None,
     typer.Argument(metavar="RUN", help="A run's id, or a workflow's; the newest run by default."),
 ]
-RunsRoot = Annotated[
+StateRoot = Annotated[
     Path | None,
-    typer.Option("--root", metavar="DIR", help="Where runs and local state are kept (PERAGO_ROOT)."),
+    typer.Option("--root", metavar="DIR", help="Where local state is kept (PERAGO_ROOT, else .perago)."),
 ]
 Warnings = Callable[[TaskDefinition], Iterable[str]]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, Yes, read_repository
+from perago.cli.options import AsJson, Remote, StateRoot, Yes, read_repository
 from perago.cli.progress import transfer_bar
 from perago.cli.remote import agree, settings_for
 from perago.errors import RuntimeConfigError
@@ -35,9 +35,6 @@ Delete = Annotated[
     bool, typer.Option("--delete", help="Remove what the folder does not have, below the prefix.")
 ]
 Create = Annotated[bool, typer.Option("--create", help="Make the repository if there is none of that name.")]
-Root = Annotated[
-    Path | None, typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago).")
-]
 
 _NO_PREFIX = (
     (has_nul, "it holds a NUL character"),
@@ -55,7 +52,7 @@ def put(
     message: Message = None,
     delete: Delete = False,
     create: Create = False,
-    root: Root = None,
+    root: StateRoot = None,
     remote: Remote = False,
     yes: Yes = False,
     as_json: AsJson = False,

@@ -43,8 +43,8 @@ def note_unused_servers(settings: Settings, *, lake_only: bool = False) -> None:
         found.append("Conductor (CONDUCTOR_SERVER_URL)")
     if found:
         output.note(
-            f"{' and '.join(found)} configured, but not used: this works on {settings.root}; "
-            "add --remote to work on the real servers"
+            f"{' and '.join(found)} {'are' if len(found) > 1 else 'is'} configured, but not used: "
+            f"this works on {settings.root}; add --remote to work on the real servers"
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output, run_again
-from perago.cli.options import AsJson, Remote, Yes, read_repository
+from perago.cli.options import AsJson, Remote, StateRoot, Yes, read_repository
 from perago.cli.progress import transfer_bar
 from perago.cli.remote import agree_to_run, resumes_remotely, settings_for
 from perago.cli.run_input import read_definition, read_import, read_payload
@@ -53,10 +53,6 @@ WorkspaceOption = Annotated[
         "--workspace", metavar="REPO[@BRANCH]", help="Put that branch's head into the input as `workspace`."
     ),
 ]
-RootOption = Annotated[
-    Path | None,
-    typer.Option("--root", metavar="DIR", help="Where local state is (PERAGO_ROOT, .perago)."),
-]
 Resume = Annotated[
     bool,
     typer.Option(
@@ -77,7 +73,7 @@ def run(
     input_: Input = "{}",
     imports: Import = [],  # noqa: B006
     workspace: WorkspaceOption = None,
-    root: RootOption = None,
+    root: StateRoot = None,
     remote: Remote = False,
     yes: Yes = False,
     resume: Resume = False,
@@ -157,6 +153,7 @@ def _begun(
     servers: Embedded | Real, wanted: _Wanted, imports: list[str], *, jobs: int, quiet: bool
 ) -> tuple[Run, WorkerPlan]:
     from perago.connect import Real, assemble_worker
+    from perago.runtime.branch_head import expect_workspace
     from perago.runtime.folder_import import import_folder
     from perago.runtime.runs import session
     from perago.runtime.runs.record import new_run_id
@@ -182,6 +179,10 @@ def _begun(
     session.check_root(servers.settings)
     if isinstance(servers, Real):
         agree_to_run(servers, tasks, definition, imports=folders, yes=wanted.agreed)
+    if folders and wanted.workspace is not None:
+        # A slip in one option leaves no repository behind that the next try finds in its way.
+        with opened(servers) as (lake, _):
+            expect_workspace(lake, wanted.workspace, to_come=[name for name, _ in folders])
     for name, folder in folders:
         with opened(servers) as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.nearest import closest
+from perago.protocol.nearest import nearest
 
 _LONGEST_LINE = 120
 _KINDS: dict[type, str] = {
@@ -73,7 +73,7 @@ def _files_near(file: Path) -> str:
     """The JSON files of its folder, as a part of a sentence."""
     there = sorted(path.stem for path in file.parent.glob("*.json")) if file.parent.is_dir() else []
     # Without their ending, which would make any two of them alike.
-    meant = closest(file.stem, there)
+    meant = nearest(file.stem, there)
     if meant is not None:
         return f" (did you mean {str(file.with_name(f'{meant}.json'))!r}?)"
     return (

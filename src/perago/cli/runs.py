@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, RunsRoot, duration, looked_at, when
+from perago.cli.options import AsJson, OnConductor, StateRoot, duration, looked_at, when
 from perago.settings import load_settings
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ OlderThan = Annotated[
         "--older-than",
         metavar="AGE",
         parser=duration,
-        help="How long ago a run must have done its last thing.",
+        help="Remove runs to which nothing has happened for this long (30s, 5m, 1h, 2d).",
     ),
 ]
 
@@ -32,8 +32,8 @@ OlderThan = Annotated[
 @app.callback()
 def runs(
     context: typer.Context,
-    root: RunsRoot = None,
-    remote: Remote = False,
+    root: StateRoot = None,
+    remote: OnConductor = False,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -58,7 +58,7 @@ def runs(
 
 
 @app.command("prune")
-def prune(older_than: OlderThan, root: RunsRoot = None, as_json: AsJson = False) -> None:
+def prune(older_than: OlderThan, root: StateRoot = None, as_json: AsJson = False) -> None:
     """Remove the folders of old runs: their logs and their state; what they published stays."""
     from perago.runtime.runs import listing
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, RunName, RunsRoot, looked_at, when
+from perago.cli.options import AsJson, OnConductor, RunName, StateRoot, looked_at, when
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import WorkflowState
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from perago.runtime.runs.look import Found
 
 
-def show(run: RunName = None, root: RunsRoot = None, remote: Remote = False, as_json: AsJson = False) -> None:
+def show(
+    run: RunName = None, root: StateRoot = None, remote: OnConductor = False, as_json: AsJson = False
+) -> None:
     """Show a run: steps, attempts, times by step, checks, bytes and output; the newest run by default."""
     from perago.cli.run_summary import as_json as data_of
     from perago.runtime.runs.attempts import attempts_of

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import Targets, warn_about
+from perago.cli.options import StateRoot, Targets, warn_about
 from perago.cli.remote import need_servers
 from perago.declare.discovery import load_tasks
 from perago.settings import load_settings
@@ -46,9 +46,7 @@ def start(
         str | None,
         typer.Option("--http", metavar="[HOST:]PORT", help="Serve /healthz and /metrics at this address."),
     ] = None,
-    root: Annotated[
-        Path | None, typer.Option("--root", metavar="DIR", help="Where local state is kept (PERAGO_ROOT).")
-    ] = None,
+    root: StateRoot = None,
     engine: Annotated[Engine, typer.Option("--engine", help="Where attempts run.")] = Engine.PROCESS,
     log_format: Annotated[
         Lines | None,

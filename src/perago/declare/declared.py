@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from perago.declare.mistakes import BrokenRule, Mistake, calling_place, nearest, report
+from perago.declare.mistakes import BrokenRule, Mistake, calling_place, report
+from perago.protocol.nearest import did_you_mean
 
 _JAVA_INT = 2**31 - 1
 """Conductor keeps these numbers in Java ints."""
@@ -61,7 +62,7 @@ def _rule(declared: type[Declared], details: ErrorDetails) -> str:
     context = details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":
-            meant = nearest(str(details["loc"][-1]), declared.model_fields)
+            meant = did_you_mean(str(details["loc"][-1]), declared.model_fields)
             return (
                 f"is not a field of {declared.__name__}, which has {', '.join(declared.model_fields)}{meant}"
             )

@@ -23,9 +23,10 @@ from pathlib import Path
 from types import ModuleType
 
 from perago.declare.import_failure import is_authors, told_failure
-from perago.declare.mistakes import NotedMistake, Place, nearest, noting
+from perago.declare.mistakes import NotedMistake, Place, noting
 from perago.declare.task import TaskDefinition, declared_in, forget
 from perago.errors import TaskDefinitionError
+from perago.protocol.nearest import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def _meant(target: str) -> str:
         ]
     except OSError:
         return ""
-    return nearest(target.removeprefix("./"), files)
+    return did_you_mean(target.removeprefix("./"), files)
 
 
 def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], list[NotedMistake]]:

@@ -12,7 +12,7 @@ import ast
 import linecache
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -123,14 +123,6 @@ def shortened(value: object) -> str:
 def one_line(text: str) -> str:
     """A text that may have several lines, as one."""
     return " ".join(text.split())
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A question that names the nearest of the `known` names, or nothing."""
-    from difflib import get_close_matches  # only where something is wrong
-
-    found = get_close_matches(name, known, n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
 
 
 def _decorated_task(file: str, line: int) -> str | None:

@@ -18,9 +18,10 @@ from pydantic import BaseModel
 from perago.declare import payload
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.mistakes import Mistake, Place, calling_place, nearest, report
+from perago.declare.mistakes import Mistake, Place, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
 from perago.declare.workspace import WorkspaceSpec
+from perago.protocol.nearest import did_you_mean
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -222,7 +223,7 @@ def _meant(name: str) -> str:
         return f"; say controls=TaskControls({name}=…)"
     if name in WorkspaceSpec.model_fields:
         return f"; say workspace=WorkspaceSpec({name}=…)"
-    return nearest(name, _DEFAULTS)
+    return did_you_mean(name, _DEFAULTS)
 
 
 def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Mistake]:

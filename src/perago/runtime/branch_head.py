@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
+from perago.protocol.nearest import nearest
 from perago.runtime.lake_names import telling_what_there_is
+
+
+def expect_workspace(lake: Lake, workspace: str, *, to_come: Collection[str]) -> None:
+    """Refuse a workspace that is not there, and will not be when the repositories `to_come` are."""
+    repository, _, branch = workspace.partition("@")
+    if repository in to_come and branch in ("", "main"):
+        return
+    if repository in to_come:
+        raise RuntimeConfigError(
+            f"--workspace {workspace}: a new repository has the branch main alone; say {repository}"
+        )
+    if (close := nearest(repository, to_come)) is not None and repository not in lake.repositories():
+        raise RuntimeConfigError(
+            f"--workspace {workspace}: there is no repository {repository!r}; did you mean {close!r}, which is imported?"
+        )
+    head_of(lake, workspace)
 
 
 def head_of(lake: Lake, workspace: str) -> dict[str, str]:

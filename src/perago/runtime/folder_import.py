@@ -8,8 +8,8 @@ from pathlib import Path
 
 from perago.errors import PostGuardrailViolation, RuntimeConfigError
 from perago.lake.base import Lake, Progress, Upload
+from perago.protocol.nearest import did_you_mean, listed
 from perago.runtime.attempt.workdir import hash_file, scan_folder
-from perago.runtime.nearest import nearest
 
 Shown = Callable[[str, Sequence[Upload]], AbstractContextManager[Progress | None]]
 """Shows how far a transfer is: what it is called, and its files."""
@@ -36,9 +36,8 @@ def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str 
         beside = (
             [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
         )
-        raise RuntimeConfigError(
-            f"cannot {doing} {folder}: there is no such folder; {nearest(folder.name, beside)}"
-        )
+        there = did_you_mean(folder.name, beside, otherwise=f"; folders there: {listed(sorted(beside))}")
+        raise RuntimeConfigError(f"cannot {doing} {folder}: there is no such folder{there}")
     if not folder.is_dir():
         raise RuntimeConfigError(
             f"cannot {doing} {folder}: it is not a folder; give the folder that holds it"

@@ -5,18 +5,17 @@ The rule: an answer about names never hides the question's own error.  Where the
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
 from perago.errors import LakeError, LakeNotFound
 from perago.lake.base import Lake
+from perago.protocol.nearest import did_you_mean, listed
 
 OWN = "perago-"
 """What the names of Perago's own branches and tags begin with."""
 _NONE = "the lake holds none"
-_MOST = 12
 _MOST_OBJECTS = 10_000
 """How far a listing is read to tell its folders."""
 
@@ -53,7 +52,9 @@ def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
         folder = folder.rpartition("/")[0]
         near = folders_in(lake, repository, ref, f"{folder}/" if folder else "")
     return f"there is nothing below {prefix!r} at {ref} of repository {repository!r}" + (
-        f"; folders there: {_listed(near)}{_meant(prefix, near)}" if near else "; there are no folders at all"
+        f"; folders there: {listed(near)}{did_you_mean(prefix, near)}"
+        if near
+        else "; there are no folders at all"
     )
 
 
@@ -66,7 +67,7 @@ def no_object(lake: Lake, repository: str, ref: str, path: str) -> str:
         else []
     )
     if inside:
-        return f"{path!r} is a folder {where}, and no object; it holds {_listed(inside)}"
+        return f"{path!r} is a folder {where}, and no object; it holds {listed(inside)}"
     return f"there is no object {path!r} {where}{_objects_near(lake, repository, ref, path)}"
 
 
@@ -76,7 +77,7 @@ def _objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
     beside = [entry.path for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS)]
     if not beside:
         return f"; {nothing_below(lake, repository, ref, prefix)}" if prefix else "; it holds none at all"
-    return f"; there are: {_listed(beside)}{_meant(path, beside)}"
+    return f"; there are: {listed(beside)}{did_you_mean(path, beside)}"
 
 
 def folders_in(lake: Lake, repository: str, ref: str, prefix: str) -> list[str]:
@@ -93,9 +94,9 @@ def _told(lake: Lake, repository: str, ref: str) -> tuple[str | None, int]:
     """What is missing, if it is one of the two, and which: the repository (0) or the ref (1)."""
     repositories = list(lake.repositories())
     if repository not in repositories:
-        listed = f"there are: {_listed(repositories)}{_meant(repository, repositories)}"
+        there_are = f"there are: {listed(repositories)}{did_you_mean(repository, repositories)}"
         return (
-            f"there is no repository {repository!r}; {listed if repositories else _NONE}",
+            f"there is no repository {repository!r}; {there_are if repositories else _NONE}",
             0,
         )
     if _exists(lake, repository, ref):
@@ -103,7 +104,7 @@ def _told(lake: Lake, repository: str, ref: str) -> tuple[str | None, int]:
     names = [one.name for one in [*lake.branches(repository, ""), *lake.tags(repository, "")]]
     there = [name for name in names if not name.startswith(OWN)]
     missing = f"repository {repository!r} has no branch, tag or commit {ref!r}"
-    return f"{missing}; there are: {_listed(there)}{_meant(ref, there)}", 1
+    return f"{missing}; there are: {listed(there)}{did_you_mean(ref, there)}", 1
 
 
 def _exists(lake: Lake, repository: str, ref: str) -> bool:
@@ -112,14 +113,3 @@ def _exists(lake: Lake, repository: str, ref: str) -> bool:
     except LakeNotFound:
         return False
     return True
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
-
-
-def _meant(word: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, list(names), n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""

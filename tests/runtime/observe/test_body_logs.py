@@ -12,12 +12,27 @@ from pathlib import Path
 
 import pytest
 
+from perago.declare.discovery import load_tasks
 from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.process.state import as_before
 from perago.settings import load_settings
 
 ATTEMPT = Attempt("wf-1", "task-1", "clean", "clean", retry_count=0, seq=1, iteration=0)
+
+TASK = """
+from pydantic import BaseModel
+from perago import task
+
+
+class Nothing(BaseModel):
+    pass
+
+
+@task(name="load", owner_email="data@example.com")
+def load(params: Nothing) -> Nothing:
+    return params
+"""
 
 
 def logged(
@@ -45,6 +60,17 @@ def test_a_body_that_only_logs_is_seen_whatever_the_worker_logs_itself(tmp_path:
 
     assert lines == ["INFO tasks: 3 rows"]
     assert "rows" not in worker
+
+
+def test_a_logger_called_after_its_module_has_the_name_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "loading.py"
+    file.write_text("import logging\nlog = logging.getLogger(__name__)\n\n\n" + TASK)
+    (task,) = load_tasks([str(file)])
+    module = sys.modules[task.fn.__module__]
+
+    _, lines = logged(tmp_path, lambda _: module.log.warning("careful"))
+
+    assert lines == ["WARNING loading: careful"]
 
 
 def test_an_exception_that_is_logged_stays_whole(tmp_path: Path) -> None:

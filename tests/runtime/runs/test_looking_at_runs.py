@@ -13,7 +13,7 @@ from perago.connect import Embedded, Real, look_at_orchestrator
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.runs.alive import holding
-from perago.runtime.runs.following import follow
+from perago.runtime.runs.following import follow, run_and_step
 from perago.runtime.runs.listing import UNKNOWN, list_runs, prune
 from perago.runtime.runs.look import Found, find
 from perago.runtime.runs.record import Run, RunEnd, orchestrator_file, runs_folder, save_end, save_run
@@ -73,6 +73,28 @@ class TestLooking:
         assert find(real, "wf-3").workflow_id == "wf-3"
         with pytest.raises(RuntimeConfigError, match="leave out --remote"):
             find(real, "here")
+
+    def test_a_name_that_is_no_runs_may_be_a_step_of_the_newest(self, tmp_path: Path) -> None:
+        with closing(LocalOrchestrator(orchestrator_file(tmp_path, "run"))) as orchestrator:
+            line = Line.fresh(orchestrator)
+            workflow_id = line.begin()
+            (step,) = {task.reference for task in orchestrator.workflow(workflow_id).tasks}
+        a_run(tmp_path, "run", workflow_id=workflow_id)
+
+        assert run_and_step(servers(tmp_path), None, None)[1] is None
+        assert run_and_step(servers(tmp_path), "run", "x")[1] == "x"
+        found, named = run_and_step(servers(tmp_path), step, None)
+        assert (found.id, named) == ("run", step)
+        with pytest.raises(
+            RuntimeConfigError, match=f"neither a run nor a step of the newest one; did you mean '{step}'"
+        ):
+            run_and_step(servers(tmp_path), f"{step}x", None)
+        with pytest.raises(RuntimeConfigError, match="no run 'qqq' below"):
+            run_and_step(servers(tmp_path), "qqq", None)
+
+    def test_without_runs_a_name_is_no_step_either(self, tmp_path: Path) -> None:
+        with pytest.raises(RuntimeConfigError, match="no run 'clean' below"):
+            run_and_step(servers(tmp_path), "clean", None)
 
     def test_following_ends_when_nobody_drives_the_run_any_more(self, tmp_path: Path) -> None:
         path = orchestrator_file(tmp_path, "one")

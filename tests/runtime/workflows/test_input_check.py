@@ -59,7 +59,7 @@ def test_an_input_that_is_not_there_is_named_with_step_and_param() -> None:
 def test_an_input_under_a_name_that_is_nearly_right_is_told_from_both_sides() -> None:
     assert found(workflow(step(size=SIZE)), siez=3) == [
         (f"{LACKS}: did you write 'siez' for it?", True),
-        ("the workflow does not read the input 'siez': did you mean 'size'?", False),
+        ("the workflow does not read the input 'siez'; did you mean 'size'?", False),
     ]
 
 
@@ -181,7 +181,7 @@ def test_an_input_that_nothing_reads_is_told_once_unless_all_of_it_is_read() -> 
     flow = workflow(step(size=SIZE), outputParameters={"all": "${workflow.input.a.b}"})
 
     assert found(flow, size=1, a=1, zzz=1) == [
-        ("the workflow does not read the input 'zzz': it reads a, size", False)
+        ("the workflow does not read the input 'zzz'; it reads a, size", False)
     ]
     assert found(workflow(step(size=SIZE), outputParameters={"all": "${workflow.input}"}), size=1, z=1) == []
 

@@ -121,7 +121,7 @@ def test_an_unknown_name_is_said_also_where_the_server_lists_no_names() -> None:
         prepare(orchestrator, None, Wanted("flow", {}), remedy="perago register")
 
     assert str(caught.value) == (
-        "no workflow 'flow' is registered on scripted: there is none yet; register it with `perago register`"
+        "no workflow 'flow' is registered on scripted; there is none yet; register it with `perago register`"
     )
 
 

@@ -15,9 +15,10 @@ from perago.declare.task import TaskDefinition
 from perago.declare.workflow.checking import Checking
 from perago.declare.workflow.heads import moved_heads
 from perago.declare.workflow.inputs import step_input
-from perago.declare.workflow.mistakes import Finding, WorkflowMistake, did_you_mean, error, warning
+from perago.declare.workflow.mistakes import Finding, WorkflowMistake, error, warning
 from perago.declare.workflow.reads import output_reads, step_reads
 from perago.declare.workflow.steps import JOINS, SIMPLE, Flow, Step, read_flow
+from perago.protocol.nearest import did_you_mean
 
 
 def check_workflow(

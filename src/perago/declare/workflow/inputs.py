@@ -7,11 +7,12 @@ from typing import Any
 
 from perago.declare.task import TaskDefinition
 from perago.declare.workflow.checking import Checking
-from perago.declare.workflow.mistakes import Finding, did_you_mean, error, meant, warning
+from perago.declare.workflow.mistakes import Finding, error, warning
 from perago.declare.workflow.params import Misfit, misfits
 from perago.declare.workflow.shapes import Shape
 from perago.declare.workflow.steps import Step
 from perago.declare.workflow.values import UNKNOWN, Path, at, known, shown, whole
+from perago.protocol.nearest import did_you_mean, nearest
 
 _FIELDS = ("repository", "branch", "ref")
 _REF_TYPES = ("ref_type", "refType")
@@ -36,7 +37,7 @@ def _envelope(step: Step, task: TaskDefinition, fields: Sequence[str]) -> Iterat
         if name in wanted:
             continue
         label = f"step {step.reference!r} has the input {name!r}"
-        close = meant(name, absent)
+        close = nearest(name, absent)
         if name == "workspace":
             text = f"{label}, but its task {task.name!r} declares no workspace; take it out"
         elif close is not None:
@@ -78,7 +79,7 @@ def _workspace(checking: Checking, step: Step, given: Any) -> Iterator[Finding]:
         if name in _FIELDS or name in _REF_TYPES:
             continue
         close = did_you_mean(str(name), [*_FIELDS, "ref_type"], otherwise=f"; it has {', '.join(_FIELDS)}")
-        absent = [field for field in absent if field != meant(str(name), absent)]
+        absent = [field for field in absent if field != nearest(str(name), absent)]
         yield error(step.reference, f"{label}: a workspace has no field {name!r}{close}")
     for name in absent:
         yield error(step.reference, f"{label}: workspace.{name} is missing; {_WHOLE}")
@@ -116,7 +117,7 @@ def _params(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Fi
     for misfit in found:
         if misfit.not_declared:
             missing = [one.path for one in found if one.missing and one.path[:-1] == misfit.path[:-1]]
-            close = meant(str(misfit.path[-1]), [str(path[-1]) for path in missing])
+            close = nearest(str(misfit.path[-1]), [str(path[-1]) for path in missing])
             explained.update(path for path in missing if str(path[-1]) == close)
     for misfit in found:
         if misfit.path not in explained:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal
 
 Level = Literal["error", "warning"]
@@ -40,16 +38,3 @@ def error(step: str | None, message: str) -> Finding:
 def warning(step: str | None, message: str) -> Finding:
     """Wrong on some path."""
     return Finding("warning", step, message)
-
-
-def meant(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant."""
-    names = sorted(set(known))
-    begun = [one for one in names if len(name) > 2 and one.startswith(name)]
-    return next(iter([*get_close_matches(name, names, n=1, cutoff=0.6), *begun]), None)
-
-
-def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """The end of a message: the likely name, else `otherwise`."""
-    close = meant(name, known)
-    return f"; did you mean {close!r}?" if close is not None else otherwise

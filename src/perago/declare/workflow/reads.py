@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from perago.declare.workflow.checking import Checking
-from perago.declare.workflow.mistakes import Finding, Level, did_you_mean, error, meant, warning
+from perago.declare.workflow.mistakes import Finding, Level, error, warning
 from perago.declare.workflow.order import Ran, has_run
 from perago.declare.workflow.params import takes_null
 from perago.declare.workflow.shapes import Shape
 from perago.declare.workflow.steps import Step
 from perago.declare.workflow.values import Path, from_input, known, texts, whole
 from perago.protocol.expressions import Part, expressions_in, understood
+from perago.protocol.nearest import did_you_mean, nearest
 
 _SYSTEM = {"CPEWF_TASK_ID", "NETFLIX_ENV", "NETFLIX_STACK"}
 _OF_WORKFLOW = {
@@ -124,13 +125,13 @@ def _of_workflow(checking: Checking, parts: tuple[Part, ...]) -> _Doubt | None:
         return None
     name = str(parts[1])
     if name not in _OF_WORKFLOW:
-        close = meant(name, _OF_WORKFLOW)
+        close = nearest(name, _OF_WORKFLOW)
         # Another version of Conductor may have more fields than these.
         level: Level = "warning" if close is None else "error"
         return _Doubt(level, f"a workflow has no {name!r}{did_you_mean(name, _OF_WORKFLOW)}")
     if name == "input" and len(parts) > 2 and checking.named_inputs:
         wanted = str(parts[2])
-        close = meant(wanted, checking.named_inputs)
+        close = nearest(wanted, checking.named_inputs)
         if wanted not in checking.named_inputs and close is not None:
             why = f"the workflow's inputParameters do not name {wanted!r}; did you mean {close!r}?"
             return _Doubt("warning", why)
@@ -150,7 +151,7 @@ def _of_step(checking: Checking, parts: tuple[Part, ...]) -> _Doubt | None:
                 "error",
                 f"a step has no {name!r}; did you mean ${{{_written((head, 'output', *parts[1:]))}}}?",
             )
-        level: Level = "warning" if meant(name, _OF_STEP) is None else "error"
+        level: Level = "warning" if nearest(name, _OF_STEP) is None else "error"
         return _Doubt(level, f"a step has no {name!r}{did_you_mean(name, _OF_STEP)}")
     if name != "output" or output is None:
         return None
@@ -194,7 +195,7 @@ def _not_given(checking: Checking, step: Step, path: Path, text: str) -> _Doubt 
     if len(parts) < 3 or parts[2] in checking.given:
         return _Doubt(level, "that is null in the workflow's input")
     option = "--workspace REPO" if path == ("workspace",) and parts[2] == "workspace" else "it with --input"
-    close = meant(str(parts[2]), checking.given)
+    close = nearest(str(parts[2]), checking.given)
     remedy = f"; give {option}" if close is None else f", but {close!r}; rename one of them"
     return _Doubt(level, f"the workflow's input has no {parts[2]!r}{remedy}")
 

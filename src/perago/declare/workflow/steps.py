@@ -16,20 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perago.declare.workflow.mistakes import Finding, error
+from perago.declare.workflow.step_types import BRING_NO_STEPS
 
 DEFAULT_CASE = "defaultCase"
 SIMPLE = "SIMPLE"
 JOINS = ("JOIN", "EXCLUSIVE_JOIN")
 TERMINATE = "TERMINATE"
-NAMED = frozenset(
-    {
-        *("SIMPLE", "FORK_JOIN", "JOIN", "EXCLUSIVE_JOIN", "SWITCH", "DECISION", "DO_WHILE", "TERMINATE"),
-        *("SET_VARIABLE", "INLINE", "LAMBDA", "JSON_JQ_TRANSFORM", "NOOP", "WAIT", "HUMAN", "HTTP", "EVENT"),
-    }
-)
-"""Types whose steps use no task but those that the definition names."""
-_BRING_NO_STEPS = NAMED | {"DYNAMIC", "SUB_WORKFLOW", "START_WORKFLOW"}
-"""Types that bring no steps into the workflow but those that the definition names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +90,7 @@ def read_flow(definition: Mapping[str, Any]) -> tuple[Flow, list[Finding]]:
         reading.findings.append(error(None, 'the workflow has no steps: "tasks" must be a list of them'))
     top = Block("top", "", _steps(listed, None, reading))
     _settle(top, None, (), reading)
-    open_ended = any(step.type not in _BRING_NO_STEPS for step in reading.steps.values())
+    open_ended = any(step.type not in BRING_NO_STEPS for step in reading.steps.values())
     return Flow(top, reading.steps, reading.trails, open_ended, reading.has_twins), reading.findings
 
 

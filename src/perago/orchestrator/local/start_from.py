@@ -12,7 +12,6 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import Any
 
 from perago.errors import OrchestratorRefused
@@ -22,6 +21,7 @@ from perago.orchestrator.local.rows import insert_run, load_run, parse_rules, re
 from perago.orchestrator.local.schedule import add_tasks, tasks_for
 from perago.orchestrator.local.state import Env, Run, Task
 from perago.orchestrator.local.step_types import STEP_TYPES
+from perago.protocol.nearest import did_you_mean, listed
 
 Branches = Mapping[str, Mapping[str, str]]
 
@@ -84,9 +84,8 @@ def _check(run: Run, reference: str) -> None:
     definition = run.definition
     known = [step.reference for step in definition.walk()]
     if reference not in known:
-        close = get_close_matches(reference, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"its steps are {', '.join(known)}"
-        raise OrchestratorRefused(f"workflow {definition.name} has no step {reference!r}; {hint}")
+        hint = did_you_mean(reference, known, otherwise=f"; there are: {listed(known)}")
+        raise OrchestratorRefused(f"workflow {definition.name} has no step {reference!r}{hint}")
     holders = [step for step in definition.holders(reference) if not STEP_TYPES[step.type].one_path]
     if holders:
         raise OrchestratorRefused(

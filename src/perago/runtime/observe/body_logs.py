@@ -15,6 +15,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
+from copy import copy
 
 from perago.runtime.process.logging_state import prints
 
@@ -22,6 +23,9 @@ _CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
 _OURS = ("perago", *_CHATTY)
 _PID = re.compile(r"\[\d+\] ")
 """Conductor's client puts it before the names of its loggers."""
+
+_FILE = re.compile(r"^perago_file_[0-9a-f]{12}_")
+"""What a module's name begins with where its file was named on the command line (`declare/discovery.py`)."""
 
 
 def chatty() -> tuple[str, ...]:
@@ -36,7 +40,7 @@ class BodyLogs(logging.Handler):
         super().__init__(logging.INFO)
         self._write = write
         self._running = running
-        self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        self.setFormatter(_AuthorsNames("%(levelname)s %(name)s: %(message)s"))
 
     def takes(self, record: logging.LogRecord) -> bool:
         """Whether a record is a body's."""
@@ -50,6 +54,16 @@ class BodyLogs(logging.Handler):
             self._write(self.format(record) + "\n")
         except Exception:
             self.handleError(record)
+
+
+class _AuthorsNames(logging.Formatter):
+    """A logger that is called after its module has the name of the module's file."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, without what makes the names of two files of the same name differ."""
+        shown = copy(record)
+        shown.name = _FILE.sub("", record.name)
+        return super().formatMessage(shown)
 
 
 def is_printed(record: logging.LogRecord) -> bool:

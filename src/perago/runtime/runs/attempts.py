@@ -5,26 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perago.declare.workflow.step_types import OWN
 from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord, parse_record
-
-_OWN = frozenset(
-    {
-        *(
-            "FORK",
-            "FORK_JOIN",
-            "JOIN",
-            "EXCLUSIVE_JOIN",
-            "SWITCH",
-            "DECISION",
-            "DO_WHILE",
-            "TERMINATE",
-            "NOOP",
-        ),
-        *("SET_VARIABLE", "INLINE", "LAMBDA", "JSON_JQ_TRANSFORM"),
-    }
-)
-"""Step types that the orchestrator does by itself."""
 
 OPEN = frozenset({"SCHEDULED", "IN_PROGRESS"})
 
@@ -46,7 +29,7 @@ class LoggedAttempt:
 
 def worker_tasks(state: WorkflowState) -> list[TaskState]:
     """The attempts: what workers run, as against the orchestrator's own tasks."""
-    return [task for task in state.tasks if task.task_type not in _OWN]
+    return [task for task in state.tasks if task.task_type not in OWN]
 
 
 def attempts_of(orchestrator: Orchestrator, state: WorkflowState) -> list[LoggedAttempt]:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
+from perago.protocol.nearest import did_you_mean, listed
 from perago.runtime.runs.attempts import OPEN, LoggedAttempt, read_attempt, worker_tasks
 from perago.runtime.runs.look import Found, LookedAt, find
 
@@ -78,29 +78,43 @@ def follow(
         pause(PAUSE_SECONDS)
 
 
-def names_step(servers: LookedAt, name: str) -> bool:
-    """Whether a name is no run's, but a step's of the newest run: `logs clean` means that."""
+def run_and_step(servers: LookedAt, name: str | None, step: str | None) -> tuple[Found, str | None]:
+    """The run of that name and the step; a name that is no run's may be a step's of the newest one: `logs clean`."""
     try:
-        find(servers, name)
-        return False
-    except RuntimeConfigError:
-        pass
+        return find(servers, name), step
+    except RuntimeConfigError as no_run:
+        steps = [] if name is None or step is not None else _newest_steps(servers)
+        if name is None or not steps:
+            raise
+        if any(name in (one, _without_iteration(one)) for one in steps):
+            return find(servers, None), name
+        close = did_you_mean(name, steps)
+        raise (
+            RuntimeConfigError(f"{name!r} is neither a run nor a step of the newest one{close}")
+            if close
+            else no_run
+        ) from None
+
+
+def _newest_steps(servers: LookedAt) -> list[str]:
     try:
         newest = find(servers, None)
         with closing(newest.open()) as orchestrator:
-            return any(of_step(one, name) for one in worker_tasks(orchestrator.workflow(newest.workflow_id)))
+            return [one.reference for one in worker_tasks(orchestrator.workflow(newest.workflow_id))]
     except RuntimeConfigError:
-        return False
+        return []
 
 
 def of_step(task: TaskState, step: str) -> bool:
     """Whether a task is of that step; a loop's step may be named without its iteration."""
-    return step in (task.reference, task.reference.partition("__")[0])
+    return step in (task.reference, _without_iteration(task.reference))
+
+
+def _without_iteration(reference: str) -> str:
+    return reference.partition("__")[0]
 
 
 def _no_step(step: str, attempts: Sequence[LoggedAttempt]) -> str:
     names = list(dict.fromkeys(one.task.reference for one in attempts))
-    close = get_close_matches(step, names, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    there = ", ".join(names) or "none that a worker runs"
-    return f"no step {step!r} has come up in this run; there are: {there}{hint}"
+    there = listed(names, none="none that a worker runs")
+    return f"no step {step!r} has come up in this run; there are: {there}{did_you_mean(step, names)}"

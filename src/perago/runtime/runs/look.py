@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
 from perago.errors import OrchestratorNotFound, RuntimeConfigError
 from perago.orchestrator.base import Orchestrator, WorkflowState
+from perago.protocol.nearest import did_you_mean
 from perago.runtime.runs.alive import is_going_on
 from perago.runtime.runs.attempts import LoggedAttempt, attempts_of
 from perago.runtime.runs.record import Run, all_runs, log_file, resume_command, runs_folder
@@ -88,9 +88,10 @@ def find(servers: LookedAt, name: str | None) -> Found:
             return _of_run(servers, run)
     if not servers.embedded or _knows(servers, name):
         return Found(servers, name)
-    close = get_close_matches(name, [run.id for run in runs], n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "`perago runs` lists those that there are"
-    raise RuntimeConfigError(f"no run {name!r} below {servers.settings.root}; {hint}")
+    hint = did_you_mean(
+        name, [run.id for run in runs], otherwise="; `perago runs` lists those that there are"
+    )
+    raise RuntimeConfigError(f"no run {name!r} below {servers.settings.root}{hint}")
 
 
 def attempts_at(servers: LookedAt, state: WorkflowState) -> Sequence[LoggedAttempt]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from perago.errors import RuntimeConfigError
+from perago.protocol.nearest import did_you_mean, listed
 
 RECORD = "run.json"
 END = "end.json"
@@ -116,7 +117,10 @@ def find_run(root: Path, run_id: str | None) -> Run:
     if run_id is None:
         run_id = max(records)
     if run_id not in records:
-        raise RuntimeConfigError(f"no run {run_id!r} below {root}; there are: {', '.join(sorted(records))}")
+        there = did_you_mean(
+            run_id, records, otherwise=f"; there are: {listed(sorted(records, reverse=True))}"
+        )
+        raise RuntimeConfigError(f"no run {run_id!r} below {root}{there}")
     try:
         return Run(**json.loads(records[run_id].read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:

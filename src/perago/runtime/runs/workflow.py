@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from perago.declare.workflow.steps import NAMED
+from perago.declare.workflow.step_types import NAMED
 from perago.errors import RuntimeConfigError
 
 _ONE_AT_A_TIME = NAMED - {"EXCLUSIVE_JOIN"}

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perago.runtime.nearest import closest
+from perago.protocol.nearest import did_you_mean, listed, nearest
 from perago.runtime.workflows.definition import blocks_of, steps_in
 from perago.runtime.workflows.known_values import (
     UNKNOWN,
@@ -96,7 +96,7 @@ def _told(misfit: Misfit, made: Path, origin: Origin, payload: Json) -> str:
     path = _dotted(misfit.path)
     if origin.lacking is not None:
         name = origin.lacking
-        written = closest(name, payload)
+        written = nearest(name, payload)
         how = f"did you write {written!r} for it?" if written else _HOW.get(name, f"add {name!r} to --input")
         return f"{path} is {origin.expression}, but the input has no {name!r}: {how}"
     if misfit.rule == "is missing":
@@ -115,9 +115,8 @@ def _unread(definition: Json, payload: Json) -> Iterator[str]:
     names = {name for name in read if name} | set(definition.get("inputParameters") or ())
     for name in payload:
         if name not in names:
-            meant = closest(name, names)
-            hint = f"did you mean {meant!r}?" if meant else f"it reads {', '.join(sorted(names)) or 'none'}"
-            yield f"the workflow does not read the input {name!r}: {hint}"
+            hint = did_you_mean(name, names, otherwise=f"; it reads {listed(sorted(names))}")
+            yield f"the workflow does not read the input {name!r}{hint}"
 
 
 def _dotted(path: Path) -> str:

@@ -14,8 +14,8 @@ from perago.declare.workflow.check import check_workflow
 from perago.errors import OrchestratorError, OrchestratorUnavailable, RuntimeConfigError, TaskInputError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
+from perago.protocol.nearest import listed, nearest
 from perago.runtime.branch_head import head_of
-from perago.runtime.nearest import nearest
 from perago.runtime.workflows.definition import task_names, version_of
 from perago.runtime.workflows.input_check import WORKSPACE, check_input
 
@@ -145,6 +145,7 @@ def _unknown(orchestrator: Orchestrator, wanted: Wanted) -> str:
     found = ", ".join(map(str, versions.get(wanted.name, ())))
     if found:
         return f"the workflow {wanted.name!r} has no version {wanted.version}: it has {found};"
-    hint = nearest(wanted.name, versions)
-    hint = f"{hint} Or" if hint.endswith("?") else f"{hint};"
-    return f"no workflow {wanted.name!r} is registered on {orchestrator.address}: {hint}"
+    there = f"there are: {listed(sorted(versions))}" if versions else "there is none yet"
+    meant = nearest(wanted.name, versions)
+    hint = f"did you mean {meant!r}? Or" if meant else f"{there};"
+    return f"no workflow {wanted.name!r} is registered on {orchestrator.address}; {hint}"
