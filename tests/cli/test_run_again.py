@@ -70,6 +70,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.repository = "songs"
+        self.remote: tuple[str, ...] = ()
         (folder / "in" / "data").mkdir(parents=True)
         (folder / "in" / "data" / "input.txt").write_text("input")
         self.environment = {
@@ -93,7 +94,7 @@ class Desk:
         (self.folder / "flow.json").write_text(json.dumps(flow))
 
     def first(self) -> list[str]:
-        return [word.replace("songs", self.repository) for word in FIRST]
+        return [*(word.replace("songs", self.repository) for word in FIRST), *self.remote]
 
     def flag(self, name: str) -> Path:
         return self.folder / name
@@ -365,6 +366,7 @@ def real_desk(desk: Desk, lakefs_server: Any, conductor_server: Any) -> Desk:
             text = text.replace(name, f'{name[:-1]}_{mark}"')
         desk.flag(file).write_text(text.replace("response_seconds=600", "response_seconds=5"))
     desk.repository = f"songs-{mark}"
+    desk.remote = ("--remote", "--yes")
     return desk
 
 
@@ -375,8 +377,9 @@ class TestOnTheRealServers:
         assert real_desk.run(*real_desk.first())[0] == 1
         real_desk.flag("fail-two").unlink()
         code, _, err = real_desk.run("run", "--from", "two")
-        assert (code, len(err.splitlines())) == (1, 1)
-        assert "--from needs the embedded servers" in err
+        where, line = err.splitlines()
+        assert (code, where.endswith(" is on lakeFS and Conductor")) == (1, True)
+        assert "--from needs the embedded servers" in line
         ended = real_desk.data("run", "--resume")
         assert brief(ended) == [
             ("one", "COMPLETED", 0),
@@ -407,11 +410,12 @@ class TestOnTheRealServers:
 
 @pytest.mark.slow
 def test_a_retry_says_when_it_comes_and_of_how_many(desk: Desk) -> None:
-    desk.write_tasks(retries=2, delay=1)
+    desk.write_tasks(retries=2, delay=2)
     desk.flag("fail-one").touch()
-    err = desk.run(*FIRST)[2]
-    assert "one: FAILED: told to fail; retry 1 of 2 in 1 s" in err
-    assert "one (retry 2): FAILED: told to fail\n" in err
+    _, out, err = desk.run(*FIRST)
+    assert re.search(r"^one: FAILED after [0-9.]+ s: told to fail; retry 1 of 2 in [12] s$", err, re.MULTILINE)
+    assert re.search(r"^one [(]retry 2[)]: FAILED after [0-9.]+ s$", err, re.MULTILINE)
+    assert re.search(r"^one  FAILED        3 attempts  .*\n     told to fail$", out, re.MULTILINE)
 
 
 @pytest.mark.slow
