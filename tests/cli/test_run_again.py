@@ -413,7 +413,9 @@ def test_a_retry_says_when_it_comes_and_of_how_many(desk: Desk) -> None:
     desk.write_tasks(retries=2, delay=2)
     desk.flag("fail-one").touch()
     _, out, err = desk.run(*FIRST)
-    assert re.search(r"^one: FAILED after [0-9.]+ s: told to fail; retry 1 of 2 in [12] s$", err, re.MULTILINE)
+    assert re.search(
+        r"^one: FAILED after [0-9.]+ s: told to fail; retry 1 of 2 in [12] s$", err, re.MULTILINE
+    )
     assert re.search(r"^one [(]retry 2[)]: FAILED after [0-9.]+ s$", err, re.MULTILINE)
     assert re.search(r"^one  FAILED        3 attempts  .*\n     told to fail$", out, re.MULTILINE)
 

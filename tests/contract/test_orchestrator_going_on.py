@@ -143,6 +143,7 @@ class TestGoingOn:
         line.work("after")
         assert line.end_of(workflow_id).status == "COMPLETED"
 
+    @pytest.mark.slow
     def test_a_workflow_that_is_out_of_time_goes_on_with_all_of_its_time_again(self, line: Line) -> None:
         line.define([line.step("one"), line.step("two")], timeoutSeconds=2, timeoutPolicy="TIME_OUT_WF")
         workflow_id = line.start()
