@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.clock import eventually
+from tests.support.commands import WAIT_SECONDS
+
 TASKS = """
 import multiprocessing, os, time
 from pathlib import Path
@@ -106,7 +109,7 @@ class Desk:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=WAIT_SECONDS,
             check=False,
         )
         return ended.returncode, ended.stdout, ended.stderr
@@ -323,7 +326,7 @@ class TestCtrlC:
         )
         os.close(slave)
         shown, pressed = "", 0
-        until = time.monotonic() + 120
+        until = time.monotonic() + WAIT_SECONDS
         try:
             while time.monotonic() < until:
                 ready, _, _ = select.select([master], [], [], 0.05)
@@ -398,11 +401,10 @@ class TestOnTheRealServers:
         with subprocess.Popen(
             command, cwd=real_desk.folder, env=real_desk.environment, stderr=subprocess.DEVNULL
         ) as process:
-            until = time.monotonic() + 60
-            while not real_desk.flag("at-two").exists():
-                assert time.monotonic() < until
-                time.sleep(0.02)
-            process.kill()
+            try:
+                eventually(real_desk.flag("at-two").exists, "the second step runs")
+            finally:
+                process.kill()
         hold.unlink()
         ended = real_desk.data("run", "--resume")
         assert brief(ended)[1:3] == [("two", "TIMED_OUT", 0), ("two", "COMPLETED", 1)]
