@@ -54,6 +54,7 @@ def test_down_without_servers_is_no_error(tmp_path: Path) -> None:
     assert dev_servers("down", home=tmp_path).returncode == 0
 
 
+@pytest.mark.slow
 def test_up_names_every_missing_tool_with_its_version_and_leaves_no_state(tmp_path: Path) -> None:
     # given no tool on the path, and a pip that can fetch nothing
     done = dev_servers("up", home=tmp_path, PATH=str(tmp_path / "empty"), PIP_NO_INDEX="1")
@@ -66,6 +67,7 @@ def test_up_names_every_missing_tool_with_its_version_and_leaves_no_state(tmp_pa
     assert not list((tmp_path / "cache").glob("*.part"))
 
 
+@pytest.mark.slow
 def test_an_old_go_is_named_as_too_old(tmp_path: Path) -> None:
     old = tmp_path / "bin" / "go"
     old.parent.mkdir()

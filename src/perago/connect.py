@@ -11,7 +11,6 @@ sizes and time-outs.  Nothing else imports an adapter.  SDKs are imported only w
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -181,10 +180,13 @@ def assemble_worker(
     tasks: Sequence[TaskDefinition],
     *,
     slots: int,
-    log_level: int = logging.INFO,
+    passes_logs: bool = False,
     observe: Observer | None = None,
 ) -> WorkerPlan:
-    """A worker for `tasks`, which are some or all of the modules `targets`; refuses what could not work there."""
+    """A worker for `tasks`, which are some or all of the modules `targets`; refuses what could not work there.
+
+    With `passes_logs` the executors' log is the supervisor's.
+    """
     from perago.runtime.worker.executor import ExecutorSpec, see_nothing
     from perago.runtime.worker.plan import WorkerPlan
     from perago.runtime.worker.start_checks import check_tasks
@@ -198,7 +200,7 @@ def assemble_worker(
         tuple(by_name),
         max_result_bytes(),
         observe or see_nothing,
-        log_level,
+        passes_logs,
     )
     return WorkerPlan(by_name, slots, spec)
 

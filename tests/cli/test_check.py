@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from perago.cli import app
@@ -262,6 +263,7 @@ def test_check_in_json_has_the_mistakes_of_workflows(module: Module) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_script_itself_prints_the_errors_and_ends_with_1(module: Module) -> None:
     target = module("five.py", FIVE_MISTAKES)
 

@@ -38,6 +38,7 @@ def test_where_a_file_may_stand_the_shell_offers_files() -> None:
     assert completed("perago check ") == [], "bash falls back to files where nothing is offered"
 
 
+@pytest.mark.slow
 def test_the_script_that_is_shown_works_in_bash(tmp_path: Path) -> None:
     script = tmp_path / "perago"
     script.write_text(f"#!{sys.executable}\nfrom perago.cli import main\nmain()\n")

@@ -106,6 +106,7 @@ def test_the_version_is_printed() -> None:
     assert CliRunner().invoke(app, ["--version"]).output.strip() == __version__
 
 
+@pytest.mark.slow
 def test_the_command_starts_without_an_sdk_or_rich() -> None:
     heavy = {"conductor", "lakefs_sdk", "obstore", "pyspark", "opentelemetry", "rich", "httpx", "requests"}
     script = f"import sys, perago.cli; print(sorted(set({sorted(heavy)}) & sys.modules.keys()))"

@@ -156,8 +156,8 @@ def test_a_remote_run_shows_the_servers_and_what_would_change_and_does_nothing_o
     assert refused.returncode == 1
     assert f"lake: lakeFS 1.84.0 at {lakefs_server.url}\n" in refused.stderr
     assert f"orchestrator: Conductor 3.32.3 at {conductor_server.url}\n" in refused.stderr
-    assert f"TaskDef {real.name}: would be created\n" in refused.stderr
-    assert f"workflow {real.name}: would be created\n" in refused.stderr
+    assert f"\n{real.name}: would be created\n" in refused.stderr
+    assert f"workflow {real.name} version 1: would be created\n" in refused.stderr
     assert "nothing was changed" in refused.stderr
     assert real.name not in json.dumps(conductor_server.call("GET", "/metadata/taskdefs"))
 
@@ -173,8 +173,8 @@ def test_a_remote_run_shows_the_servers_and_what_would_change_and_does_nothing_o
     assert json.loads(done.stdout)["output"]["ref"] == head
     assert list((real.folder / "elsewhere" / "runs").iterdir()), "local state is where --root says"
     assert not (real.folder / "elsewhere" / "lake").exists()
-    assert f"TaskDef {real.name}: would be updated\n  - retryCount: 2\n  + retryCount: 1\n" in changed.stderr
-    assert f"workflow {real.name}: would be updated\n" in changed.stderr
+    assert f"\n{real.name}: would be updated\n  - retryCount: 2\n  + retryCount: 1\n" in changed.stderr
+    assert f"workflow {real.name} version 1: would be updated\n" in changed.stderr
     assert '  + outputParameters.other: "${step.output.workspace.ref}"\n' in changed.stderr
 
     # A run goes on where it is, whatever the command line says of servers.

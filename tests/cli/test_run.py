@@ -209,6 +209,7 @@ def test_a_task_that_no_module_declares_is_named_before_anything_runs(shell: She
     assert "unheard_of" in err
 
 
+@pytest.mark.slow
 def test_a_workflow_with_mistakes_is_refused_with_all_of_them_before_anything_is_written(
     shell: Shell,
 ) -> None:
@@ -222,6 +223,7 @@ def test_a_workflow_with_mistakes_is_refused_with_all_of_them_before_anything_is
     assert not (shell.folder / ".perago").exists()
 
 
+@pytest.mark.slow
 def test_a_hard_fence_refuses_a_task_that_replaces_before_anything_is_written(shell: Shell) -> None:
     shell.environment["PERAGO_FENCE"] = "hard"
     code, _, err = shell.run(*FIRST)

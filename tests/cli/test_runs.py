@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perago.protocol.attempt_record import AttemptRecord, CheckRecord, record_line
 from tests.support.clock import eventually
 from tests.support.commands import Shell
 
 pytestmark = pytest.mark.slow
 
-RECORD = record_line(
-    AttemptRecord(
-        execution="e1",
-        status="COMPLETED",
-        seconds={"download": 1.25, "body": 2.5},
-        checks=[CheckRecord("pre", 'require_glob("*.txt")', "3 files")],
-        downloaded=2048,
-        changed=7,
-        deleted=1,
-        fence="hard",
-    )
-)
-TASKS = f"""
-import os, sys, time
+TASKS = """
+import logging, os, sys, time
 from pathlib import Path
 from pydantic import BaseModel
-from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
+from perago import RetryPolicy, TaskControls, WorkspaceSpec, require_glob, task
 
 
 class Params(BaseModel):
@@ -45,14 +33,16 @@ class Result(BaseModel):
 
 
 ONCE = TaskControls(retry=RetryPolicy(count=1, delay_seconds=0))
+TEXTS = WorkspaceSpec(prefix="/data", pre=[require_glob("*.txt")])
 
 
-@task(name="clean", owner_email="a@example.com", workspace=WorkspaceSpec(prefix="/data"), controls=ONCE)
+@task(name="clean", owner_email="a@example.com", workspace=TEXTS, controls=ONCE)
 def clean(workspace: Path, params: Params) -> Result:
     print("cleaning [red]everything[/red]")
-    print({RECORD!r})
+    logging.getLogger("perago.executor").error("an error of the executor's own")
     sys.stderr.write("to stderr\\n")
     (workspace / "clean.txt").write_text(str(time.time_ns()))
+    (workspace / "raw.txt").unlink(missing_ok=True)
     return Result(rows=3)
 
 
@@ -121,11 +111,13 @@ class TestRun:
         assert "clean | to stderr\n" in said.err
         assert "load (retry 1) | loading" in said.err
         assert "perago.attempt" not in both
-        # Once for the first attempt, as it goes, and once for the last, in the summary.
-        assert both.count("ValueError: the first [red]line") == 2
-        assert both.count("and the second") == 2
+        assert both.count("ERROR   executor     an error of the executor's own") == 1
+        # The traceback of each attempt, and a reason: of the first one as it goes, of the last one in the summary.
+        assert both.count("ValueError: the first [red]line\nand the second (tasks.py:") == 1
+        assert both.count("  ValueError: the first [red]line\n       and the second (tasks.py:") == 1
+        assert both.count("| Traceback (most recent call last):") == 2
         assert said.out.splitlines()[0].startswith("clean  COMPLETED     1 attempt")
-        assert "(7 put, 1 removed)" in said.out
+        assert "(1 put, 1 removed)" in said.out
         assert "workflow flow: FAILED in " in said.out
         assert "output:" not in said.out
         log = shell.folder / ".perago" / "runs"
@@ -146,6 +138,7 @@ class TestRun:
         assert said.code == 1
         assert "load | loading" in said.err
         assert "the executor of load at step 'body' died: signal SIGKILL" in said.err
+        assert said.err.count("died: ") == 2
         assert "signal SIGKILL" in said.out
         assert "load (retry 1) | loading" in shell.look("logs").out
         assert "signal SIGKILL" in shell.look("logs", "load").err
@@ -159,10 +152,17 @@ class TestRun:
         assert any(line.endswith("clean | cleaning [red]everything[/red]") for line in lines)
         assert any("now, or why" in line for line in lines)
         at = next(
-            number for number, line in enumerate(lines) if line.endswith("ValueError: the first [red]line")
+            number for number, line in enumerate(lines) if line.endswith(": ValueError: the first [red]line")
         )
-        assert lines[at + 1] == "and the second"
+        assert lines[at + 1].startswith("and the second (tasks.py:")
+        assert any(
+            line.endswith('load |     raise ValueError("the first [red]line\\nand the second")')
+            for line in lines
+        )
         assert "workflow flow: FAILED in" in shown.out
+        # Where the table was taken away for it: an executor that wrote to the terminal itself would not do that.
+        (said,) = (line for line in lines if "an error of the executor's own" in line)
+        assert re.search(r"\x1b\[2K\d\d:\d\d:\d\d[.]\d+ ERROR   executor     an error", said)
 
     def test_json_has_seconds_and_records_and_nothing_else_is_on_stdout(
         self, two_runs: tuple[Shell, Any, Any]
@@ -170,8 +170,10 @@ class TestRun:
         _, good, bad = two_runs
         assert (good["status"], bad["status"]) == ("COMPLETED", "FAILED")
         clean, load = good["tasks"]
-        assert clean["records"][0]["seconds"] == {"download": 1.25, "body": 2.5}
-        assert load["records"] == []
+        (record,) = clean["records"]
+        assert record["seconds"].keys() >= {"download", "body", "publish"}
+        assert (record["changed"], record["deleted"], record["downloaded"]) == (1, 1, 3)
+        assert [one["records"][0]["status"] for one in (load, bad["tasks"][1])] == ["COMPLETED", "FAILED"]
         assert 0 <= clean["seconds"] <= good["seconds"]
         assert good["output"] == {"rows": 5}
 
@@ -186,11 +188,13 @@ class TestRun:
         for part in (
             "clean | cleaning [red]everything[/red]",
             "clean: download",
-            "clean: times: download 1.25 s, body 2.50 s",
+            "clean: times: input 0.",
+            "load |     raise ValueError(",
             "load | loading ***",
             "load: FAILED after",
             "the first [red]line\n    and the second",
             "INFO supervisor: worker",
+            "ERROR executor: an error of the executor's own  [clean, execution ",
             "): FAILED: ",
         ):
             assert part in text
@@ -219,10 +223,10 @@ class TestLooking:
         said = shell.run("show", good["run"])
         for part in (
             f"run {good['run']}\nworkflow flow ({good['workflow_id']})\nstatus COMPLETED in ",
-            "times: download 1.25 s, body 2.50 s",
-            'check pre require_glob("*.txt"): 3 files',
-            "bytes: 2.0 KB downloaded",
-            "published: 7 put, 1 removed, hard fence",
+            "    times: input 0.",
+            "    check pre require_glob('*.txt', min_count=1): 1 path\n",
+            "    bytes: 3 B downloaded, 19 B uploaded",
+            "    published: 1 put, 1 removed, hard fence\n",
             '"rows": 5',
         ):
             assert part in said.out
@@ -235,7 +239,7 @@ class TestLooking:
         shell, _, bad = two_runs
         said = shell.run("show")
         assert said.out.startswith(f"run {bad['run']}\n")
-        assert "    ValueError: the first [red]line\n    and the second\n" in said.out
+        assert "    ValueError: the first [red]line\n    and the second (tasks.py:" in said.out
         assert "failed with status" not in said.out
         shown = shell.data("show")
         assert {name: shown[name] for name in bad} == bad
@@ -244,17 +248,21 @@ class TestLooking:
     def test_logs_are_the_lines_of_all_steps_or_of_one(self, two_runs: tuple[Shell, Any, Any]) -> None:
         shell, good, bad = two_runs
         said = shell.run("logs")
-        assert set(said.out.splitlines()) == {
-            "clean | cleaning [red]everything[/red]",
-            "clean | to stderr",
-            "load | loading ",
-            "load (retry 1) | loading ",
-        }
+        lines = said.out.splitlines()
+        assert sorted(lines[:2]) == ["clean | cleaning [red]everything[/red]", "clean | to stderr"]
+        traceback = (
+            "Traceback (most recent call last):",
+            '    raise ValueError("the first [red]line\\nand the second")',
+        )
+        for who in ("load", "load (retry 1)"):
+            for line in ("loading ", *traceback, "ValueError: the first [red]line", "and the second"):
+                assert lines.count(f"{who} | {line}") == 1
+        assert "perago/" not in said.out
         assert "load (retry 1): FAILED" in said.err
         assert shell.look("logs", good["run"], "load").out == "load | loading \n"
         assert shell.look("logs", "load").out == shell.look("logs", bad["run"], "load").out
         assert shell.look("logs", good["run"], "--follow").out == shell.look("logs", good["run"]).out
-        assert [line["step"] for line in shell.data("logs", bad["run"], "load")] == ["load", "load"]
+        assert {line["retry_count"] for line in shell.data("logs", bad["run"], "load")} == {0, 1}
 
     @pytest.mark.parametrize(
         ("arguments", "told"),

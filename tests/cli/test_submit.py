@@ -310,7 +310,7 @@ def test_a_worker_of_the_same_root_runs_it_and_it_is_followed_to_its_end(root: P
     assert any(line.startswith("workflow flow: COMPLETED in ") for line in ending)
     told = json.loads(bad.stdout)
     assert (bad.exit_code, told["status"], told["workflow_id"]) == (1, "FAILED", started(root)[0])
-    assert told["tasks"][0]["reason"].startswith("told to fail (tasks.py:")
+    assert told["tasks"][0]["reason"] == "told to fail"
 
 
 @pytest.mark.slow
@@ -407,7 +407,7 @@ def test_a_worker_of_real_servers_runs_what_is_submitted_and_what_curl_starts(
         f"lakeFS: {lakefs_server.url}",
         f"`perago show --remote {workflow_id}` shows it, `perago logs --remote {workflow_id}` what its steps print",
     ]
-    assert ending[-1] == f"workflow {real}: COMPLETED"
+    assert any(line.startswith(f"workflow {real}: COMPLETED in ") for line in ending)
     assert conductor_server.call("GET", f"/workflow/{workflow_id}")["status"] == "COMPLETED"
     assert status == "COMPLETED"
 

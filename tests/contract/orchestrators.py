@@ -183,3 +183,20 @@ def brief(tasks: Sequence[TaskState]) -> list[tuple[str, str, int]]:
 def by_reference(state: WorkflowState) -> dict[str, TaskState]:
     """The newest task of every reference."""
     return {task.reference: task for task in state.tasks}
+
+
+def fork(line: Line) -> list[dict[str, object]]:
+    """Two branches and their join."""
+    forked: dict[str, object] = {
+        "name": "fork",
+        "taskReferenceName": "fork",
+        "type": "FORK_JOIN",
+        "forkTasks": [[line.step("left")], [line.step("right"), line.step("right_too")]],
+    }
+    join: dict[str, object] = {
+        "name": "join",
+        "taskReferenceName": "join",
+        "type": "JOIN",
+        "joinOn": ["left", "right_too"],
+    }
+    return [forked, join]

@@ -119,6 +119,7 @@ tasks = [make("a"), make("b")]
     assert names("disc_made") == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_target_means_the_same_in_another_process(write: Write) -> None:
     write("disc_far/tasks.py", declaring("far"))
     script = "from perago import load_module_task as load; print(load('disc_far/tasks.py').fn.__module__)"

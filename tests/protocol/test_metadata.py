@@ -11,6 +11,7 @@ from perago.protocol import metadata
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import StagedWorkspace, Workspace
 from perago.protocol.signing import Signature
+from tests.support.sources import parsed
 
 SRC = Path(perago.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
@@ -39,7 +40,7 @@ def test_no_other_module_spells_a_name_itself() -> None:
     for path in sorted(SRC.rglob("*.py")):
         if path == Path(metadata.__file__):
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Constant) and node.value in NAMES:
                 found.append(f"{path.relative_to(SRC)}:{node.lineno}: {node.value}")
 

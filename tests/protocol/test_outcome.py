@@ -36,6 +36,7 @@ from perago.protocol.outcome import (
     sendable,
     shorten,
 )
+from tests.support.sources import parsed
 
 SRC = Path(perago.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
@@ -96,7 +97,7 @@ def test_no_other_module_makes_up_an_ending() -> None:
     made = [
         path.relative_to(SRC).as_posix()
         for path in sorted(SRC.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Outcome"
     ]
 

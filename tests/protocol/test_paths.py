@@ -11,6 +11,7 @@ import pytest
 import perago
 from perago.protocol import paths
 from perago.protocol.paths import Rule, either, first_broken, has_nul, is_absolute, is_empty, leads_out
+from tests.support.sources import parsed
 
 SRC = Path(perago.__file__).parent
 FINE = ["a", "a/b.csv", "a b/c#d%20+.txt", "日本/emoji 🎧.bin", "x" * 255, "..a/b..", "a.b/.c", "-", "~"]
@@ -83,7 +84,7 @@ def test_no_other_module_looks_for_parts_that_lead_out_or_for_names_that_are_tak
     ours = {"..", "\0", paths.MARKER, paths.ACTIONS}
     found = []
     for path in sorted(SRC.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if path != Path(paths.__file__) and isinstance(node, ast.Constant) and node.value in ours:
                 found.append(f"{path.relative_to(SRC)}:{node.lineno}: {node.value!r}")
 

@@ -14,6 +14,7 @@ from perago.declare.workspace import WorkspaceSpec
 from perago.protocol import policies
 from perago.protocol.policies import DEFAULT, POLICIES, REPLACE, Policy, PolicyName, declared
 from perago.protocol.publication import TABLE
+from tests.support.sources import parsed
 
 SRC = Path(perago.__file__).parent
 
@@ -50,7 +51,7 @@ def test_only_a_policy_that_moves_the_branch_back_cannot_be_fenced_by_a_server(p
 def test_nothing_compares_the_name_of_a_policy() -> None:
     found = []
     for path in sorted(SRC.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Compare) and any(
                 isinstance(part, ast.Constant) and part.value in POLICIES for part in ast.walk(node)
             ):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from http import HTTPStatus
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -62,13 +64,21 @@ def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Ite
         }
         return conductor.call("POST", "/tasks", update)
 
+    def terminate(workflow: str) -> object:
+        try:
+            return conductor.call("DELETE", f"/workflow/{workflow}")
+        except HTTPError as error:
+            # It is over by now.
+            if error.code != HTTPStatus.CONFLICT:
+                raise
+            return None
+
     with (
         fresh_repository(lakefs) as repository,
         closing(lakefs_lake(lakefs, folder / "cache")) as lake,
         closing(ConductorOrchestrator(conductor.url)) as flow,
     ):
-        calls = (requeue, lambda workflow: conductor.call("DELETE", f"/workflow/{workflow}"))
-        yield Site("real", lake, flow, repository, folder, environ, *calls)
+        yield Site("real", lake, flow, repository, folder, environ, requeue, terminate)
 
 
 def _open(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[Site]:

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from perago.cli import app
 
-WAIT_SECONDS = 120
+WAIT_SECONDS = 300
+"""Only a command that hangs takes so long, on however busy a machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,12 @@ class Shell:
         )
 
     def run(self, *arguments: str) -> Said:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=WAIT_SECONDS)
+        with self.start(*arguments) as process:
+            try:
+                out, err = process.communicate(timeout=WAIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         return Said(process.returncode, out, err)
 
     def look(self, *arguments: str) -> Said:

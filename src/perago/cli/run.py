@@ -174,7 +174,7 @@ def _begun(
         wanted.targets,
         tasks,
         slots=min(jobs, side_by_side(definition) or jobs),
-        log_level=session.LOG_LEVEL,
+        passes_logs=True,
     )
     session.check_root(servers.settings)
     if isinstance(servers, Real):

@@ -73,7 +73,6 @@ def from_step(
 
 def _worker(servers: Embedded | Real, run: Run, jobs: int) -> WorkerPlan:
     from perago.connect import assemble_worker
-    from perago.runtime.runs import session
 
     try:
         os.chdir(run.folder)
@@ -84,4 +83,4 @@ def _worker(servers: Embedded | Real, run: Run, jobs: int) -> WorkerPlan:
         ) from error
     tasks = [task for task in load_tasks(run.targets) if run.tasks is None or task.name in run.tasks]
     slots = min(jobs, run.side_by_side or jobs)
-    return assemble_worker(servers, run.targets, tasks, slots=slots, log_level=session.LOG_LEVEL)
+    return assemble_worker(servers, run.targets, tasks, slots=slots, passes_logs=True)

@@ -1,6 +1,6 @@
 """The orchestrator port: Conductor's task and workflow calls, as the runtime needs them.
 
-The rules every adapter keeps (tests/contract/test_orchestrator.py holds them):
+The rules every adapter keeps (tests/contract/test_orchestrator*.py hold them):
 
 - A polled task is IN_PROGRESS and its lease runs for the TaskDef's response time-out; `extend_lease` renews it
   and changes nothing else.  A lease that runs out makes the task TIMED_OUT, and the retry is a new task id with

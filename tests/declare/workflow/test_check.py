@@ -72,6 +72,7 @@ def nodes(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from nodes(item, (*path, key))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a fork of looks, and one writer", "a loop", "the only case that goes on"])
 @pytest.mark.parametrize("junk", [None, 1, "x", [1], {"a": [1]}], ids=repr)
 def test_no_json_is_too_strange_to_be_checked(name: str, junk: Any) -> None:

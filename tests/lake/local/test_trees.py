@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ edit_steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(edit_steps)
 @settings(max_examples=60, deadline=None)
 def test_any_order_of_edits_ends_in_the_root_of_the_same_objects_built_at_once(steps: list[Edits]) -> None:
@@ -58,6 +60,7 @@ def test_any_order_of_edits_ends_in_the_root_of_the_same_objects_built_at_once(s
     assert list(scan(shelf, root, "")) == sorted(objects.items(), key=lambda item: item[0].encode())
 
 
+@pytest.mark.slow
 def test_large_trees_keep_one_root_per_content_through_random_edits() -> None:
     toss = random.Random(7)
     shelf = Shelf()
@@ -77,6 +80,7 @@ def test_large_trees_keep_one_root_per_content_through_random_edits() -> None:
     assert dict(scan(shelf, root, "")) == objects
 
 
+@pytest.mark.slow
 @given(st.permutations([f"by-{writer}/{number}" for writer in range(8) for number in range(10)]))
 @settings(max_examples=8, deadline=None)
 def test_objects_that_come_and_go_one_by_one_in_any_order_are_all_accounted_for(paths: list[str]) -> None:

@@ -47,6 +47,7 @@ def orchestrator() -> Iterator[Open]:
         yield make
 
 
+@pytest.mark.slow
 def test_importing_the_adapter_does_not_import_the_client() -> None:
     code = "import sys, perago.orchestrator.conductor.orchestrator; sys.exit('conductor' in sys.modules)"
 

@@ -41,6 +41,7 @@ class TestResuming:
             state = after.workflow(workflow_id)
             assert (state.status, state.output) == ("COMPLETED", {"end": True})
 
+    @pytest.mark.slow
     def test_a_process_that_is_killed_loses_nothing_it_was_told(self, path: Path) -> None:
         script = (
             "import os, sys\n"

@@ -174,6 +174,7 @@ class TestRemoval:
         assert list(tmp_path.iterdir()) == []
         workdir.drop()
 
+    @pytest.mark.slow
     def test_a_kill_at_any_moment_of_its_life_leaves_nothing_that_a_sweep_does_not_remove(
         self, tmp_path: Path
     ) -> None:

@@ -84,6 +84,7 @@ def test_the_docs_name_every_ending() -> None:
     assert [ending for ending in ENDINGS if f"`{ending}`" not in documented] == []
 
 
+@pytest.mark.slow
 def test_nothing_is_imported_and_nothing_counted_where_nothing_is_configured() -> None:
     code = (
         "import sys\n"

@@ -141,6 +141,7 @@ def test_a_thread_of_a_class_that_cannot_be_asked_stops_nothing(let_go: threadin
         thread.odd = False
 
 
+@pytest.mark.slow
 def test_an_executor_leaves_although_a_thread_runs_on() -> None:
     code = (
         "import threading\n"

@@ -82,6 +82,7 @@ def test_the_body_is_seen_to_the_end_and_the_next_one_can_print(spoil: str) -> N
     assert ended == ["e1", "e2"]
 
 
+@pytest.mark.slow
 def test_what_a_tee_has_held_back_is_sent_on() -> None:
     first, second, _ = printed(
         "sys.stdout = io.TextIOWrapper(open(os.dup(1), 'wb'))\nprint('through the tee')"
@@ -91,6 +92,7 @@ def test_what_a_tee_has_held_back_is_sent_on() -> None:
     assert set(second) == NEXT
 
 
+@pytest.mark.slow
 def test_what_a_body_has_sent_elsewhere_goes_there() -> None:
     first, second, ended = printed(
         "sys.stdout.flush(); os.dup2(os.open(os.devnull, os.O_WRONLY), 1); print('hush')"
@@ -101,6 +103,7 @@ def test_what_a_body_has_sent_elsewhere_goes_there() -> None:
     assert ended == ["e1", "e2"]
 
 
+@pytest.mark.slow
 def test_a_thread_that_hangs_in_a_print_holds_nothing_up() -> None:
     first, second, ended = printed(
         "sys.stdout.flush(); r, w = os.pipe(); os.dup2(w, 1)\n"

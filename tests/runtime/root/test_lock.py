@@ -20,6 +20,7 @@ with locked_root(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_a_root_that_a_worker_holds_is_refused_with_the_pid_of_its_holder(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -33,6 +34,7 @@ def test_a_root_that_a_worker_holds_is_refused_with_the_pid_of_its_holder(tmp_pa
         holder.kill()
 
 
+@pytest.mark.slow
 def test_a_root_whose_holder_is_dead_is_free(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -21,6 +21,7 @@ with holding(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_while_its_process_lives_and_no_longer(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -86,3 +86,13 @@ def test_a_file_that_takes_no_more_ends_nothing() -> None:
     world.file.close()
     world.log.write("lost")
     world.log.show(STATE)
+
+
+def test_an_authors_traceback_that_was_printed_is_not_written_again_with_the_ending() -> None:
+    world = World()
+    for name in ("perago.attempts", "perago.executor"):
+        record = logging.makeLogRecord(
+            {"name": name, "levelno": 30, "levelname": "WARNING", "msg": "ended", "trace": "Traceback\nof it"}
+        )
+        world.log.emit(record)
+    assert world.lines == ["WARNING attempts: ended", "WARNING executor: ended", "    Traceback", "    of it"]

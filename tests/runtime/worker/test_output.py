@@ -118,6 +118,7 @@ print("a line for the log", file=printer.log)
 """
 
 
+@pytest.mark.slow
 def test_an_executors_output_is_read_by_its_supervisor_and_its_log_stays_apart() -> None:
     found: list[tuple[str, str]] = []
     reader = OutputReader(lambda execution, line: found.append((execution, line)), Masker([]))

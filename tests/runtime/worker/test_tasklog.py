@@ -210,7 +210,7 @@ def test_a_body_cannot_print_a_record(before: str) -> None:
     assert line == f"{before} {RECORD}"
 
 
-def test_whoever_looks_on_gets_each_line_of_an_execution_at_once() -> None:
+def test_whoever_looks_on_gets_each_line_of_an_execution_and_its_record_at_once() -> None:
     server, seen = Server(), list[tuple[str, str, str]]()
     logs = TaskLogs(
         server.log, added=lambda execution, attempt, line: seen.append((execution, attempt.task_id, line))
@@ -218,6 +218,8 @@ def test_whoever_looks_on_gets_each_line_of_an_execution_at_once() -> None:
     logs.begin("e1", attempt("t1"))
     logs.add("e1", "one")
     logs.add("nobody", "lost")
+    logs.finish("e1", record=RECORD)
+    logs.finish("e1", record=RECORD)
 
-    assert seen == [("e1", "t1", "one")]
+    assert seen == [("e1", "t1", "one"), ("e1", "t1", RECORD)]
     assert server.calls == 0

@@ -144,6 +144,7 @@ JSON_VALUES = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(sorted(Wide.model_fields)), JSON_VALUES))
 def test_nothing_that_a_worker_would_take_is_refused(value: dict[str, Any]) -> None:
     schema = Wide.model_json_schema(mode="validation")

@@ -24,6 +24,8 @@ from perago.runtime.observe.masking import Masker, secrets_of
 from perago.runtime.observe.printable import printable
 from perago.settings import Settings
 
+TOLD = "told"
+"""On a record of what is told as an event too."""
 FILE_BYTES = 20 * 1024 * 1024
 FILE_COUNT = 5
 
@@ -75,10 +77,10 @@ class TextFormatter(logging.Formatter):
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
         who = record.name.removeprefix("perago.")
         text = f"{when} {record.levelname:<7} {who:<12} {record.getMessage()}"
-        fields = _fields(record)
+        fields = fields_of_record(record)
         if fields:
             text += "  [" + " ".join(f"{name}={value}" for name, value in fields.items()) + "]"
-        if trace := _trace(self, record):
+        if trace := trace_of(record):
             text += "\n" + trace
         return printable(self._mask(text))
 
@@ -97,10 +99,13 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": self._mask(record.getMessage()),
-            **{name: self._mask(v) if isinstance(v, str) else v for name, v in _fields(record).items()},
+            **{
+                name: self._mask(v) if isinstance(v, str) else v
+                for name, v in fields_of_record(record).items()
+            },
             "pid": record.process,
         }
-        if trace := _trace(self, record):
+        if trace := trace_of(record):
             line["error"] = self._mask(trace)
         return json.dumps(line, ensure_ascii=False)
 
@@ -118,7 +123,8 @@ def logging_to(
     """Log as the settings say for as long as the block runs; `name` is this process's file under the log root.
 
     Two processes need two names: a file that two rotate loses lines.  `bodies` takes what task bodies log, in place of
-    the log; whatever the level of that is.  `kept` gets lines from its own level on, whatever the others show.
+    the log; whatever the level of that is.  `kept` gets lines from its own level on, whatever the others show; it is for
+    who looks on, so what onlookers are told as an event is not shown again.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)
@@ -129,15 +135,25 @@ def logging_to(
     for handler in handlers:
         handler.setLevel(level)
     if kept is not None:
+        shown.addFilter(lambda record: not getattr(record, TOLD, False))
         handlers.append(kept)
+    with logging_by(handlers, bodies):
+        yield mask
+
+
+@contextmanager
+def logging_by(
+    handlers: Sequence[logging.Handler], bodies: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Log by these handlers for as long as the block runs; `bodies` takes what task bodies log instead of them."""
     lowest = min(handler.level for handler in handlers)
     if bodies is not None:
         taking = BodyLogs(bodies, running=lambda: bool(_everywhere))
         for handler in handlers:
             handler.addFilter(lambda record: not taking.takes(record))
-        handlers.append(taking)
+        handlers = [*handlers, taking]
     with _installed(handlers, lowest):
-        yield mask
+        yield
 
 
 def _file(root: Path, name: str, mask: Masker) -> logging.Handler:
@@ -170,7 +186,7 @@ def _installed(handlers: Sequence[logging.Handler], level: int) -> Iterator[None
             logging.getLogger(name).setLevel(old)
 
 
-def _fields(record: logging.LogRecord) -> Fields:
+def fields_of_record(record: logging.LogRecord) -> Fields:
     """The attempt the line belongs to: what the record itself says, else its thread's, else the process's."""
     said = getattr(record, "attempt", None)
     if isinstance(said, Mapping):
@@ -178,8 +194,10 @@ def _fields(record: logging.LogRecord) -> Fields:
     return _here.get() or _everywhere
 
 
-def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+def trace_of(record: logging.LogRecord) -> str:
     """The traceback that follows a line: one that came as text from another process, or the record's own."""
     if said := getattr(record, "trace", ""):
         return str(said)
-    return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+    return (
+        logging.Formatter().formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+    )

@@ -15,10 +15,13 @@ from typing import TextIO
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt_record import parse_record
 from perago.runtime.observe.events import Event
+from perago.runtime.observe.logs import trace_of
 from perago.runtime.observe.printable import printable
 from perago.runtime.runs.attempts import OPEN, worker_tasks
 from perago.runtime.runs.words import moment, printed, record_lines, status_line, who
 
+ENDINGS = "perago.attempts"
+"""The logger that says how executions ended."""
 Mask = Callable[[str], str]
 
 
@@ -84,8 +87,9 @@ class RunLog(logging.Handler):
         of = f"  [{fields['reference']}, execution {fields['execution']}]" if isinstance(fields, dict) else ""
         try:
             text = f"{record.levelname} {record.name.removeprefix('perago.')}: {record.getMessage()}{of}"
-            if record.exc_info and record.exc_info[0]:
-                text += "\n" + logging.Formatter().formatException(record.exc_info)
+            # An author's traceback is there already, as lines of the step.
+            if record.name != ENDINGS and (trace := trace_of(record)):
+                text += "\n" + trace
         except Exception:
             self.handleError(record)
             return

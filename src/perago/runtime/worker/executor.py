@@ -16,9 +16,10 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import NoReturn
 
 from perago.declare.discovery import load_tasks
@@ -29,13 +30,15 @@ from perago.runtime.attempt.orchestrator_wait import ask_until_answered
 from perago.runtime.attempt.surroundings import Observer, Surroundings
 from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.ending import Settled
-from perago.runtime.observe.logs import attempt_logs, logging_to
+from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
+from perago.runtime.observe.masking import Masker, secrets_of
 from perago.runtime.process.leftovers import Leftovers, busy_threads
 from perago.runtime.process.streams import flush_output
 from perago.runtime.servers import Servers
 from perago.runtime.servers import opened as opened_ports
 from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Noted, Ready, Run, Stop
 from perago.runtime.worker.output import Printer
+from perago.runtime.worker.passed_logs import PassedOn
 from perago.settings import Settings
 
 log = logging.getLogger("perago.executor")
@@ -60,7 +63,8 @@ def see_nothing(_step: str) -> None:
 class ExecutorSpec:
     """How an executor process is made; it travels to the new process, so all of it can be pickled.
 
-    `tasks` are the names of those that it runs; the modules `targets` may declare others.
+    `tasks` are the names of those that it runs; the modules `targets` may declare others.  With `passes_logs` the
+    supervisor writes its log.
     """
 
     servers: Servers
@@ -68,7 +72,7 @@ class ExecutorSpec:
     tasks: tuple[str, ...]
     max_result_bytes: int | None = None
     observe: Observer = see_nothing
-    log_level: int = logging.INFO
+    passes_logs: bool = False
 
     @property
     def settings(self) -> Settings:
@@ -85,21 +89,23 @@ def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
     printer = Printer(os.dup(output.fileno()))
     output.close()
     line = _Line(pipe)
-    with logging_to(
-        spec.settings,
-        name=f"executor-{number}",
-        stream=printer.log,
-        level=spec.log_level,
-        bodies=printer.write,
-    ) as mask:
-        code = _work(spec, line, printer, mask)
+    with _logging(spec, number, line, printer):
+        code = _work(spec, line, printer)
         busy = busy_threads(threading.enumerate())
         if busy:
             log.info("leaving with threads that still run: %s", ", ".join(one.name for one in busy))
     _leave(code, at_once=bool(busy))
 
 
-def _work(spec: ExecutorSpec, line: _Line, printer: Printer, mask: Callable[[str], str]) -> int:
+def _logging(
+    spec: ExecutorSpec, number: int, line: _Line, printer: Printer
+) -> AbstractContextManager[object]:
+    if spec.passes_logs:
+        return logging_by([PassedOn(line.say, beside=printer.write)], bodies=printer.write)
+    return logging_to(spec.settings, name=f"executor-{number}", stream=printer.log, bodies=printer.write)
+
+
+def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
     """Open everything and run what comes until told to stop; returns the exit code."""
     with ExitStack() as opened:
         try:
@@ -119,7 +125,7 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer, mask: Callable[[str
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
             persist=ask_until_answered,
-            mask=mask,
+            mask=Masker(secrets_of(spec.settings)),
         )
         _Desk(tasks, around, spec.observe, line.say, printer).work(line)
     return 0
@@ -154,9 +160,11 @@ class _Line:
 
     def say(self, answer: Answer) -> None:
         """Tell the supervisor, from any thread."""
+        # Before the lock is taken: what pickling sets free may log, which comes here again.
+        data = ForkingPickler.dumps(answer)
         try:
             with self._sending:
-                self._pipe.send(answer)
+                self._pipe.send_bytes(data)
         except OSError:
             _die()
 

@@ -5,7 +5,8 @@ The supervisor chooses execution ids, so it knows the name of every workdir and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from perago.orchestrator.base import Assignment
 from perago.runtime.ending import Settled
@@ -68,5 +69,16 @@ class Cleaned:
     execution_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Logged:
+    """From an executor whose supervisor writes its log: one record of it, in words."""
+
+    logger: str
+    level: int
+    text: str
+    trace: str = ""
+    attempt: Mapping[str, str | int] = field(default_factory=dict)
+
+
 Request = Run | Stop
-Answer = Ready | Broken | Began | Noted | Ended | Cleaned
+Answer = Ready | Broken | Began | Noted | Ended | Cleaned | Logged

@@ -35,8 +35,9 @@ from perago.runtime.worker.executions import Executions, fields_of, say_ending
 from perago.runtime.worker.fitness import Fitness, try_to_work
 from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
 from perago.runtime.worker.mailbox import Mailbox
-from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Noted, Ready
+from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Logged, Noted, Ready
 from perago.runtime.worker.news import News
+from perago.runtime.worker.passed_logs import log_again
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.shutdown import Shutdown
 from perago.runtime.worker.signals import on_stop_signals
@@ -155,20 +156,32 @@ class Supervisor:
     # --- the loop --------------------------------------------------------------------------------------------
 
     def _work(self, until: Callable[[], bool] | None) -> None:
-        next_look = 0.0
+        next_look, done = 0.0, False
         while not self._may_leave(time.monotonic()):
             self._mail.read(self._wait_seconds(UNTIL_SECONDS if until is not None else BEAT_SECONDS))
             now = time.monotonic()
-            if until is not None and self._end.working and now >= next_look:
+            if until is not None and not done and now >= next_look:
                 next_look = now + UNTIL_SECONDS
-                if until():
-                    self._begin_to_drain("the work is done")
+                done = self._look(until)
             try:
                 self._keep_going(now)
             except Exception:
                 log.exception("the worker met an error of its own, and goes on")
             self._pulse.beat()
             self._pulse.in_flight(len(self._executions))
+
+    def _look(self, until: Callable[[], bool]) -> bool:
+        """Whether the work is done; also while it is being finished, since somebody looks on by it."""
+        try:
+            done = until()
+        except Exception:
+            if self._end.working:
+                raise
+            log.exception("nobody could see how the work stands, which is being finished")
+            return False
+        if done:
+            self._begin_to_drain("the work is done")
+        return done
 
     def _wait_seconds(self, longest: float) -> float:
         """How long to wait for news: until a slot may start, at the most."""
@@ -228,6 +241,8 @@ class Supervisor:
             case Noted(execution_id, text):
                 if (execution := self._executions.get(execution_id)) is not None:
                     self._news.of("doing", execution, text=self._mask(text))
+            case Logged():
+                log_again(answer)
             case Ended():
                 self._ended(slot, answer)
             case Cleaned(execution_id):

@@ -2,7 +2,7 @@
 
 The rule: nobody waits for it but `finish`, and that no longer than it is told to.  Lines are sent in batches, a
 second after the first of them or when the attempt is done; lines that cannot be sent are dropped and said in our
-own log.  The lines come bounded and masked (`runtime/output.py`).  Whoever looks on gets each line at
+own log.  The lines come bounded and masked (`runtime/output.py`).  Whoever looks on gets each line, and the record, at
 once, by `added`.
 
 The last thing sent for an execution is its record (`protocol/attempt_record.py`).  It goes in a call of its own, since the
@@ -98,12 +98,14 @@ class TaskLogs:
             waiting = self._waiting.get(execution_id)
             if waiting is None:
                 return True
-            waiting.done = True
+            first, waiting.done = not waiting.done, True
             if len(self._waiting) < MOST_RECORDS:
                 waiting.record = waiting.record or record
             if waiting.lines_are_sent:
                 waiting.sent.set()
             self._changed.notify()
+        if first and record:
+            self._added(execution_id, waiting.attempt, record)
         return waiting.sent.wait(timeout)
 
     def _run(self) -> None:

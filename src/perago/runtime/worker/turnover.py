@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from perago.protocol.outcome import Outcome, describe, executor_died
 from perago.runtime.ending import Parcel
 from perago.runtime.observe.events import Event
+from perago.runtime.observe.logs import TOLD
 from perago.runtime.worker.dead_executor import DeadExecutorCleanup, claim_of
 from perago.runtime.worker.deliveries import Deliveries
 from perago.runtime.worker.executions import Executions, fields_of
@@ -64,7 +65,7 @@ class Turnover:
             log.error(
                 "executor %d died: %s%s",
                 *(slot.number, how, f" at step {running.step!r}" if running else ""),
-                extra=fields_of(running) if running else None,
+                extra={**(fields_of(running) if running else {}), TOLD: True},
             )
             attempt, step = (running.attempt, running.step) if running else (None, "")
             self.news.tell(Event("died", attempt, running.id if running else "", step, text=how))

@@ -1,0 +1,180 @@
+"""How a failed workflow goes on, on every orchestrator.  No test here names a backend."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from perago.errors import OrchestratorNotFound, OrchestratorRefused
+from tests.contract.orchestrators import Line, brief, by_reference, fork
+
+
+class TestGoingOn:
+    def test_a_failed_workflow_goes_on_from_the_failed_step_whatever_its_retries(self, line: Line) -> None:
+        line.define([line.step("one"), line.step("two", {"n": "${one.output.n}"})], taskdef={"retryCount": 0})
+        workflow_id = line.start()
+        line.work("one", n=7)
+        failed = line.take_one()
+        line.send(failed, "FAILED", reason="broken", part=1)
+        assert line.end_of(workflow_id).status == "FAILED"
+
+        line.orchestrator.retry_workflow(workflow_id)
+
+        again = line.take_one()
+        assert (again.attempt.reference_task_name, again.attempt.retry_count) == ("two", 1)
+        assert again.input == {"n": 7}
+        assert again.attempt.task_id != failed.attempt.task_id
+        # Revoking goes by it: a later attempt stops the earlier ones, and never the other way round.
+        assert again.attempt.scheduled_time > failed.attempt.scheduled_time
+        assert not line.send(failed)
+        assert line.send(again)
+        state = line.end_of(workflow_id)
+        assert (state.status, state.reason) == ("COMPLETED", None)
+        assert brief(state.tasks) == [("one", "COMPLETED", 0), ("two", "FAILED", 0), ("two", "COMPLETED", 1)]
+        assert [task.reason for task in state.tasks] == [None, "broken", None]
+
+    @pytest.mark.parametrize("status", ["FAILED", "FAILED_WITH_TERMINAL_ERROR"])
+    def test_it_can_fail_again_and_go_on_again(self, line: Line, status: str) -> None:
+        workflow_id = line.begin(taskdef={"retryCount": 0})
+        for retry_count in range(2):
+            assignment = line.take_one()
+            assert assignment.attempt.retry_count == retry_count
+            line.send(assignment, status, reason="no")
+            assert line.end_of(workflow_id).status == "FAILED"
+            line.orchestrator.retry_workflow(workflow_id)
+        line.work("only")
+        assert line.end_of(workflow_id).status == "COMPLETED"
+
+    def test_of_a_fork_what_was_canceled_goes_on_too_and_what_was_done_stays_done(self, line: Line) -> None:
+        line.define(
+            [*fork(line), line.step("after", {"joined": "${join.output}"})], taskdef={"retryCount": 0}
+        )
+        workflow_id = line.start()
+        branches = {one.attempt.reference_task_name: one for one in line.take(2)}
+        assert line.send(branches["left"], by="left")
+        assert line.send(branches["right"], by="right")
+        line.send(line.take_one(), "FAILED", reason="broken")
+        line.end_of(workflow_id)
+        # Conductor's JOIN may see the failure first.
+        line.until(workflow_id, lambda state: by_reference(state)["join"].status in {"CANCELED", "FAILED"})
+
+        line.orchestrator.retry_workflow(workflow_id)
+
+        assert line.work("right_too", by="right_too").attempt.retry_count == 1
+        assert line.work("after").input == {
+            "joined": {"left": {"by": "left"}, "right_too": {"by": "right_too"}}
+        }
+        state = line.end_of(workflow_id)
+        assert state.status == "COMPLETED"
+        assert [task.reference for task in state.tasks].count("left") == 1
+
+    def test_of_a_fork_both_branches_go_on_where_both_were_open(self, line: Line) -> None:
+        line.define([*fork(line)], taskdef={"retryCount": 0})
+        workflow_id = line.start()
+        branches = {one.attempt.reference_task_name: one for one in line.take(2)}
+        line.send(branches["right"], "FAILED", reason="broken")
+        line.end_of(workflow_id)
+        line.until(
+            workflow_id,
+            lambda state: {by_reference(state)[name].status for name in ("left", "join")} == {"CANCELED"},
+        )
+
+        line.orchestrator.retry_workflow(workflow_id)
+
+        again = line.take(2)
+        assert {(one.attempt.reference_task_name, one.attempt.retry_count) for one in again} == {
+            ("left", 1),
+            ("right", 1),
+        }
+        assert not line.send(branches["left"])
+        assert [line.send(one) for one in again] == [True, True]
+        line.work("right_too")
+        assert line.end_of(workflow_id).status == "COMPLETED"
+
+    def test_a_loop_goes_on_in_its_iteration(self, line: Line) -> None:
+        loop = {
+            "name": "loop",
+            "taskReferenceName": "loop",
+            "type": "DO_WHILE",
+            "loopCondition": "if ($.loop['iteration'] < 2) { true; } else { false; }",
+            "loopOver": [line.step("one"), line.step("two")],
+        }
+        line.define([loop, line.step("after")], taskdef={"retryCount": 0})
+        workflow_id = line.start()
+        line.work("one__1", n=1)
+        line.work("two__1", n=10)
+        failed = line.take_one()
+        line.send(failed, "FAILED", reason="broken")
+        line.end_of(workflow_id)
+        line.until(workflow_id, lambda state: by_reference(state)["loop"].status == "CANCELED")
+
+        line.orchestrator.retry_workflow(workflow_id)
+
+        again = line.work("one__2", n=2).attempt
+        assert (again.retry_count, again.iteration) == (1, 2)
+        line.work("two__2", n=20)
+        line.work("after")
+        state = line.end_of(workflow_id)
+        assert state.status == "COMPLETED"
+        assert by_reference(state)["loop"].output == {
+            "iteration": 2,
+            "1": {"one": {"n": 1}, "two": {"n": 10}},
+            "2": {"one": {"n": 2}, "two": {"n": 20}},
+        }
+
+    def test_a_case_of_a_switch_goes_on(self, line: Line) -> None:
+        switch = {
+            "name": "switch",
+            "taskReferenceName": "which",
+            "type": "SWITCH",
+            "evaluatorType": "value-param",
+            "expression": "kind",
+            "inputParameters": {"kind": "a"},
+            "decisionCases": {"a": [line.step("in_a"), line.step("in_a_too")]},
+        }
+        line.define([switch, line.step("after")], taskdef={"retryCount": 0})
+        workflow_id = line.start()
+        line.work("in_a")
+        line.send(line.take_one(), "FAILED", reason="broken")
+        line.end_of(workflow_id)
+        line.orchestrator.retry_workflow(workflow_id)
+        line.work("in_a_too")
+        line.work("after")
+        assert line.end_of(workflow_id).status == "COMPLETED"
+
+    @pytest.mark.slow
+    def test_a_workflow_that_is_out_of_time_goes_on_with_all_of_its_time_again(self, line: Line) -> None:
+        line.define([line.step("one"), line.step("two")], timeoutSeconds=2, timeoutPolicy="TIME_OUT_WF")
+        workflow_id = line.start()
+        late = line.take_one()
+        time.sleep(2.1)
+        assert line.end_of(workflow_id).status == "TIMED_OUT"
+        line.until(workflow_id, lambda state: by_reference(state)["one"].status == "CANCELED")
+
+        line.orchestrator.retry_workflow(workflow_id)
+
+        again = line.take_one()
+        assert (again.attempt.reference_task_name, again.attempt.retry_count) == ("one", 1)
+        assert not line.send(late)
+        assert line.orchestrator.workflow(workflow_id).status == "RUNNING"
+
+    def test_a_workflow_that_runs_or_is_done_or_is_not_there_does_not_go_on(self, line: Line) -> None:
+        workflow_id = line.begin()
+        with pytest.raises(OrchestratorRefused):
+            line.orchestrator.retry_workflow(workflow_id)
+        line.work("only")
+        line.end_of(workflow_id)
+        with pytest.raises(OrchestratorRefused):
+            line.orchestrator.retry_workflow(workflow_id)
+        with pytest.raises(OrchestratorNotFound):
+            line.orchestrator.retry_workflow("00000000-0000-0000-0000-000000000000")
+
+    def test_a_retry_says_how_many_there_are_and_when_it_comes(self, line: Line) -> None:
+        workflow_id = line.begin(taskdef={"retryCount": 3, "retryDelaySeconds": 50})
+        before = time.time()
+        line.send(line.take_one(), "FAILED", reason="broken")
+        state = line.until(workflow_id, lambda state: len(state.tasks) == 2)
+        assert [task.retry_limit for task in state.tasks] == [3, 3]
+        # The server's clock is this machine's; its seconds are whole.
+        assert 48 < state.tasks[1].available - before < 110
