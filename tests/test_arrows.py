@@ -85,7 +85,7 @@ ARROWS: dict[str, set[str]] = {
     },
     "runtime.servers": {"declare", "settings", "runtime.__init__", "runtime.attempt", *PORTS},
     "runtime.runs": WORKER,
-    "runtime.folder_import": {"errors", "runtime.attempt", "runtime.nearest", *PORTS},
+    "runtime.folder_import": {"errors", "protocol", "runtime.attempt", *PORTS},
     "runtime.folder_put": {
         "protocol",
         "settings",

@@ -64,12 +64,12 @@ def test_an_unknown_option_is_a_usage_error() -> None:
 @pytest.mark.parametrize(
     ("arguments", "usage"),
     [
-        (("check",), "perago check [OPTIONS] TARGET… [WORKFLOW.json…]"),
-        (("extract",), "perago extract [OPTIONS] TARGET…"),
+        (("check", "--help"), "perago check [OPTIONS] TARGET… [WORKFLOW.json…]"),
+        (("extract", "--help"), "perago extract [OPTIONS] TARGET…"),
         (("sweep", "--help"), "perago sweep [OPTIONS] [REPO…]"),
         (("ls", "--help"), "perago ls [OPTIONS] REPO[@REF] [REF] [PREFIX]"),
         (("cat", "--help"), "perago cat [OPTIONS] REPO[@REF] [REF] PATH"),
-        (("branch",), "perago branch [OPTIONS] REPO NAME [FROM]"),
+        (("branch", "--help"), "perago branch [OPTIONS] REPO NAME [FROM]"),
     ],
 )
 def test_a_usage_line_names_arguments_as_docs_do(arguments: tuple[str, ...], usage: str) -> None:

@@ -189,7 +189,10 @@ def test_a_wrong_command_line_is_told_in_words(shell: Shell, arguments: tuple[st
     [
         ("song", "--workspace song: there is no repository 'song'; did you mean 'songs', which is imported?"),
         ("songs@dev", "--workspace songs@dev: a new repository has the branch main alone; say songs"),
-        ("other", "there is no repository 'other'; the lake holds none"),
+        (
+            "other",
+            "there is no repository 'other'; the lake holds none; `perago put REPO FOLDER --create` makes one",
+        ),
     ],
 )
 def test_a_workspace_that_will_not_be_there_is_refused_before_the_import(
