@@ -29,6 +29,7 @@ from perago.errors import PublishFenceError
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import INPUT_REF, KEY, TASK_ID
 from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declared
+from perago.protocol.view import View
 
 HeadState = Literal[
     "at-input",
@@ -81,6 +82,12 @@ class Workspace:
     branch: str
     ref: str
     prefix: str
+    declared_view: View | None = None
+
+    @property
+    def view(self) -> View:
+        """What the task may see and change; the whole prefix where it declares nothing narrower."""
+        return self.declared_view or View(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,83 @@
+"""Views: what a task sees and may change, cut at path segments."""
+
+from __future__ import annotations
+
+import pytest
+
+from perago.protocol.view import View, is_below, overlap
+
+
+def test_without_declared_paths_the_view_is_the_whole_prefix() -> None:
+    view = View("events/")
+
+    assert view.whole
+    assert view.roots == view.write_roots == ("events/",)
+    assert view.covers("events/raw/monday.csv")
+    assert not view.covers("eventsof/raw/monday.csv")
+
+
+def test_writes_alone_narrow_what_may_be_changed_and_not_what_is_seen() -> None:
+    view = View("events/", writes=("clean",))
+
+    assert view.roots == ("events/",)
+    assert view.write_roots == ("events/clean",)
+
+
+def test_without_writes_a_task_may_change_what_it_reads() -> None:
+    view = View("", reads=("plays", "songs"))
+
+    assert view.roots == view.write_roots == ("plays", "songs")
+
+
+def test_the_view_is_reads_and_writes_together_and_no_root_is_below_another() -> None:
+    view = View("a/", reads=("plays/raw", "songs", "plays-old"), writes=("plays",))
+
+    assert view.roots == ("a/plays", "a/plays-old", "a/songs")
+    assert view.write_roots == ("a/plays",)
+
+
+@pytest.mark.parametrize(
+    ("path", "seen", "changed"),
+    [
+        ("plays", True, False),
+        ("plays/1.csv", True, False),
+        ("plays-old/1.csv", False, False),
+        ("sessions/a/b", True, True),
+        ("sessions", True, True),
+        ("sessionsX", False, False),
+        ("other", False, False),
+    ],
+)
+def test_paths_are_cut_at_segments(path: str, seen: bool, changed: bool) -> None:
+    view = View("", reads=("plays",), writes=("sessions",))
+
+    assert (view.covers(path), view.may_change(path)) == (seen, changed)
+
+
+def test_actions_are_in_no_view() -> None:
+    assert not View("").covers("_lakefs_actions/fence.yaml")
+    assert not View("").may_change("_lakefs_actions/fence.yaml")
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "together"),
+    [
+        (("plays",), ("plays/raw",), True),
+        (("plays/raw",), ("plays",), True),
+        (("plays",), ("plays-old", "songs"), False),
+        (("",), ("anything",), True),
+        (("a/",), ("a/b",), True),
+        (("a/b",), ("a/c",), False),
+        ((), ("a",), False),
+    ],
+)
+def test_roots_overlap_where_one_is_below_the_other(
+    left: tuple[str, ...], right: tuple[str, ...], together: bool
+) -> None:
+    assert overlap(left, right) is together
+    assert overlap(right, left) is together
+
+
+def test_a_root_that_is_a_folder_does_not_hold_the_object_of_its_name() -> None:
+    assert not is_below("a", ("a/",))
+    assert is_below("a", ("a",))
