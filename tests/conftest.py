@@ -13,6 +13,7 @@ import base64
 import json
 import os
 import shlex
+import signal
 import subprocess
 import urllib.request
 import uuid
@@ -70,6 +71,10 @@ if (memory := memory_folder()) is not None:
 # Hypothesis would fail a property that a busy machine runs slowly.
 settings.register_profile("perago", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("perago")
+
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every process from here on would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @dataclass(frozen=True, slots=True)

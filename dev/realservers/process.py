@@ -20,6 +20,9 @@ BECOME = 'echo $$ > "$0.part" && mv "$0.part" "$0" && exec "$@"'
 LEAVE = '"$@" &'
 
 
+_LOOKS = 20
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """One server's process, whether it runs or not."""
@@ -104,8 +107,19 @@ def _command_line(pid: int) -> str:
     """The command line of a living process; empty for one that is gone or only waits to be reaped."""
     if Path("/proc/self/cmdline").exists():
         try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+            # In the instant in which a process becomes another program it has no command line.
+            for _ in range(_LOOKS):
+                found = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                if found or _is_dead(pid):
+                    return found
+                time.sleep(0.005)
         except (FileNotFoundError, ProcessLookupError):
-            return ""
+            pass
+        return ""
     done = subprocess.run(["ps", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False)
     return done.stdout
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether it only waits to be reaped; the state stands behind the name, which may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"

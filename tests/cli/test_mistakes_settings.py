@@ -225,7 +225,7 @@ WITH_RUNS = {
     ),
     "a step that is not there": Mistake(("run", "--from", "onne"), "'onne'", "no step", "one"),
     "logs of a step that is not there": Mistake(
-        ("logs", "onne"), "'onne'", "no run", "`perago runs` lists those that there are"
+        ("logs", "onne"), "'onne'", "neither a run nor a step of the newest one", "did you mean 'one'?"
     ),
 }
 

@@ -164,7 +164,7 @@ def test_a_workflow_that_fails_ends_non_zero_and_says_why(shell: Shell) -> None:
         (("run",), "give WORKFLOW.json and --tasks"),
         (("run", "nope.json", "--tasks", "tasks.py"), "there is no file nope.json"),
         (("run", "flow.json", "--tasks", "nope.py"), "nope.py"),
-        (("run", "flow.json", "--tasks", "tasks.py", "--input", "nope"), "neither JSON nor a file"),
+        (("run", "flow.json", "--tasks", "tasks.py", "--input", "nope"), "nor a JSON object"),
         (("run", "flow.json", "--tasks", "tasks.py", "--input", "[1]"), "must hold one JSON object"),
         (("run", "flow.json", "--tasks", "tasks.py", "--workspace", "songs"), "songs"),
         (("run", "flow.json", "--tasks", "tasks.py", "--import", "songs"), "REPO=DIR"),
