@@ -1,7 +1,7 @@
 """A task whose view is 1 % of a 10,000-object prefix, beside one that sees the whole: the time of an attempt.
 
-Both change one file of the same folder; the bodies do nothing else.  `first` is an attempt into an empty cache, `again` one on
-the commit that the first published, with what the first left in the cache (the embedded lake has none).
+Both change one file of the same folder; the bodies do nothing else.  `first` is an attempt into an empty cache, `again`
+one on the commit that the first published, with what the first left in the cache (the embedded lake has none).
 """
 
 from __future__ import annotations
