@@ -160,7 +160,7 @@ def _rows(what: str, best: Mapping[str, float]) -> list[Row]:
     return [
         Row(f"{what}: attempt that sees the whole prefix", best["whole"], "s"),
         Row(f"{what}: attempt that sees 1 % of it", best["narrow"], "s"),
-        Row(f"{what}: whole / 1 %", best["whole"] / best["narrow"], "times", 2, "at least"),
+        Row(f"{what}: whole / 1 %", best["whole"] / best["narrow"], "times", 5, "at least"),
     ]
 
 
@@ -178,7 +178,7 @@ def _uploads(folder: Path, objects: int, algorithm: str) -> Sequence[Upload]:
 
 @contextmanager
 def _attempts(repository: str, folder: Path) -> Iterator[Attempts]:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with closing(LocalOrchestrator(folder / "orchestrator.db")) as orchestrator:
         orchestrator.register_taskdefs([build_taskdef(definition) for definition in TASKS.values()])
         for name in TASKS:
