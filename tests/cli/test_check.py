@@ -166,6 +166,8 @@ def test_check_in_json_has_all_that_the_text_has(module: Module) -> None:
     clean, count = json.loads(done.stdout)["tasks"]
     assert clean["workspace"] == {
         "prefix": "/events",
+        "reads": None,
+        "writes": None,
         "read_only": False,
         "on_abandoned": "supersede",
         "placement": "auto",
@@ -175,6 +177,31 @@ def test_check_in_json_has_all_that_the_text_has(module: Module) -> None:
     assert clean["controls"]["retry"]["count"] == 2
     assert (len(clean["warnings"]), len(count["warnings"])) == (1, 1)
     assert count["workspace"] is None
+
+
+NARROW = """
+@task(
+    name="sessions",
+    owner_email="a@b.c",
+    workspace=WorkspaceSpec(prefix="/listening", reads=["plays", "songs"], writes=["sessions"]),
+)
+def sessions(workspace: Path, params: Params) -> Result: ...
+
+
+@task(name="made", owner_email="a@b.c", workspace=WorkspaceSpec(reads=(), writes=["made"]))
+def made(workspace: Path, params: Params) -> Result: ...
+"""
+
+
+def test_check_shows_what_a_task_reads_and_writes(module: Module) -> None:
+    path = module("narrow.py", NARROW)
+    text, as_json = (CliRunner().invoke(app, ["check", *flags, path]) for flags in ([], ["--json"]))
+
+    assert "  reads      plays, songs\n  writes     sessions\n" in text.stdout
+    assert "  reads      nothing\n  writes     made\n" in text.stdout
+    [sessions, made] = [task["workspace"] for task in json.loads(as_json.stdout)["tasks"]]
+    assert (sessions["reads"], sessions["writes"]) == (["plays", "songs"], ["sessions"])
+    assert (made["reads"], made["writes"]) == ([], ["made"])
 
 
 FLOW = """

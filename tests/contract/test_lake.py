@@ -54,6 +54,28 @@ class TestListing:
         assert work.paths(commit) == sorted(objects)
         assert work.paths(commit, "many/3/") == sorted(path for path in objects if "/3/" in path)
 
+    def test_one_object_is_as_the_listing_has_it(self, lake: Lake, work: Work) -> None:
+        objects = {"a/b": b"hello", "a/b/c": b"below", "a/b-c": b"beside", "d/": b"", "é": b"x"}
+        commit = work.commit("main", objects)
+        listed = {entry.path: entry for entry in lake.list(work.repository, commit, "")}
+        assert {path: lake.stat(work.repository, commit, path) for path in objects} == listed
+
+    def test_an_object_that_is_not_there_is_not_found_though_names_begin_alike(
+        self, lake: Lake, work: Work
+    ) -> None:
+        commit = work.commit("main", {"plays-old": b"x", "plays/1": b"x", "playsX": b"x"})
+        for ref, path in [(commit, "plays"), (commit, "plays/"), ("no-such-ref", "plays-old")]:
+            with pytest.raises(LakeNotFound):
+                lake.stat(work.repository, ref, path)
+
+    def test_one_object_is_found_as_it_is_on_its_branch(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"a": b"1", "b": b"1"})
+        work.put("main", {"a": b"three"})
+        lake.delete(work.repository, "main", ["b"])
+        assert lake.stat(work.repository, "main", "a").size == 5
+        with pytest.raises(LakeNotFound):
+            lake.stat(work.repository, "main", "b")
+
     def test_a_listing_of_an_unknown_ref_is_not_found(self, work: Work) -> None:
         with pytest.raises(LakeNotFound):
             work.paths("no-such-ref")

@@ -185,6 +185,98 @@ MISTAKES: dict[str, tuple[str, str]] = {
         spec("prefix='/_lakefs_actions/x'"),
         "prefix = '/_lakefs_actions/x': must not be inside _lakefs_actions/",
     ),
+    "a read path that is no list": (
+        spec("reads='plays'"),
+        "WorkspaceSpec.reads = 'plays': must be a list of paths below the prefix, such as ('plays', 'songs')",
+    ),
+    "a read path that is no text": (spec("reads=['a', 3]"), "WorkspaceSpec.reads[1] = 3: must be text"),
+    "an empty read path": (spec("reads=['']"), "WorkspaceSpec.reads[0] = '': must not be empty; leave the"),
+    "an empty write path": (spec("writes=['a', '']"), "WorkspaceSpec.writes[1] = '': must not be empty"),
+    "a read path that is absolute": (
+        spec("reads=['/plays']"),
+        "reads[0] = '/plays': must be relative to the",
+    ),
+    "a read path that climbs out": (
+        spec("reads=['a/../../b']"),
+        "reads[0] = 'a/../../b': must not lead out of the prefix: '..' is not allowed",
+    ),
+    "a write path that climbs": (spec("writes=['..']"), "writes[0] = '..': must not lead out of the prefix"),
+    "a read path with a dot": (spec("reads=['./a']"), "reads[0] = './a': must not hold '.' or '..'"),
+    "a read path that ends in a slash": (spec("reads=['a/']"), "reads[0] = 'a/': must not hold empty parts"),
+    "a read path with a backslash": (spec(r"reads=['a\\b']"), "must use '/' between its parts"),
+    "a read path that is a pattern": (spec("reads=['plays/*.csv']"), "must be a plain path, without '*'"),
+    "a write path that is a pattern": (spec("writes=['{a,b}']"), "writes[0] = '{a,b}': must be a plain path"),
+    "a read path with outer space": (
+        spec("reads=[' a']"),
+        "reads[0] = ' a': must not be empty, and must not",
+    ),
+    "a write path of Perago's own name": (
+        spec("writes=['a/.perago-attempt.json']"),
+        "writes[0] = 'a/.perago-attempt.json': must not name .perago-attempt.json, which is Perago's own",
+    ),
+    "a read path longer than a name may be": (spec("reads=['a' * 256]"), "longer than 255 bytes"),
+    "a read path that is the actions": (
+        spec("reads=['plays', '_lakefs_actions']"),
+        "WorkspaceSpec.reads[1] = '_lakefs_actions': must not be inside _lakefs_actions/",
+    ),
+    "a write path in the actions": (
+        spec("writes=['_lakefs_actions/gate.yaml']"),
+        "WorkspaceSpec.writes[0] = '_lakefs_actions/gate.yaml': must not be inside _lakefs_actions/",
+    ),
+    "read_only with writes": (
+        spec("read_only=True, writes=['a']"),
+        "WorkspaceSpec.writes = ('a',): has no meaning with read_only=True",
+    ),
+    "writes that name nothing": (
+        spec("writes=[]"),
+        "WorkspaceSpec.writes = (): must name a path; a task that changes nothing has read_only=True",
+    ),
+    "reads that name nothing": (
+        spec("reads=[]"),
+        "WorkspaceSpec.reads = (): must name a path where no writes are given: the task would see nothing",
+    ),
+    "a check on a file outside the view": (
+        spec(
+            "reads=['plays'], writes=['out'], pre=[require_glob('plays/*'), require_file('plays-old/a.csv')]"
+        ),
+        "WorkspaceSpec.pre[1]: require_file('plays-old/a.csv') looks outside what the task sees (out, plays); name",
+    ),
+    "a check on a folder outside the view": (
+        spec("prefix='/data', reads=['plays'], post=[require_dir('out')]"),
+        "WorkspaceSpec.post[0]: require_dir('out') looks outside what the task sees (plays)",
+    ),
+    "a pattern outside the view": (
+        spec("reads=['plays'], post=[forbid_glob('tmp/**')]"),
+        "WorkspaceSpec.post[0]: forbid_glob('tmp/**', max_count=0) looks outside",
+    ),
+    "a pattern that fits nothing of the view": (
+        spec("reads=['plays/2026'], pre=[require_glob('*/2025/*.csv')]"),
+        "WorkspaceSpec.pre[0]: require_glob('*/2025/*.csv', min_count=1) looks outside",
+    ),
+    "a table check outside the view": (
+        spec("reads=['plays'], pre=[require_rows('songs')]").replace(
+            "workspace: Path", "workspace: SparkWorkspace"
+        ),
+        "WorkspaceSpec.pre[0]: require_rows('songs', min=1) looks outside what the task sees (plays)",
+    ),
+    "a table check on more than the view": (
+        spec("reads=['plays/2026'], pre=[require_rows('plays')]").replace(
+            "workspace: Path", "workspace: SparkWorkspace"
+        ),
+        "WorkspaceSpec.pre[0]: require_rows('plays', min=1) looks outside what the task sees (plays/2026)",
+    ),
+    "a table check on tables of which some may be outside": (
+        spec("reads=['plays'], pre=[require_rows('pl*')]").replace(
+            "workspace: Path", "workspace: SparkWorkspace"
+        ),
+        "WorkspaceSpec.pre[0]: require_rows('pl*', min=1) looks outside",
+    ),
+    "a mistaken table check beside reads is told once": (
+        spec("reads=['plays'], pre=[require_rows('/plays')]").replace(
+            "workspace: Path", "workspace: SparkWorkspace"
+        ),
+        "require_rows table = '/plays': must be a path below the workspace's prefix",
+    ),
     "a prefix that is no text": (spec("prefix=3"), "WorkspaceSpec.prefix = 3: must be text"),
     # the rest of the workspace
     "an unknown policy": (

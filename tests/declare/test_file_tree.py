@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perago.declare.file_tree import FolderTree, ListingTree, Tree, literal_folder
+from perago.declare.file_tree import FolderTree, ListingTree, Tree, literal_folder, may_match_in
 
 FILES = ["a.csv", "raw/a.csv", "raw/b.json", "raw/deep/c.csv", "raw/deep/.hidden", "built/x.parquet/part-0"]
 
@@ -148,3 +148,42 @@ def test_a_folder_and_its_listing_match_alike(
     on_disk = folder(tmp_path_factory.mktemp("tree"), files)
 
     assert set(on_disk.glob("/".join(pattern))) == set(ListingTree(files).glob("/".join(pattern)))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "root", "may"),
+    [
+        ("plays/a.csv", "plays", True),
+        ("plays", "plays/2026", True),
+        ("plays-old/a", "plays", False),
+        ("play", "plays", False),
+        ("pl*/x", "plays", True),
+        ("*/2025/x", "plays/2026", False),
+        ("**/x", "plays", True),
+        ("songs/**", "plays", False),
+        ("[ab]/x", "a/b", False),
+        ("[ab]/[x-z]", "a/y", True),
+    ],
+)
+def test_a_pattern_may_match_at_below_or_above_a_path_or_it_cannot(
+    pattern: str, root: str, may: bool
+) -> None:
+    assert may_match_in(pattern, root) is may
+
+
+NAMES = st.sampled_from(["a", "b", "ab"])
+PARTS = st.sampled_from(["a", "b", "ab", "*", "a*", "?", "[ab]", "**"])
+
+
+@given(
+    root=st.lists(NAMES, min_size=1, max_size=3),
+    below=st.lists(NAMES, max_size=2),
+    pattern=st.lists(PARTS, min_size=1, max_size=4),
+)
+def test_a_pattern_that_matches_something_of_a_view_is_never_said_not_to(
+    root: list[str], below: list[str], pattern: list[str]
+) -> None:
+    tree = ListingTree(["/".join([*root, *below])])
+
+    if any(tree.glob("/".join(pattern))):
+        assert may_match_in("/".join(pattern), "/".join(root))

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from perago import WorkspaceSpec, forbid_glob, require_file
+from perago import (
+    WorkspaceSpec,
+    forbid_glob,
+    require_dir,
+    require_file,
+    require_glob,
+    require_rows,
+)
+from perago.declare.checks import Check
+from perago.protocol.view import View
 
 
 @pytest.mark.parametrize(
@@ -31,6 +40,8 @@ def test_the_defaults_are_the_whole_repository_writable_and_replace() -> None:
 
     assert spec.model_dump() == {
         "prefix": "/",
+        "reads": None,
+        "writes": None,
         "pre": (),
         "post": (),
         "read_only": False,
@@ -46,3 +57,56 @@ def test_checks_are_kept_in_their_order() -> None:
 
     assert spec.pre == (require_file("a"), own)
     assert spec.post == (forbid_glob("tmp/**"),)
+
+
+@pytest.mark.parametrize(
+    ("said", "view"),
+    [
+        ({}, View("data/")),
+        ({"reads": ["plays"]}, View("data/", ("plays",))),
+        ({"writes": ("out/x.csv",)}, View("data/", None, ("out/x.csv",))),
+        ({"reads": (), "writes": ["out"]}, View("data/", (), ("out",))),
+        ({"reads": ["a b/ü"], "writes": ["a b"]}, View("data/", ("a b/ü",), ("a b",))),
+        ({"reads": ["plays", "plays", "plays/raw"]}, View("data/", ("plays", "plays", "plays/raw"))),
+        ({"reads": ["plays"], "read_only": True}, View("data/", ("plays",))),
+    ],
+)
+def test_reads_and_writes_are_a_view_below_the_prefix(said: dict[str, object], view: View) -> None:
+    assert WorkspaceSpec(prefix="/data", **said).view == view
+
+
+def test_a_folder_of_the_actions_name_elsewhere_may_be_read() -> None:
+    spec = WorkspaceSpec(prefix="/x", reads=["_lakefs_actions"])
+
+    assert spec.view.roots == ("x/_lakefs_actions",)
+    assert WorkspaceSpec(reads=["_lakefs_actions_too"]).view.roots == ("_lakefs_actions_too",)
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        require_file("plays/monday.csv"),
+        require_file("plays"),
+        require_dir("songs/2026"),
+        require_dir("deep"),
+        require_file("deep/in/a.csv"),
+        require_glob("deep/*/a.csv"),
+        require_glob("pl*/*.csv"),
+        require_glob("**/*.csv"),
+        require_glob("*"),
+        require_glob("plays/**"),
+        forbid_glob("out/tmp/**"),
+        lambda workdir, params: None,
+    ],
+)
+def test_a_check_may_look_at_anything_that_may_be_in_the_view(check: Check) -> None:
+    view = {"reads": ("plays", "songs", "deep/in"), "writes": ("out",)}
+
+    assert WorkspaceSpec(pre=[check], **view).pre == (check,)
+    assert WorkspaceSpec(prefix="/a", post=[check], **view).post == (check,)
+
+
+def test_without_reads_checks_look_at_the_whole_prefix() -> None:
+    checks = (require_file("anything"), require_rows("any/table"))
+
+    assert WorkspaceSpec(prefix="/a", writes=["out"], pre=checks).pre == checks

@@ -17,6 +17,7 @@ from perago.protocol.signing import (
     recordable,
     recorded_result,
 )
+from perago.protocol.view import View
 
 ATTEMPT = Attempt(
     "wf", "task-1", "clean", "clean_events", retry_count=1, seq=1, iteration=0, scheduled_time=1000
@@ -34,6 +35,7 @@ NAMES_OF_THE_SEED = {
     "perago.input_ref": "A",
     "perago.target_branch": "main",
     "perago.prefix": "/events",
+    "perago.writes": '["events/"]',
     "perago.staging_branch": "staging",
     "perago.staging_commit": "C",
     "perago.expected_head": "A",
@@ -71,7 +73,7 @@ def test_the_digest_tells_work_apart_and_not_the_order_of_params() -> None:
             "version": "1",
             "params": {"a": 1, "b": 2},
             "input_ref": "A",
-            "prefix": "p/",
+            "view": View("p/"),
         }
         return input_digest(**{**same, **changed})  # type: ignore[arg-type]
 
@@ -81,9 +83,61 @@ def test_the_digest_tells_work_apart_and_not_the_order_of_params() -> None:
         digest(version="2"),
         digest(params={"a": 1}),
         digest(input_ref="B"),
-        digest(prefix=""),
+        digest(view=View("")),
     ]
     assert len({digest(), *others}) == 6
+
+
+def digest_of(view: View) -> str:
+    return input_digest(task_name="t", version="1", params={"a": 1}, input_ref="A", view=view)
+
+
+def test_without_reads_and_writes_the_digest_is_what_it_was_before_there_were_any() -> None:
+    # Of an earlier version: results that it recorded must still be found.
+    assert digest_of(View("p/")) == "a1e317432ae96bf9b50417faefb6eb9726b07e3a4badd6392568fd77f5232ee1"
+
+
+def test_the_digest_covers_what_a_task_reads_and_what_it_writes() -> None:
+    views = [
+        View("p/"),
+        View("p/", ("a",)),
+        View("p/", ("a", "b")),
+        View("p/", ("a",), ("b",)),
+        View("p/", ("a", "b"), ("b",)),
+        View("p/", None, ("b",)),
+        View("p/", None, ("a",)),
+    ]
+
+    # Reading a and writing b, and reading both and writing b, see and change the same.
+    assert len({digest_of(view) for view in views}) == len(views) - 1
+    assert digest_of(views[3]) == digest_of(views[4])
+
+
+def test_the_digest_goes_by_what_the_paths_mean_and_not_by_how_they_are_written() -> None:
+    same = [View("p/", ("a", "b")), View("p/", ("b", "a/x", "a", "b")), View("p/", ("a",), ("b", "a"))]
+
+    assert digest_of(same[0]) == digest_of(same[1])
+    assert digest_of(same[0]) == digest_of(same[2])
+
+
+@pytest.mark.parametrize(
+    ("view", "writes"),
+    [
+        (View(""), '[""]'),
+        (View("", ("plays",)), '["plays"]'),
+        (View("a/", ("plays",), ("süß", "b", "b/c")), '["a/b", "a/süß"]'),
+        (View("a/", None, ("b",)), '["a/b"]'),
+    ],
+)
+def test_a_publication_tells_what_its_task_may_change(view: View, writes: str) -> None:
+    workspace = replace(WORKSPACE, prefix=view.prefix, declared_view=view)
+    signature = replace(SIGNATURE, workspace=workspace)
+
+    assert (
+        signature.publication(STAGED, expected_head="A", supersedes="", fence="hard")["perago.writes"]
+        == writes
+    )
+    assert signature.staging("staging", base="A", fence="soft")["perago.writes"] == writes
 
 
 def test_the_heads_record_counts_for_this_very_work() -> None:

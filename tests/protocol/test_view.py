@@ -81,3 +81,48 @@ def test_roots_overlap_where_one_is_below_the_other(
 def test_a_root_that_is_a_folder_does_not_hold_the_object_of_its_name() -> None:
     assert not is_below("a", ("a/",))
     assert is_below("a", ("a",))
+
+
+def test_a_view_is_declared_where_either_half_is() -> None:
+    assert not View("a/").declared
+    assert View("a/", reads=("b",)).declared
+    assert View("a/", writes=("b",)).declared
+
+
+@pytest.mark.parametrize(
+    ("path", "sees", "writes"),
+    [
+        ("plays", True, False),
+        ("plays/2026", True, False),
+        ("plays/*.csv", True, False),
+        ("plays/*/a", True, False),
+        ("plays-old", False, False),
+        ("pl*", False, False),
+        ("*", False, False),
+        ("{plays,songs}", False, False),
+        ("deep", False, False),
+        ("deep/in", True, False),
+        ("out", True, True),
+        ("out/a/b", True, True),
+        ("outer", False, False),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "data/"])
+def test_a_path_is_seen_whole_or_not_at_all(prefix: str, path: str, sees: bool, writes: bool) -> None:
+    view = View(prefix, reads=("plays", "deep/in"), writes=("out",))
+
+    assert (view.sees(path), view.may_write(path)) == (sees, writes)
+
+
+def test_a_whole_view_sees_every_pattern() -> None:
+    assert View("data/").sees("*")
+    assert View("").sees("{a,b}/*")
+    assert View("").may_write("a")
+
+
+def test_roots_are_told_as_their_author_wrote_them() -> None:
+    view = View("data/", writes=("b", "a/c"))
+
+    assert view.told(view.write_roots) == "a/c, b"
+    assert view.told(view.roots) == "/data"
+    assert View("").told(View("").roots) == "/"

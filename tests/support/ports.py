@@ -11,6 +11,7 @@ PORT_CALLS = frozenset(
         "head",
         "log",
         "list",
+        "stat",
         "download",
         "read",
         "create_branch",

@@ -89,3 +89,27 @@ def test_two_trials_in_one_folder_know_nothing_of_each_other(tmp_path: Path) -> 
 def test_a_function_that_is_no_task_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TaskDefinitionError, match="is no task"):
         try_task(len, params={}, root=tmp_path)
+
+
+@task(
+    name="narrow",
+    owner_email="a@example.com",
+    workspace=WorkspaceSpec(prefix="/data", reads=("in.txt",), writes=("out",)),
+)
+def narrow(workspace: Path, params: Params) -> Made:
+    there = sorted(path.name for path in workspace.iterdir() if not path.name.startswith("."))
+    (workspace / params.text).parent.mkdir(exist_ok=True)
+    (workspace / params.text).write_text(",".join(there))
+    return Made(length=len(there))
+
+
+def test_a_narrow_task_is_tried_among_files_that_it_does_not_see(tmp_path: Path) -> None:
+    files = {"in.txt": "a", "in.txt.bak": "b", "other/c.txt": "c"}
+
+    trial = try_task(narrow, files, params={"text": "out/made.txt"}, root=tmp_path)
+    wrong = try_task(narrow, files, params={"text": "other/c.txt"}, root=tmp_path)
+
+    kept = {path: text.encode() for path, text in files.items()}
+    assert (trial.result, trial.files) == ({"length": 1}, {**kept, "out/made.txt": b"in.txt"})
+    assert (wrong.status, wrong.published, wrong.files) == ("FAILED", False, kept)
+    assert "the task changed other/c.txt, outside what it may change (out)" in (wrong.reason or "")

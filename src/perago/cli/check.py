@@ -17,6 +17,7 @@ from perago.declare.discovery import Collected, collect
 from perago.declare.mistakes import NotedMistake
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import declaration_warnings
+from perago.declare.workspace import WorkspaceSpec
 
 CheckTargets = Annotated[
     list[str],
@@ -80,9 +81,16 @@ def _lines(task: TaskDefinition) -> Iterator[tuple[str, str]]:
         spec = task.workspace
         policy = "read-only" if spec.read_only else f"on abandoned: {spec.on_abandoned}"
         yield "workspace", f"prefix {spec.prefix}, {policy}, placement {spec.placement}"
+        yield from _view_lines(spec)
         yield from (("pre", label(check)) for check in spec.pre)
         yield from (("post", label(check)) for check in spec.post)
     yield from _control_lines(task.controls)
+
+
+def _view_lines(spec: WorkspaceSpec) -> Iterator[tuple[str, str]]:
+    for name, paths in (("reads", spec.reads), ("writes", spec.writes)):
+        if paths is not None:
+            yield name, ", ".join(paths) or "nothing"
 
 
 def _control_lines(controls: TaskControls) -> Iterator[tuple[str, str]]:
@@ -136,7 +144,9 @@ def _as_json(task: TaskDefinition) -> dict[str, Any]:
         "workspace": None
         if spec is None
         else {
-            **spec.model_dump(include={"prefix", "read_only", "on_abandoned", "placement"}),
+            **spec.model_dump(
+                include={"prefix", "reads", "writes", "read_only", "on_abandoned", "placement"}
+            ),
             "pre": [label(check) for check in spec.pre],
             "post": [label(check) for check in spec.post],
         },

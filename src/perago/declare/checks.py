@@ -21,7 +21,7 @@ from perago.declare.author_traceback import described
 from perago.declare.file_tree import FolderTree as FolderTree
 from perago.declare.file_tree import ListingTree as ListingTree
 from perago.declare.file_tree import Tree as Tree
-from perago.declare.file_tree import literal_folder
+from perago.declare.file_tree import literal_folder, may_match_in
 from perago.declare.findings import Finding, Measuring, counted, wrong
 from perago.declare.mistakes import Mistake, calling_place, report
 from perago.errors import (
@@ -44,6 +44,7 @@ from perago.protocol.paths import (
     is_empty,
     leads_out,
 )
+from perago.protocol.view import View
 
 Phase = Literal["pre", "post"]
 CheckKind = Literal["require_file", "require_dir", "require_glob", "forbid_glob"]
@@ -68,6 +69,14 @@ class TreeCheck(Protocol):
 
     def violation(self, tree: Tree) -> str | None:
         """What is wrong and what was there instead, or None."""
+
+
+@runtime_checkable
+class PlacedCheck(Protocol):
+    """A check that knows where it looks, before there is a tree."""
+
+    def looks_outside(self, view: View) -> bool:
+        """Whether what it looks for is surely not in the view."""
 
 
 Check = TreeCheck | Callable[[Path, Any], None]
@@ -101,6 +110,13 @@ class PathCheck:
                 return Finding("1 folder") if tree.is_dir(self.pattern) else self._not_a("folder", tree)
             case "require_glob" | "forbid_glob":
                 return self._count(tree)
+
+    def looks_outside(self, view: View) -> bool:
+        """Whether nothing of the view can match."""
+        return not any(
+            root == view.prefix or may_match_in(self.pattern, root.removeprefix(view.prefix))
+            for root in view.roots
+        )
 
     def _not_a(self, wanted: str, tree: Tree) -> Finding:
         other = "folder" if wanted == "file" else "file"
@@ -187,6 +203,11 @@ def label(check: Check) -> str:
     if isinstance(check, TreeCheck):
         return check.label()
     return str(getattr(check, "__qualname__", None) or type(check).__qualname__)
+
+
+def looks_outside(check: object, view: View) -> bool:
+    """Whether a check can be seen to look outside a view; what an author's function looks at cannot be seen."""
+    return isinstance(check, PlacedCheck) and check.looks_outside(view)
 
 
 def not_a_check(value: object) -> str | None:

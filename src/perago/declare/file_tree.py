@@ -162,5 +162,15 @@ def literal_folder(pattern: str) -> str:
     return "/".join(parts[:plain])
 
 
+def may_match_in(pattern: str, path: str) -> bool:
+    """Whether a pattern can match the path itself, something below it, or a folder above it."""
+    for part, name in zip(pattern.split("/"), path.split("/"), strict=False):
+        if part == "**":
+            return True
+        if not re.match(translate(part), name) if _MAGIC.search(part) else part != name:
+            return False
+    return True
+
+
 def _joined(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name

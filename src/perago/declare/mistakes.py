@@ -49,7 +49,7 @@ class Mistake:
 class BrokenRule(ValueError):
     """Raised inside a validator to say which field, or which item of a list, breaks which rule."""
 
-    def __init__(self, field: str | int, rule: str, value: object) -> None:
+    def __init__(self, field: str | int, rule: str, value: object = _UNSET) -> None:
         super().__init__(rule)
         self.field = field
         self.value = value

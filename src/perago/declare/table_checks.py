@@ -19,6 +19,7 @@ from perago.declare.findings import Finding
 from perago.declare.mistakes import Mistake, calling_place, report
 from perago.errors import GuardrailViolation
 from perago.protocol.paths import either, is_absolute, is_empty, leads_out
+from perago.protocol.view import View
 
 FORMATS = ("parquet", "csv", "json", "orc", "text")
 """What tables may be stored as."""
@@ -82,6 +83,10 @@ class TableCheck:
             said.append(f"format={self.format!r}")
         return f"{self.kind}({', '.join(said)})"
 
+    def looks_outside(self, view: View) -> bool:
+        """Whether the table, or a part of it, is outside the view."""
+        return self is not _MISTAKEN and not view.sees(self.table)
+
     def violation(self, tree: Tree) -> str | None:
         """What is wrong and how many rows it concerns, or None."""
         return self.finding(tree).wrong
@@ -91,6 +96,10 @@ class TableCheck:
         if not isinstance(tree, TableTree):
             raise GuardrailViolation("it looks into a table, which only a Spark task can")
         return tree.table_finding(self)
+
+
+_MISTAKEN = TableCheck("require_rows", "mistaken", least=0)
+"""Stands in for a check whose mistake was noted."""
 
 
 def require_columns(
@@ -138,7 +147,7 @@ def _check(
     mistakes = list(_wrong(kind, table, format, said))
     if mistakes:
         report(mistakes, calling_place())
-        return TableCheck("require_rows", "mistaken", least=0)
+        return _MISTAKEN
     return TableCheck(kind, table, format=format, options=tuple(sorted(options.items())), **said)
 
 

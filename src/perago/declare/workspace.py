@@ -1,7 +1,8 @@
-"""What a task says about its workspace: the part it sees, its checks, and what a retry does.
+"""What a task says about its workspace: the part it sees, what it may change, its checks, and what a retry does.
 
 The rule: a spec that exists is right.  `prefix` reads as people write it (`/`, `/a/b`), `object_prefix` is the
-form that object names begin with, cut at path parts, so that `/audio` never sees `audiobook/`.
+form that object names begin with, cut at path parts, so that `/audio` never sees `audiobook/`.  `reads` and `writes` are
+paths below it, cut the same way; `view` is what they mean.
 """
 
 from __future__ import annotations
@@ -11,23 +12,30 @@ from typing import Annotated, Literal, Self
 
 from pydantic import PlainValidator, model_validator
 
-from perago.declare.checks import Check, not_a_check
+from perago.declare.checks import Check, label, looks_outside, not_a_check
 from perago.declare.declared import Declared, Flag
 from perago.declare.mistakes import BrokenRule
 from perago.protocol.paths import (
     ACTIONS,
+    LONGEST_NAME,
+    MARKER,
     either,
     first_broken,
     has_backslash,
     has_control_character,
     has_dot_part,
     has_empty_part,
+    has_long_part,
+    has_marker_part,
     has_outer_space,
+    has_wildcard,
     in_actions,
+    is_absolute,
     is_empty,
     leads_out,
 )
 from perago.protocol.policies import DEFAULT, PolicyName
+from perago.protocol.view import View
 
 Placement = Literal["auto", "local", "direct"]
 
@@ -41,6 +49,16 @@ _NO_PREFIX = (
 _NO_FOLDER = (
     (has_empty_part, "must not hold empty parts ('//' or a '/' at the end)"),
     (either(has_dot_part, leads_out), "must not hold '.' or '..'"),
+)
+_NO_PATH = (
+    (is_empty, "must not be empty; leave the field out for everything below the prefix"),
+    (is_absolute, "must be relative to the workspace's prefix, not absolute"),
+    *_NO_PREFIX,
+    (leads_out, "must not lead out of the prefix: '..' is not allowed"),
+    *_NO_FOLDER,
+    (has_wildcard, "must be a plain path, without '*', '?', '[' or '{': name the file or its folder"),
+    (has_marker_part, f"must not name {MARKER}, which is Perago's own"),
+    (has_long_part, f"must not have a part longer than {LONGEST_NAME} bytes"),
 )
 
 
@@ -58,6 +76,18 @@ def _prefix(value: object) -> str:
     return f"/{path}"
 
 
+def _paths(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be a list of paths below the prefix, such as ('plays', 'songs')")
+    for number, path in enumerate(value):
+        wrong = first_broken(path, _NO_PATH) if isinstance(path, str) else "must be text"
+        if wrong is not None:
+            raise BrokenRule(number, wrong, path)
+    return tuple(value)
+
+
 def _checks(value: object) -> tuple[Check, ...]:
     if not isinstance(value, list | tuple):
         raise ValueError("must be a list of checks")
@@ -73,6 +103,19 @@ class WorkspaceSpec(Declared):
 
     prefix: Annotated[str, PlainValidator(_prefix)] = "/"
     """The folder of the repository that the task sees and publishes, such as `/events`; `/` is all of it."""
+
+    reads: Annotated[tuple[str, ...] | None, PlainValidator(_paths)] = None
+    """The files and folders below the prefix that the task reads, such as `("plays", "songs")`; None is all of it.
+
+    Only these and `writes` are downloaded and seen. They are plain paths, without patterns: `plays` is the file or folder of
+    that name, never `plays-old`.
+    """
+
+    writes: Annotated[tuple[str, ...] | None, PlainValidator(_paths)] = None
+    """The files and folders below the prefix that the task may change; None is what it reads.
+
+    A file that is new, changed or deleted anywhere else fails the attempt, and nothing is published.
+    """
 
     pre: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
     """Checks on the input, run before the body. One that fails ends the task for good, without a retry."""
@@ -100,6 +143,42 @@ class WorkspaceSpec(Declared):
             rule = "has no meaning with read_only=True: such a task publishes nothing"
             raise BrokenRule("on_abandoned", rule, self.on_abandoned)
         return self
+
+    @model_validator(mode="after")
+    def _view_can_be_worked_in(self) -> Self:
+        if self.read_only and self.writes is not None:
+            rule = "has no meaning with read_only=True: such a task publishes nothing"
+            raise BrokenRule("writes", rule, self.writes)
+        if self.writes is not None and not self.writes:
+            raise BrokenRule("writes", "must name a path; a task that changes nothing has read_only=True", ())
+        if self.reads is not None and not (self.reads or self.writes):
+            raise BrokenRule(
+                "reads", "must name a path where no writes are given: the task would see nothing", ()
+            )
+        for field, paths in (("reads", self.reads), ("writes", self.writes)):
+            for number, path in enumerate(paths or ()):
+                if in_actions(f"{self.object_prefix}{path}/"):
+                    rule = f"must not be inside {ACTIONS}, where lakeFS keeps its actions"
+                    raise BrokenRule(f"{field}[{number}]", rule, path)
+        return self
+
+    @model_validator(mode="after")
+    def _checks_look_into_the_view(self) -> Self:
+        view = self.view
+        for field, checks in (("pre", self.pre), ("post", self.post)):
+            for number, check in enumerate(checks):
+                if looks_outside(check, view):
+                    rule = (
+                        f"{label(check)} looks outside what the task sees ({view.told(view.roots)}); "
+                        "name that path in reads, or leave the check out"
+                    )
+                    raise BrokenRule(f"{field}[{number}]", rule)
+        return self
+
+    @property
+    def view(self) -> View:
+        """What the task sees and may change."""
+        return View(self.object_prefix, self.reads, self.writes)
 
     @property
     def object_prefix(self) -> str:

@@ -123,6 +123,9 @@ class Lake(Protocol):
         """Objects whose path starts with `prefix` (which ends in `/` or is empty); a branch's uncommitted
         objects count."""
 
+    def stat(self, repository: str, ref: str, path: str) -> Entry:
+        """The one object of this very path, as a listing has it."""
+
     def download(
         self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
     ) -> Mapping[str, str]:

@@ -54,7 +54,7 @@ class FileStat:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What turns one state of the prefix into another, as paths below the prefix."""
+    """What turns one state of a view into another, as paths below the prefix."""
 
     put: tuple[str, ...]
     delete: tuple[str, ...]

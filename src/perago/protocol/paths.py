@@ -5,7 +5,7 @@ they are asked, and `first_broken` goes through it:
 
     objects that become files     protocol/changes     LakeError
     objects of the embedded lake  lake/local/refs      LakeRefused
-    prefixes of workspaces        declare/workspace    TaskDefinitionError
+    prefixes, reads and writes    declare/workspace    TaskDefinitionError
     patterns of checks            declare/checks       TaskDefinitionError
     tables of checks              declare/table_checks TaskDefinitionError
     tables of Spark tasks         spark/paths          TaskFailed

@@ -31,8 +31,10 @@ from perago.protocol.metadata import (
     SUPERSEDES,
     TARGET_BRANCH,
     TASK_ID,
+    WRITES,
 )
 from perago.protocol.publication import Commit, StagedWorkspace, Workspace
+from perago.protocol.view import View
 
 MAX_RECORDED_RESULT = 64 * 1024
 
@@ -76,6 +78,7 @@ class Signature:
             INPUT_REF: self.workspace.ref,
             TARGET_BRANCH: self.workspace.branch,
             PREFIX: "/" + self.workspace.prefix.rstrip("/"),
+            WRITES: json.dumps(self.workspace.view.write_roots, ensure_ascii=False),
             STAGING_BRANCH: staged.branch,
             STAGING_COMMIT: staged.commit,
             EXPECTED_HEAD: expected_head,
@@ -87,11 +90,12 @@ class Signature:
 
 
 def input_digest(
-    *, task_name: str, version: str, params: Mapping[str, Any], input_ref: str, prefix: str
+    *, task_name: str, version: str, params: Mapping[str, Any], input_ref: str, view: View
 ) -> str:
-    """What makes two attempts' work the same work."""
+    """What makes two attempts' work the same work; a task that sees its whole prefix has the digest it always had."""
+    narrowed = [[view.roots, view.write_roots]] if view.declared else []
     canonical = json.dumps(
-        [task_name, version, params, input_ref, prefix],
+        [task_name, version, params, input_ref, view.prefix, *narrowed],
         sort_keys=True,
         separators=(",", ":"),
         ensure_ascii=False,

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
-from perago.protocol.paths import in_actions
+from perago.protocol.paths import has_wildcard, in_actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,11 @@ class View:
     def whole(self) -> bool:
         """Whether it is the whole prefix."""
         return self.reads is None
+
+    @property
+    def declared(self) -> bool:
+        """Whether the task says what it reads or writes."""
+        return self.reads is not None or self.writes is not None
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -52,6 +58,18 @@ class View:
         """Whether the task may put or delete this object."""
         return not in_actions(object_path) and is_below(object_path, self.write_roots)
 
+    def sees(self, path: str) -> bool:
+        """Whether everything at a path below the prefix is seen; of a pattern, everything at its literal beginning."""
+        return is_below(self.prefix + literal_beginning(path), self.roots)
+
+    def may_write(self, path: str) -> bool:
+        """Whether everything at a path below the prefix may be changed."""
+        return is_below(self.prefix + path, self.write_roots)
+
+    def told(self, roots: Iterable[str]) -> str:
+        """Roots as the author names them, for people."""
+        return ", ".join(root.removeprefix(self.prefix) or f"/{self.prefix.rstrip('/')}" for root in roots)
+
     def _objects(self, paths: Iterable[str]) -> tuple[str, ...]:
         found: list[str] = []
         for path in sorted({self.prefix + path for path in paths}, key=lambda path: path.split("/")):
@@ -66,6 +84,11 @@ def is_below(object_path: str, roots: Iterable[str]) -> bool:
         object_path.startswith(root) if root.endswith("/") or not root else _at_or_below(object_path, root)
         for root in roots
     )
+
+
+def literal_beginning(pattern: str) -> str:
+    """The parts of a pattern before the first that may stand for several names; all of a plain path."""
+    return "/".join(takewhile(lambda part: not has_wildcard(part), pattern.split("/")))
 
 
 def overlap(left: Iterable[str], right: Iterable[str]) -> bool:

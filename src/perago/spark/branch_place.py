@@ -7,8 +7,8 @@ ended and the attempt fence has held, and dropped if nothing changed.  The workd
 What Spark leaves behind (unfinished tasks, marks of success, folder markers that were not in the input) is deleted
 from the branch before the commit; folder markers of the input that Spark took away are put back.
 
-The keys reach the whole repository, so a body can write anywhere on the branch: whatever it changed outside its prefix,
-or in `_lakefs_actions/`, fails the attempt by name (`outside`).
+The keys reach the whole repository, so a body can write anywhere on the branch: whatever it changed outside what its task
+may change, or in `_lakefs_actions/`, fails the attempt by name (`outside`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import FileState, changes_between, projected
 from perago.protocol.paths import in_actions, is_marker
 from perago.protocol.states import FileStates
+from perago.runtime.attempt.listing import objects_in
 from perago.runtime.attempt.place import Site
 from perago.runtime.attempt.result import OnBranch, Result
 from perago.settings import LakeFSSettings
@@ -34,7 +35,7 @@ from perago.spark.workspace import SparkWorkspace
 
 
 class DirectPlace:
-    """The prefix on the execution's own staging branch."""
+    """The view on the execution's own staging branch."""
 
     on_branch = True
 
@@ -52,7 +53,7 @@ class DirectPlace:
         repository, prefix = self._site.workspace.repository, self._site.workspace.prefix
         self._base = self._listing(self._site.workspace.ref)
         base = f"s3a://{repository}/{self._branch}/{prefix}"
-        self._workspace = SparkWorkspace(base, self._sessions.get, prefix=prefix)
+        self._workspace = SparkWorkspace(base, self._sessions.get, view=self._site.workspace.view)
 
     @property
     def argument(self) -> SparkWorkspace:
@@ -71,7 +72,7 @@ class DirectPlace:
         return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
 
     def result(self, recorded: str | None) -> Result:
-        """What the branch holds below the prefix, Spark's leftovers aside; a change elsewhere is refused by name."""
+        """What the branch holds of the view, Spark's leftovers aside; a change outside `writes` is refused by name."""
         self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
@@ -92,10 +93,10 @@ class DirectPlace:
             lake.copy(repository, self._branch, self._site.workspace.ref, taken)
 
     def _listing(self, ref: str) -> FileStates:
-        """Every object below the prefix, by its whole path."""
+        """Every object of the view, by its whole path."""
         workspace = self._site.workspace
         found = FileStates()
-        for entry in self._site.lake.list(workspace.repository, ref, workspace.prefix):
+        for entry in objects_in(self._site.lake, workspace.repository, ref, workspace.view):
             found.put(entry.path, FileState(entry.size, entry.checksum))
         return found
 

@@ -1,4 +1,4 @@
-"""Paths of a Spark workspace: relative to the prefix, and never out of it.
+"""Paths of a Spark workspace: relative to the prefix, and never out of what the task sees, or may change.
 
 Also what Spark leaves below a table it wrote: it is nobody's data and is not published.  A file of a user whose name
 only begins alike is not taken for that.
@@ -30,6 +30,7 @@ from perago.protocol.paths import (
     is_empty,
     leads_out,
 )
+from perago.protocol.view import View
 
 _NOT_INSIDE = (
     (is_empty, "it is empty; name a folder or file below the prefix"),
@@ -44,12 +45,25 @@ _SPARKS_FILE = re.compile(r"part-\d{5}.*|_SUCCESS|_metadata|_common_metadata")
 _CRC_EVERY = 512
 
 
-def checked_path(path: str, *, pattern: bool, prefix: str = "") -> str:
-    """The path, if it stays inside the workspace; `pattern` says whether `*` and the like may be in it."""
-    wrong = _wrong(path, pattern=pattern, prefix=prefix)
-    if wrong is not None:
-        raise TaskFailed(f"workspace path {path!r} is refused: {wrong}")
-    return path
+def seen_path(path: str, view: View) -> str:
+    """The path, which may be a pattern, if the task sees everything that can be there."""
+    wrong = _wrong(path, prefix=view.prefix)
+    if wrong is None and not view.sees(path):
+        wrong = (
+            f"it is outside what the task sees ({view.told(view.roots)}); name it in WorkspaceSpec(reads=…)"
+        )
+    return _accepted(path, wrong)
+
+
+def written_path(path: str, view: View) -> str:
+    """The path of a table to be written, if the task may change everything there."""
+    wrong = _wrong(path, prefix=view.prefix)
+    if wrong is None and has_wildcard(path):
+        wrong = "a table is written to a plain path, without '*', '?', '[' or '{'"
+    if wrong is None and not view.may_write(path):
+        may = f"it is outside what the task may change ({view.told(view.write_roots)})"
+        wrong = f"{may}; name it in WorkspaceSpec(writes=…)"
+    return _accepted(path, wrong)
 
 
 def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> bool:
@@ -67,12 +81,16 @@ def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> b
     return bool(_SPARKS_FILE.fullmatch(sibling)) or size == 8 + 4 * -(-found // _CRC_EVERY)
 
 
-def _wrong(path: object, *, pattern: bool, prefix: str) -> str | None:
+def _accepted(path: str, wrong: str | None) -> str:
+    if wrong is not None:
+        raise TaskFailed(f"workspace path {path!r} is refused: {wrong}")
+    return path
+
+
+def _wrong(path: object, *, prefix: str) -> str | None:
     if not isinstance(path, str):
         return "it must be text"
     wrong = first_broken(path, _NOT_INSIDE)
     if wrong is None and (has_marker_part(path) or in_actions(f"{prefix}{path}/")):
         wrong = "that name is Perago's or lakeFS's own"
-    if wrong is None and not pattern and has_wildcard(path):
-        wrong = "a table is written to a plain path, without '*', '?', '[' or '{'"
     return wrong

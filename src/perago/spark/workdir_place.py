@@ -58,7 +58,7 @@ class LocalPlace(WorkdirPlace):
     def __init__(self, site: Site, sessions: Sessions) -> None:
         super().__init__(site, self._is_left)
         self._sessions = sessions
-        self._workspace = SparkWorkspace(site.workdir.path, sessions.get, prefix=site.workspace.prefix)
+        self._workspace = SparkWorkspace(site.workdir.path, sessions.get, view=site.workspace.view)
 
     def _is_left(self, path: str) -> bool:
         return is_leftover(path, self._size_of(path) or 0, self._size_of)

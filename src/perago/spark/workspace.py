@@ -1,7 +1,7 @@
 """`SparkWorkspace`: the workspace of a Spark task, as its body sees it.
 
-The rule: tables are named by their path below the task's prefix, and a path that leaves it is refused.  Where the
-bytes are, in a folder or on a staging branch, is not the body's business.
+The rule: tables are named by their path below the task's prefix, and a path outside what the task sees, or may change, is
+refused.  Where the bytes are, in a folder or on a staging branch, is not the body's business.
 
 Every task module imports this, on machines with and without pyspark, so pyspark is imported when it is used.
 """
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from perago.declare.table_checks import FORMATS
 from perago.errors import GuardrailViolation, TaskFailed
-from perago.spark.paths import checked_path
+from perago.protocol.view import View
+from perago.spark.paths import seen_path, written_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,12 +38,12 @@ class SparkWorkspace:
         base: str | os.PathLike[str],
         session: SparkSession | Callable[[], SparkSession],
         *,
-        prefix: str = "",
+        view: View | None = None,
     ) -> None:
         text = os.fspath(base).rstrip("/")
         self._base = text if "://" in text else f"file://{os.path.abspath(text)}"
         self._session = session
-        self._prefix = prefix
+        self._view = view or View("")
         self._tables: set[str] = set()
 
     @property
@@ -61,8 +62,8 @@ class SparkWorkspace:
         return frozenset(self._tables)
 
     def uri(self, path: str) -> str:
-        """Where Spark finds a path of the workspace."""
-        return f"{self._base}/{checked_path(path, pattern=True, prefix=self._prefix)}"
+        """Where Spark finds a path that the task sees."""
+        return f"{self._base}/{seen_path(path, self._view)}"
 
     def read(
         self, path: str, format: str = "parquet", schema: TableSchema | None = None, **options: Any
@@ -94,7 +95,7 @@ class SparkWorkspace:
         """
         from perago.spark.tables import write_table
 
-        checked_path(path, pattern=False, prefix=self._prefix)
+        written_path(path, self._view)
         self._touch(path, format)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         try:

@@ -12,7 +12,9 @@ from perago.errors import LakeError
 from perago.lake.base import Download, Entry
 from perago.lake.lakefs.lake import LakeFSLake
 from perago.protocol.publication import Workspace
-from perago.runtime.attempt.workdir import Workdir, list_prefix
+from perago.protocol.view import View
+from perago.runtime.attempt.listing import list_view
+from perago.runtime.attempt.workdir import Workdir
 from tests.conftest import LakefsServer
 from tests.support.fetching import ATTEMPT, MIB, OBJECT, fetch, md5
 from tests.support.lake_work import Work
@@ -141,7 +143,7 @@ class TestChecksums:
             (workdir.path / "f1").write_bytes(b"new")
             assert workdir.result(lake, workspace).changes().put == ("f1",)
             # A later head that still lists it so holds the same bytes.
-            head = list_prefix(lake, lakefs_work.repository, "main", "")
+            head = list_view(lake, lakefs_work.repository, "main", View(""))
             assert head.states(base) == base.states()
 
     def test_one_warning_tells_of_all_such_objects_of_a_repository(

@@ -15,6 +15,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, TaskInputError
 from perago.lake.local.lake import LocalLake
 from perago.protocol.publication import Workspace
+from perago.protocol.view import View
 from perago.runtime.attempt.input import read_input, resolve_workspace, workspace_output
 from tests.support.world import make_task
 
@@ -156,7 +157,7 @@ class TestRef:
     def test_a_commit_id_and_a_unique_beginning_become_the_full_id(self, lake: LocalLake) -> None:
         head = lake.head("songs", "main").id
         for ref in (head, head[:12]):
-            found = resolve_workspace(lake, {**WORKSPACE, "ref": ref}, "data/")
+            found = resolve_workspace(lake, {**WORKSPACE, "ref": ref}, View("data/"))
             assert found == Workspace("songs", "main", head, "data/")
 
     def test_a_branch_or_tag_name_is_refused_with_the_commit_it_names(self, lake: LocalLake) -> None:
@@ -164,10 +165,10 @@ class TestRef:
         lake.create_tag("songs", "v1", head)
         for ref in ("main", "v1"):
             with pytest.raises(TaskInputError, match=head):
-                resolve_workspace(lake, {**WORKSPACE, "ref": ref}, "")
+                resolve_workspace(lake, {**WORKSPACE, "ref": ref}, View(""))
 
     @pytest.mark.parametrize("change", [{"ref": "0" * 64}, {"repository": "no-such-repository"}])
     def test_what_is_not_there_is_named(self, lake: LocalLake, change: dict[str, str]) -> None:
         [(_, value)] = change.items()
         with pytest.raises(LakeNotFound, match=value):
-            resolve_workspace(lake, {**WORKSPACE, **change}, "")
+            resolve_workspace(lake, {**WORKSPACE, **change}, View(""))

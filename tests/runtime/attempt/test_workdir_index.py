@@ -14,7 +14,9 @@ import pytest
 from perago.lake.base import Download, Entry
 from perago.protocol.changes import changes_between
 from perago.protocol.publication import Workspace
-from perago.runtime.attempt.workdir import Workdir, list_prefix
+from perago.protocol.view import View
+from perago.runtime.attempt.listing import list_view
+from perago.runtime.attempt.workdir import Workdir
 from tests.support.lake_work import Work
 from tests.support.opens import OPENS
 from tests.support.workdirs import ATTEMPT, changed, filled
@@ -150,7 +152,7 @@ class TestOddChecksums:
             odd, Workspace(work.repository, "main", first, "")
         )
         later = work.commit("main", {"odd2": b"larger", "plain": b"4"})
-        found = list_prefix(odd, work.repository, later, "").states(base)
+        found = list_view(odd, work.repository, later, View("")).states(base)
         assert found["odd1"] == base.states()["odd1"]
         assert found["odd2"].checksum == "0" * 64
         assert found["plain"].checksum == sha256(b"4").hexdigest()

@@ -100,6 +100,10 @@ class LakeFSLake(Refs):
         """Objects whose path starts with `prefix`; a branch's uncommitted objects count."""
         return self._listings.entries(repository, ref, prefix)
 
+    def stat(self, repository: str, ref: str, path: str) -> Entry:
+        """The one object of this very path; a branch's uncommitted objects count."""
+        return self._listings.entry(repository, ref, path)
+
     def download(
         self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
     ) -> Mapping[str, str]:

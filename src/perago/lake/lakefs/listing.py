@@ -16,7 +16,8 @@ from typing import Any
 
 from perago.lake.base import Entry
 from perago.lake.lakefs.cache.cache import Cache
-from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Timeout
+from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout
+from perago.lake.lakefs.errors import address_of, not_lakefs
 
 MD5_METADATA = "perago-md5"
 _KEPT_AS = f"X-Amz-Meta-{MD5_METADATA}"
@@ -43,6 +44,19 @@ class Listings:
             return (Entry(*row) for rows in pages for row in rows)
         return self._committed(repository, ref, prefix)
 
+    def entry(self, repository: str, ref: str, path: str) -> Entry:
+        """The one object of this path, as a listing has it."""
+        doing = f"look for {path!r} at {ref!r} of repository {repository!r}"
+        found = self._client.call(
+            doing,
+            lambda apis, limit: apis.objects.stat_object(repository, ref, path, _request_timeout=limit),
+            repeat=Repeat.ALWAYS,
+        )
+        try:
+            return Entry(*_row(found))
+        except (KeyError, TypeError) as error:
+            raise not_lakefs(doing, address_of(self._endpoint)) from error
+
     def _committed(self, repository: str, commit: str, prefix: str) -> Iterator[Entry]:
         key = json.dumps([self._endpoint, repository, commit, prefix])
         name = f"pages.{hashlib.sha256(key.encode()).hexdigest()}"
@@ -67,7 +81,7 @@ class Listings:
             )
 
         for results in _one_ahead(self._client.pages(doing, page)):
-            yield [(one["path"], one["size_bytes"], _checksum(one)) for one in results]
+            yield [_row(one) for one in results]
 
 
 def repository_names(client: LakeFSClient) -> list[str]:
@@ -92,6 +106,10 @@ def _one_ahead(pages: Iterator[list[Json]]) -> Iterator[list[Json]]:
             following = ahead.submit(next, pages, None)
             yield first
             first = following.result()
+
+
+def _row(one: Json) -> Row:
+    return one["path"], one["size_bytes"], _checksum(one)
 
 
 def _checksum(one: Json) -> str | None:

@@ -105,6 +105,10 @@ class LocalLake:
             staged = staging.below(db, branch, prefix) if branch else {}
         return staging.overlaid(scan(self._store.nodes(), commit.tree, prefix), staged)
 
+    def stat(self, repository: str, ref: str, path: str) -> Entry:
+        """The one object of this very path; a branch's uncommitted objects count."""
+        return Entry(path, *self._object(repository, ref, path))
+
     def download(
         self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
     ) -> Mapping[str, str]:

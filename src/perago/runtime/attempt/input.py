@@ -21,6 +21,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, TaskInputError
 from perago.lake.base import Lake
 from perago.protocol.publication import Workspace
+from perago.protocol.view import View
 
 _EXAMPLES = {"workspace": '"${workflow.input.workspace}"', "params": '{"name": "value"}'}
 _SEND = {
@@ -61,7 +62,7 @@ def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
     return Input(params, raw, None if task.workspace is None else _spelled_out(payload["workspace"]))
 
 
-def resolve_workspace(lake: Lake, given: Mapping[str, str], prefix: str) -> Workspace:
+def resolve_workspace(lake: Lake, given: Mapping[str, str], view: View) -> Workspace:
     """Turn the input ref into the full commit id, once; a branch or tag name is refused."""
     repository, ref = given["repository"], given["ref"]
     try:
@@ -75,7 +76,7 @@ def resolve_workspace(lake: Lake, given: Mapping[str, str], prefix: str) -> Work
             f"workspace.ref {ref!r} is a branch, a tag or an expression, not a commit id: it names commit "
             f"{commit.id} now, and could name another one on the next retry. Send the commit id"
         )
-    return Workspace(repository, given["branch"], commit.id, prefix)
+    return Workspace(repository, given["branch"], commit.id, view.prefix, view if view.declared else None)
 
 
 def workspace_output(given: Mapping[str, str], ref: str) -> dict[str, str]:

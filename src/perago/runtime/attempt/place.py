@@ -2,11 +2,12 @@
 
 A place gives the body its first argument, the checks a tree to look at, and the publisher the result.  Two kinds:
 
-    in the workdir   the prefix is downloaded; what the body changed is uploaded to a staging branch after the fence
+    in the workdir   the view is downloaded; what the body changed is uploaded to a staging branch after the fence
     direct           the body reads and writes the staging branch itself; nothing passes through this process
 
-The rule: a place makes no branch, commits nothing and moves nothing.  It says what the prefix should hold and where the
-bytes are; staging, deciding and publishing are not its business, and it does not know who does them.
+The rule: a place makes no branch, commits nothing and moves nothing.  It says what the view should hold and where the
+bytes are; staging, deciding and publishing are not its business, and it does not know who does them.  A change outside what
+the task may change gets no further than here.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.protocol.publication import Workspace
 from perago.protocol.states import FileStates
+from perago.runtime.attempt.listing import Listing
 from perago.runtime.attempt.result import Result
 from perago.runtime.attempt.traffic import Traffic
-from perago.runtime.attempt.workdir import Listing, Workdir
+from perago.runtime.attempt.workdir import Workdir
+from perago.runtime.attempt.writes import check_writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Place(Protocol):
         """What these checks are to look at, as it is now."""
 
     def result(self, recorded: str | None) -> Result:
-        """What the prefix should hold, as the body left it."""
+        """What the view should hold, as the body left it; a change outside `writes` is refused by name."""
 
     def tidy_up(self, result: Result) -> None:
         """Leave at the result's source just what is to be staged; the attempt fence has held by now."""
@@ -79,7 +82,7 @@ def in_workdir(site: Site) -> Place:
 
 
 class WorkdirPlace:
-    """The prefix as files in the workdir; `is_leftover` tells what an engine leaves behind and is not published."""
+    """The view as files in the workdir; `is_leftover` tells what an engine leaves behind and is not published."""
 
     on_branch = False
 
@@ -89,7 +92,7 @@ class WorkdirPlace:
         self._base = Listing(FileStates())
 
     def fill(self) -> None:
-        """Download the prefix of the input commit."""
+        """Download the view of the input commit."""
         site = self._site
         self._base = site.workdir.fill(site.lake, site.workspace, site.traffic.down)
         whole = sum(state.size for state in self._base.files.values())
@@ -110,9 +113,12 @@ class WorkdirPlace:
         return FolderTree(self._site.workdir.path)
 
     def result(self, recorded: str | None) -> Result:
-        """What the folder holds; only files that may have changed are read."""
-        states = self._site.workdir.result(self._site.lake, self._site.workspace, self._not_ours)
-        return Result(states, states.changes(), recorded, self._site.workdir.path, self._base)
+        """What the folder holds; only files that may have changed are read, and one outside `writes` is refused."""
+        workspace = self._site.workspace
+        states = self._site.workdir.result(self._site.lake, workspace, self._not_ours)
+        changes = states.changes()
+        check_writes(changes, workspace.view)
+        return Result(states, changes, recorded, self._site.workdir.path, self._base)
 
     def tidy_up(self, result: Result) -> None:
         """Nothing to do: what is left over in the folder is not in the result."""

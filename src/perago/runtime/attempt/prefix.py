@@ -1,7 +1,8 @@
-"""A prefix that held nothing: a likely reason for a failure that looks for files, so that failure's text says so.
+"""A prefix or view that held nothing: a likely reason for a failure that looks for files, so that failure's text says so.
 
-The rule: an empty prefix is no mistake by itself, since a task may be the first to write there.  And the failure is told in
-any case: a lake that has no answer, or takes long, only leaves its text as it is.
+The rule: an empty one is no mistake by itself, since a task may be the first to write there.  And the failure is told in
+any case: a lake that has no answer, or takes long, only leaves its text as it is.  What is outside a view is not listed, not
+even for a hint.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from perago.errors import PreGuardrailViolation
 from perago.lake.base import Lake
 from perago.protocol.outcome import Outcome
 from perago.protocol.publication import Workspace
+from perago.protocol.view import View
+from perago.runtime.attempt.listing import objects_in
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.lake_names import nothing_below
 
@@ -37,12 +40,21 @@ def with_folders(
 
 
 def _hint(lake: Lake, workspace: Workspace) -> str:
-    """The folders there are, where the prefix holds nothing; else an empty text."""
+    """The folders there are, where the prefix holds nothing, or the view that does; else an empty text."""
+    view = workspace.view
+    if not view.whole:
+        found = objects_in(lake, workspace.repository, workspace.ref, view)
+        where = f"at {workspace.ref} of repository {workspace.repository!r}"
+        return "" if any(True for _ in found) else f"there is nothing at {_named(view)} {where}"
     if not workspace.prefix:
         return ""
     if next(iter(lake.list(workspace.repository, workspace.ref, workspace.prefix)), None) is not None:
         return ""
     return nothing_below(lake, workspace.repository, workspace.ref, workspace.prefix)
+
+
+def _named(view: View) -> str:
+    return " and ".join(repr(root) for root in view.roots)
 
 
 def _misses_files(error: Exception, outcome: Outcome) -> bool:

@@ -35,12 +35,12 @@ from perago.protocol.publication import (
     build_workspace_publication_plan,
 )
 from perago.protocol.signing import Signature, recorded_result
+from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.result import ByMerge, ByRelocation, Decision, Move, Published, Result
 from perago.runtime.attempt.revoking import revoke
 from perago.runtime.attempt.settling import Settling
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.target import read_target
-from perago.runtime.attempt.workdir import list_prefix
 
 log = logging.getLogger("perago.publisher")
 
@@ -171,7 +171,7 @@ class Publisher:
     ) -> Decision:
         """Publish on top of this task's own commits; where they already hold the result, commit nothing."""
         workspace, head = self.signature.workspace, plan.expected_head
-        listing = list_prefix(self.lake, self._repository, head, workspace.prefix)
+        listing = list_view(self.lake, self._repository, head, workspace.view)
         changes = changes_between(listing.states(result.base), result.states)
         if not changes:
             return Published(head)

@@ -12,7 +12,7 @@ from pathlib import Path
 from perago.lake.base import Merge
 from perago.protocol.changes import Changes, FileState
 from perago.protocol.publication import StagedWorkspace
-from perago.runtime.attempt.workdir import Listing
+from perago.runtime.attempt.listing import Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class OnBranch:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an execution has to publish: the whole prefix as it should be, how that differs from A, and its bytes."""
+    """What an execution has to publish: the whole view as it should be, how that differs from A, and its bytes."""
 
     states: Mapping[str, FileState]
     changes: Changes

@@ -100,7 +100,7 @@ class Transaction:
         if task.workspace is None or given.workspace is None:
             return {"result": self._call(given.params)}
         with self._in(steps.INPUT):
-            workspace = resolve_workspace(around.lake, given.workspace, task.workspace.object_prefix)
+            workspace = resolve_workspace(around.lake, given.workspace, task.workspace.view)
         publisher = self._new_publisher(given, workspace, cleanup)
         looked = None
         if not task.workspace.read_only:
@@ -253,7 +253,7 @@ class Transaction:
             version=task.version,
             params=given.raw_params,
             input_ref=workspace.ref,
-            prefix=workspace.prefix,
+            view=workspace.view,
         )
         staging = Staging(
             self._around.lake,

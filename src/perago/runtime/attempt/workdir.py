@@ -1,4 +1,4 @@
-"""The workdir: an attempt-local folder that holds the prefix of one commit.
+"""The workdir: an attempt-local folder that holds the view of one commit, which is all of its prefix or less.
 
 - Below the workspace root, mode 0700; its name holds task id and execution id, so no execution ever sees the
   folder of another, not even of the same attempt.
@@ -16,7 +16,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from perago.errors import PostGuardrailViolation
@@ -27,12 +26,12 @@ from perago.protocol.changes import (
     FileState,
     check_projection,
     must_hash,
-    projected,
 )
 from perago.protocol.names import WorkdirName, workdir_name
 from perago.protocol.paths import ACTIONS, MARKER, in_actions, is_marker, is_not_unicode
 from perago.protocol.publication import Workspace
 from perago.protocol.states import EditedStates, FileStates
+from perago.runtime.attempt.listing import Listing, list_view
 from perago.runtime.root.identity import process_identity
 from perago.runtime.root.workdirs import make_workdir, remove_workdir
 
@@ -45,33 +44,6 @@ _TICKS = 100
 
 _AT_ONCE = 5000
 """So many files are downloaded at a time: what a download holds of each in memory is gone before the next."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The prefix of one commit: its objects by path below the prefix."""
-
-    files: FileStates
-    odd: FileStates = field(default_factory=FileStates)
-    """How objects are listed whose checksum there is not that of their bytes, which is in `files`."""
-
-    def states(self, known: Listing | None = None) -> FileStates:
-        """The listing as file states; an object listed as it was in `known` has the state that it has there."""
-        if known is not None:
-            for path, listed in known.odd.items():
-                if self.files.get(path) == listed:
-                    self.files.put(path, known.files[path])
-        return self.files
-
-
-def list_prefix(lake: Lake, repository: str, ref: str, prefix: str) -> Listing:
-    """List what a task may see of a ref."""
-    files = FileStates()
-    for entry in lake.list(repository, ref, prefix):
-        path = projected(entry.path, entry.size, prefix)
-        if path is not None:
-            files.put(path, FileState(entry.size, entry.checksum))
-    return Listing(files)
 
 
 class Workdir:
@@ -115,8 +87,8 @@ class Workdir:
         return cls(root, name, sleep=sleep)
 
     def fill(self, lake: Lake, workspace: Workspace, progress: Progress | None = None) -> Listing:
-        """Download the prefix of the input commit and take the index; every path is checked first."""
-        files = list_prefix(lake, workspace.repository, workspace.ref, workspace.prefix).files
+        """Download the view of the input commit and take the index; every path is checked first."""
+        files = list_view(lake, workspace.repository, workspace.ref, workspace.view).files
         check_projection(files, folds_case=self._folds_case())
         for folder in {path.rpartition("/")[0] for path in files} - {""}:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
