@@ -20,7 +20,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 PORTS = {"lake.__init__", "lake.base", "orchestrator.__init__", "orchestrator.base"}
-BELOW_CLI = {"runtime", "spark", "declare", "protocol", "settings", "errors", "connect", *PORTS}
+BELOW_CLI = {"runtime", "workflow", "spark", "declare", "protocol", "settings", "errors", "connect", *PORTS}
 ENDING = {"runtime.__init__", "runtime.ending", "runtime.own_branches"}
 # Of the worker these alone run or report attempts; the others know only how they ended.
 KNOW_ATTEMPTS = {
@@ -65,6 +65,9 @@ ARROWS: dict[str, set[str]] = {
     "orchestrator.base": {"protocol", "errors"},
     "orchestrator.local": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},
     "orchestrator.conductor": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},
+    # The official client's workflow classes, apart from the adapter that talks to a server.
+    "orchestrator.conductor.workflow_objects": {"errors"},
+    "workflow": {"declare", "protocol", "errors", "orchestrator.conductor.workflow_objects"},
     "runtime.__init__": set(),
     "runtime.ending": {"protocol", *PORTS},
     "runtime.own_branches": {"protocol", "errors", *PORTS},

@@ -10,6 +10,7 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, warn_about
+from perago.cli.run_input import is_workflow
 from perago.cli.workflow_check import CheckedWorkflow, checked_file, told
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
@@ -23,15 +24,15 @@ CheckTargets = Annotated[
     list[str],
     typer.Argument(
         metavar="TARGET… [WORKFLOW.json…]",
-        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflow definitions (.json).",
+        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflows (flow.json, flows.py:NAME).",
     ),
 ]
 
 
 def check(targets: CheckTargets, as_json: AsJson = False) -> None:
     """Print the tasks that modules declare, and every mistake in them and in workflows; nothing is run or registered."""
-    found = collect([target for target in targets if not _is_workflow(target)])
-    workflows = [checked_file(target, found) for target in targets if _is_workflow(target)]
+    found = collect([target for target in targets if not is_workflow(target)])
+    workflows = [checked_file(target, found) for target in targets if is_workflow(target)]
     if as_json:
         output.data(
             {
@@ -44,10 +45,6 @@ def check(targets: CheckTargets, as_json: AsJson = False) -> None:
         _print(found, workflows)
     if found.errors or any(workflow.wrong for workflow in workflows):
         raise typer.Exit(output.FAILED)
-
-
-def _is_workflow(target: str) -> bool:
-    return target.endswith(".json")
 
 
 def _print(found: Collected, workflows: Sequence[CheckedWorkflow]) -> None:

@@ -13,7 +13,7 @@ from perago.cli import output
 from perago.cli.changes import shown_changes
 from perago.cli.options import AsJson, warn_about
 from perago.cli.remote import need_servers
-from perago.cli.run_input import read_definition
+from perago.cli.run_input import is_workflow, read_definition
 from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
 from perago.runtime.registration import Change, apply_changes, plan_changes
@@ -30,7 +30,7 @@ Sources = Annotated[
     list[str],
     typer.Argument(
         metavar="TARGET… [WORKFLOW.json…]",
-        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflow definitions (.json).",
+        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflows (flow.json, flows.py:NAME).",
     ),
 ]
 
@@ -53,11 +53,11 @@ def register(
     # The adapters bring their SDKs along; the other commands start without them.
     from perago.connect import open_conductor, open_local_orchestrator
 
-    files = [source for source in sources if source.endswith(".json")]
-    targets = [source for source in sources if not source.endswith(".json")]
+    files = [source for source in sources if is_workflow(source)]
+    targets = [source for source in sources if not is_workflow(source)]
     tasks = load_tasks(targets) if targets else []
     warn_about(tasks)
-    definitions = {file: read_definition(Path(file)) for file in files}
+    definitions = {file: read_definition(file) for file in files}
     for file, definition in definitions.items():
         check_definition(definition, file)
     settings = load_settings(os.environ, root=root)

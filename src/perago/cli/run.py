@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,7 +32,8 @@ WorkflowFile = Annotated[
     str | None,
     typer.Argument(
         metavar="WORKFLOW.json",
-        help="The workflow's definition; with --resume or --from the run's id, or nothing for the newest.",
+        help="The workflow: its JSON, or in Python flows.py:NAME. "
+        "With --resume or --from the run's id, or nothing for the newest.",
     ),
 ]
 Tasks = Annotated[
@@ -116,7 +116,7 @@ def run(
     elif from_ is not None:
         current, plan = run_again.from_step(servers, workflow, from_, jobs=jobs)
     else:
-        wanted = _Wanted(Path(workflow or ""), tuple(tasks), input_, workspace, yes)
+        wanted = _Wanted(workflow or "", tuple(tasks), input_, workspace, yes)
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
     with Viewer(silent=as_json_, prints=not quiet) as viewer:
         ended = session.drive(current, plan, viewer)
@@ -142,7 +142,7 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    workflow: Path
+    workflow: str
     targets: tuple[str, ...]
     given: str
     workspace: str | None
@@ -165,7 +165,7 @@ def _begun(
     known = load_tasks(wanted.targets)
     # Which commit --workspace stands for is known only once the lake is open.
     given = payload if wanted.workspace is None else {**payload, "workspace": UNKNOWN}
-    refuse_mistakes(definition, known, file=str(wanted.workflow), given=given)
+    refuse_mistakes(definition, known, file=wanted.workflow, given=given)
     used = used_tasks(definition, {task.name for task in known})
     run_id = new_run_id(time.time())
     tasks = [task for task in known if task.name in used]
@@ -187,5 +187,5 @@ def _begun(
         with opened(servers) as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)
             import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
-    start = session.Start(definition, payload, wanted.workspace, file=str(wanted.workflow))
+    start = session.Start(definition, payload, wanted.workspace, file=wanted.workflow)
     return session.begin(run_id, plan, start), plan

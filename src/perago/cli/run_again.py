@@ -7,8 +7,9 @@ import time
 from typing import TYPE_CHECKING
 
 from perago.cli import output
+from perago.cli.run_input import is_python, read_definition
 from perago.declare.discovery import load_tasks
-from perago.errors import RuntimeConfigError
+from perago.errors import RuntimeConfigError, TaskDefinitionError
 
 if TYPE_CHECKING:
     from perago.connect import Embedded, Real
@@ -30,13 +31,13 @@ def taken_up(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerPla
     """Have a run go on: the worker for it, and the tasks that may still be with a dead process."""
     from perago.runtime.runs import going_on
 
-    if going_on.workflow_changed(found):
+    own = servers.of_run(found.id)
+    plan = _worker(own, found, jobs)
+    if _workflow_changed(found):
         output.warn(
             f"{found.workflow_file} has changed since: the run goes on with the workflow that it was started with "
             "(a new `perago run` takes the changed one)"
         )
-    own = servers.of_run(found.id)
-    plan = _worker(own, found, jobs)
     return plan, going_on.go_on(own, found, plan)
 
 
@@ -69,6 +70,19 @@ def from_step(
             f"{sibling.branch}"
         )
     return begun, plan
+
+
+def _workflow_changed(found: Run) -> bool:
+    from perago.runtime.runs import going_on
+    from perago.runtime.runs.workflow import digest_of
+
+    if not is_python(found.workflow_file):
+        return going_on.workflow_changed(found)
+    try:
+        return digest_of(read_definition(found.workflow_file)) != found.workflow_digest
+    except TaskDefinitionError:
+        # It is no longer there, or no longer a workflow.
+        return True
 
 
 def _worker(servers: Embedded | Real, run: Run, jobs: int) -> WorkerPlan:

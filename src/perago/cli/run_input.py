@@ -1,4 +1,4 @@
-"""What `perago run` is given: read and checked before anything is written."""
+"""What `perago run` is given: read and checked before anything is written.  Other commands read workflows here as well."""
 
 from __future__ import annotations
 
@@ -29,8 +29,24 @@ def read_import(item: str) -> tuple[str, Path]:
     return name, Path(folder)
 
 
-def read_definition(file: Path) -> dict[str, Any]:
-    """The workflow's definition."""
+def is_workflow(source: str) -> bool:
+    """Whether a word on the command line names a workflow, and not a module with tasks."""
+    return source.endswith(".json") or is_python(source)
+
+
+def is_python(source: str) -> bool:
+    """Whether a workflow's name is that of an object in Python, `module:name` or `file.py:name`."""
+    return ":" in source and not source.endswith(".json")
+
+
+def read_definition(source: str) -> dict[str, Any]:
+    """The workflow's definition, out of a file or of a module."""
+    if is_python(source) or source.endswith(".py"):
+        # It brings the official client along, and most workflows are files.
+        from perago.workflow.loading import load_definition
+
+        return load_definition(source)
+    file = Path(source)
     definition = _read_object(_read_text(file), str(file))
     if not isinstance(definition.get("name"), str):
         raise RuntimeConfigError(f'{file} is no workflow definition: it has no name; add "name": "…"')

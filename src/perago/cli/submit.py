@@ -180,9 +180,9 @@ def _without_user(url: str) -> str:
 
 
 def _refuse_file(name: str, where: _Where) -> None:
-    if name.endswith(".json"):
-        file = Path(name)
-        known = read_definition(file)["name"] if file.is_file() else file.stem
+    file = Path(name.partition(":")[0])
+    if file.suffix in {".json", ".py"}:
+        known = read_definition(name)["name"] if file.is_file() else file.stem
         raise RuntimeConfigError(
             f"{name} is a file, and submit takes the name of a registered workflow: "
             f"`{where.command('register', name)}`, then `{where.command('submit', known)}`"

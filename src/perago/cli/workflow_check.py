@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -16,7 +15,7 @@ from perago.declare.task import TaskDefinition
 from perago.declare.workflow.check import check_workflow
 from perago.declare.workflow.mistakes import WorkflowMistake
 from perago.declare.workflow.steps import read_flow
-from perago.errors import RuntimeConfigError
+from perago.errors import RuntimeConfigError, TaskDefinitionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +49,12 @@ class _Everything:
 def checked_file(file: str, found: Collected) -> CheckedWorkflow:
     """Check a workflow file against the tasks that were found."""
     try:
-        definition = read_definition(Path(file))
-    except RuntimeConfigError as error:
-        # The reason names the file itself.
-        return CheckedWorkflow(file, None, 0, [WorkflowMistake("error", "", None, str(error))])
+        definition = read_definition(file)
+    except (RuntimeConfigError, TaskDefinitionError) as error:
+        # The reason names the file itself.  A module that holds tasks too has been told about already.
+        known = {str(mistake) for mistake in found.errors}
+        mistakes = [] if str(error) in known else [WorkflowMistake("error", "", None, str(error))]
+        return CheckedWorkflow(file, None, 0, mistakes)
     tasks = {task.name: task for task in found.tasks}
     # A task that is missing may be one whose declaration is wrong, which is told already.
     elsewhere: Container[str] = _Everything() if found.errors else ()

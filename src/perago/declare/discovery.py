@@ -94,7 +94,7 @@ def _only_if_right() -> Iterator[list[NotedMistake]]:
 
 
 def _tasks_of(target: str) -> list[TaskDefinition]:
-    return declared_in(_imported(target).__name__)
+    return declared_in(imported(target).__name__)
 
 
 def _is_part_of(task: TaskDefinition, place: Place | None) -> bool:
@@ -108,7 +108,16 @@ def _is_part_of(task: TaskDefinition, place: Place | None) -> bool:
 def _no_task(target: str) -> str:
     if Path(target.replace(".", "/")).is_dir():
         return f"target {target!r}: is a folder, and declares no task itself; name a file in it ({target}/tasks.py)"
+    if workflow := _workflow_in(imported(target)):
+        return f"target {target!r}: declares no task; its workflow is called {target}:{workflow}"
     return f"target {target!r}: declares no task; decorate a function of this module with @task"
+
+
+def _workflow_in(module: ModuleType) -> str | None:
+    """The name of a workflow that a module holds; known by its method, since the client is not imported here."""
+    return next(
+        (name for name, value in vars(module).items() if hasattr(type(value), "to_workflow_def")), None
+    )
 
 
 def _meant(target: str) -> str:
@@ -139,7 +148,8 @@ def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], lis
     return list(found.values()), clashes
 
 
-def _imported(target: str) -> ModuleType:
+def imported(target: str) -> ModuleType:
+    """The module that a target names, imported; `TaskDefinitionError` says why it cannot be."""
     _on_path(Path.cwd())
     if target.endswith(".py"):
         return _import_file(target)

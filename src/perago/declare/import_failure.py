@@ -10,7 +10,10 @@ import linecache
 import traceback
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from perago.declare.mistakes import Place, one_line
+from perago.protocol.expressions import expressions_in
 
 _LINE = 100
 
@@ -39,6 +42,8 @@ def is_authors(file: str | None) -> bool:
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, ValidationError) and _expressions(error):
+        return f"{error.title}: {', '.join(_expressions(error))} cannot be checked before the workflow runs"
     if isinstance(error, SystemExit):
         return f"it calls sys.exit({error.code!r})"
     text = one_line(str(error))
@@ -50,7 +55,16 @@ def _remedy(error: BaseException) -> str | None:
         return "; install it for the Python that runs perago, or correct the import"
     if isinstance(error, SystemExit):
         return '; a module that is imported must not exit: put this below `if __name__ == "__main__":`'
+    if isinstance(error, ValidationError) and _expressions(error):
+        fields = ", ".join(f"{name}=…" for name in _expressions(error))
+        return f"; write given({error.title}, {fields}) in place of {error.title}({fields})"
     return None
+
+
+def _expressions(error: ValidationError) -> list[str]:
+    """The fields that were given an expression, which a model cannot check yet."""
+    wrong = error.errors(include_url=False, include_context=False)
+    return [str(one["loc"][0]) for one in wrong if one["loc"] and any(expressions_in(one["input"]))]
 
 
 def _correct(place: Place) -> str:

@@ -41,6 +41,15 @@ def check_workflow(
     return [WorkflowMistake(one.level, file, one.step, one.message) for one in told]
 
 
+def check_step(source: Mapping[str, Any], task: TaskDefinition) -> list[str]:
+    """What is certainly wrong with one step by itself, whatever workflow it is put into."""
+    flow, findings = read_flow({"tasks": [source]})
+    checking = Checking(flow, {task.name: task}, None)
+    for step in flow.steps.values():
+        findings.extend(step_input(checking, step, task))
+    return [finding.message for finding in findings if finding.level == "error"]
+
+
 def _findings(
     definition: Mapping[str, Any],
     tasks: Mapping[str, TaskDefinition],

@@ -1,0 +1,99 @@
+"""The official client's workflow classes: the step that ours is made of, an empty workflow, and a workflow's JSON.
+
+The rule: nothing here talks to a server.  The client's workflow wants an executor, which holds a connection, only to
+register and to start itself; Perago does both its own way, so there is none.
+
+The client names a fork that is written as a list, and a workflow inside a workflow, with a random part, new in every
+process.  In the JSON these parts are numbers, so that one source gives one definition.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+from conductor.client.workflow.conductor_workflow import ConductorWorkflow
+from conductor.client.workflow.task.simple_task import SimpleTask
+
+from perago.errors import TaskDefinitionError
+
+_RANDOM = re.compile(r".*_([2-9A-HJ-NP-Za-km-z]{22})")
+"""The alphabet and the length of the random part in the client's names."""
+_RANDOMLY_NAMED = ("FORK_JOIN", "SUB_WORKFLOW")
+
+
+class TaskStep(SimpleTask):  # type: ignore[misc]  # the client has no types
+    """A step that a worker runs, as the client's classes take it."""
+
+    def __init__(self, task: str, reference: str, inputs: Mapping[str, Any]) -> None:
+        super().__init__(task_def_name=task, task_reference_name=reference)
+        self.input_parameters.update(inputs)
+
+
+def new_workflow(
+    name: str,
+    *,
+    version: int = 1,
+    owner_email: str | None = None,
+    description: str | None = None,
+) -> ConductorWorkflow:
+    """A workflow of the official client without steps and without a server; add steps with `>>`."""
+    made = ConductorWorkflow(executor=None, name=name, version=version, description=description)
+    return made if owner_email is None else made.owner_email(owner_email)
+
+
+def is_workflow(found: object) -> bool:
+    """Whether an object is a workflow of the official client."""
+    return isinstance(found, ConductorWorkflow)
+
+
+def definition_of(workflow: Any, source: str) -> dict[str, Any]:
+    """The workflow's JSON, as the client would send it; `source` is what its user calls it."""
+    try:
+        made = _plain(workflow.to_workflow_def())
+    except Exception as error:
+        # The client builds it only now, out of what the author's classes hold.
+        raise TaskDefinitionError(
+            f"{source}: the official client cannot make a definition of it: {type(error).__name__}: {error}; "
+            "its to_workflow_def(), called in Python, shows where"
+        ) from error
+    try:
+        text = json.dumps(made)
+    except (TypeError, ValueError) as error:
+        raise TaskDefinitionError(
+            f"{source}: a step or an output holds something that has no JSON form ({error}); give it text, numbers, "
+            "lists and dictionaries"
+        ) from None
+    for number, part in enumerate(dict.fromkeys(_random_parts(made)), start=1):
+        text = text.replace(part, str(number))
+    definition: dict[str, Any] = json.loads(text)
+    return definition
+
+
+def _random_parts(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        found = _RANDOM.fullmatch(str(value.get("taskReferenceName")))
+        if found is not None and value.get("type") in _RANDOMLY_NAMED:
+            yield found[1]
+        value = list(value.values())
+    for one in value if isinstance(value, list) else ():
+        yield from _random_parts(one)
+
+
+def _plain(value: Any) -> Any:
+    """The client's models by their names in JSON, without the fields that nobody set."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return str(value)
+    if hasattr(value, "swagger_types"):
+        fields = {name: getattr(value, name) for name in value.swagger_types}
+        return {value.attribute_map[name]: _plain(one) for name, one in fields.items() if one is not None}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,49 @@
+"""From `module:name` to a workflow's definition.
+
+The module part is a target like those of tasks, `app.flows` or `flows.py`, and is imported in the same way.  Whatever is
+wrong is one `TaskDefinitionError`; where the author's code failed, it names their line.
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, ModuleType
+from typing import Any
+
+from perago.declare.discovery import imported
+from perago.errors import TaskDefinitionError
+from perago.orchestrator.conductor.workflow_objects import definition_of, is_workflow
+from perago.protocol.nearest import did_you_mean, listed
+
+
+def load_definition(source: str) -> dict[str, Any]:
+    """The definition of the workflow that a module holds under a name."""
+    target, _, name = source.rpartition(":")
+    if not target or not name:
+        target = target or name
+        raise TaskDefinitionError(f"{target}: name a workflow of the module, {target}:NAME{_there(target)}")
+    module = imported(target)
+    if name not in vars(module):
+        meant = did_you_mean(name, _workflows(module), otherwise=_there(target))
+        raise TaskDefinitionError(f"{source}: {target} has no {name!r}{meant}")
+    found = vars(module)[name]
+    if not is_workflow(found):
+        raise TaskDefinitionError(f"{source}: {_what_it_is(found)}{_there(target)}")
+    return definition_of(found, source)
+
+
+def _what_it_is(found: object) -> str:
+    if isinstance(found, FunctionType):
+        return "this is a function; call it in the module, and name the workflow that it returns"
+    return f"this is of the class {type(found).__name__}, not a workflow of the official client (ConductorWorkflow)"
+
+
+def _workflows(module: ModuleType) -> list[str]:
+    return [name for name, value in vars(module).items() if is_workflow(value)]
+
+
+def _there(target: str) -> str:
+    """What a module has to offer, as the end of a sentence."""
+    workflows = _workflows(imported(target))
+    if workflows:
+        return f"; {target} has {listed(workflows)}"
+    return f'; {target} has no workflow: make one, plays = perago.workflow.new_workflow("plays")'

@@ -1,0 +1,150 @@
+"""References: the `${…}` expressions of a workflow, each with the type of the value that it will have.
+
+The rule: to a type checker a reference is the value (an `int`, a `str`, a model), in Python it is the expression's text.
+It can be passed on, taken apart by the fields and items that its type has, and put into an f-string.  Everything else that
+one can do with a value, comparing and calculating, would quietly work on the text, so it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticUserError
+
+from perago.declare.mistakes import calling_place, shortened
+from perago.declare.workflow.shapes import Shape
+from perago.declare.workflow.values import whole
+from perago.errors import TaskDefinitionError
+from perago.protocol.nearest import did_you_mean, listed
+
+T = TypeVar("T")
+
+_WORKSPACE_FIELDS = ("repository", "branch", "ref_type", "ref")
+_WORKSPACE = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in _WORKSPACE_FIELDS},
+    "additionalProperties": False,
+}
+_REFUSED = (
+    *("__bool__", "__len__", "__iter__", "__contains__", "__int__", "__float__", "__index__", "__neg__"),
+    *("__lt__", "__le__", "__gt__", "__ge__", "__mod__", "__mul__", "__rmul__", "__sub__", "__rsub__"),
+    *("__truediv__", "__rtruediv__", "__floordiv__", "__rfloordiv__", "__pow__", "__rpow__"),
+)
+
+
+class NoSuchField(TaskDefinitionError, AttributeError):
+    """A reference has no such field; an AttributeError too, so that `hasattr` can ask."""
+
+
+class Reference(str):
+    """The text of an expression, with what is known of the value's shape."""
+
+    __slots__ = ("_shape",)
+    _shape: Shape
+
+    if not TYPE_CHECKING:
+
+        def __getattribute__(self, name):
+            # Before the methods of str: a result may well have a field called `count` or `title`.
+            return super().__getattribute__(name) if name.startswith("_") else self._inner(name, f".{name}")
+
+        def __getitem__(self, key):
+            return self._inner(key, f"[{key}]" if isinstance(key, int) else f"['{key}']")
+
+    def _inner(self, part: str | int, written: str) -> Reference:
+        shape = self._shape.at(part)
+        if shape.missing:
+            names = list(self._shape.names)
+            otherwise = f"; it has {listed(names)}" if names else f"; pass it on as it is: {_LATER}"
+            meant = did_you_mean(str(part), names, otherwise=otherwise)
+            raise NoSuchField(f"{calling_place()}: {self} has no {part!r}{meant}")
+        return reference(f"{str(self)[:-1]}{written}}}", shape)
+
+    def __add__(self, other: Any) -> str:
+        return str(self) + other if isinstance(other, str) else _refuse(self)
+
+    def __radd__(self, other: Any) -> str:
+        return other + str(self) if isinstance(other, str) else _refuse(self)
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) if isinstance(other, str) else _refuse(self)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    def __deepcopy__(self, memo: object) -> Reference:
+        return self
+
+
+_LATER = "only the running workflow knows the value"
+
+
+def _refuse(found: Reference, *_: object) -> NoReturn:
+    raise TaskDefinitionError(
+        f"{calling_place()}: {found} cannot be compared or calculated with here: {_LATER}; decide with a SwitchTask, or "
+        "calculate in a task"
+    )
+
+
+for _name in _REFUSED:
+    setattr(Reference, _name, _refuse)
+
+
+if TYPE_CHECKING:
+
+    class Workspace:
+        """A workspace that a step starts from: a repository, a branch and a commit."""
+
+        repository: str
+        branch: str
+        ref_type: str
+        ref: str
+
+else:
+
+    class Workspace(Reference):
+        """A workspace that a step starts from: a repository, a branch and a commit."""
+
+        __slots__ = ()
+
+
+def reference(text: str, shape: Shape, kind: type[Reference] = Reference) -> Reference:
+    """An expression with the shape of its value."""
+    made = kind(text)
+    made._shape = shape
+    return made
+
+
+def workspace_at(text: str) -> Workspace:
+    """An expression that gives a workspace."""
+    made: Any = reference(text, Shape([_WORKSPACE], _WORKSPACE), Workspace)  # type: ignore[arg-type]
+    return made  # type: ignore[no-any-return]
+
+
+def expression(text: str, kind: type[T], /) -> T:
+    """Any `${…}` expression as a value of the given type: of the workflow's input, or of a step that is not Perago's.
+
+    The type is taken on trust: `expression(plays.input("day"), str)`.
+    """
+    if not isinstance(text, str) or whole(text) is None:
+        raise TaskDefinitionError(
+            f"{calling_place()}: {shortened(text)} is not an expression; write one, such as "
+            "'${workflow.input.day}', or the official client's workflow.input('day')"
+        )
+    if kind is Workspace:
+        made: Any = workspace_at(str(text))
+        return made  # type: ignore[no-any-return]
+    try:
+        schema = TypeAdapter(kind).json_schema(mode="serialization")
+        shape = Shape([schema], schema)
+    except PydanticUserError:
+        shape = Shape(None, {})
+    typed: Any = reference(str(text), shape)
+    return typed  # type: ignore[no-any-return]
+
+
+INPUT_WORKSPACE: Workspace = workspace_at("${workflow.input.workspace}")
+"""The workspace that the workflow was started with: `perago run --workspace REPO[@BRANCH]`, and the same of `submit`."""
