@@ -140,6 +140,8 @@ ARROWS: dict[str, set[str]] = {
     },
     "testing": {"__init__", "lake", "orchestrator", *BELOW_CLI},
     "cli": {"__init__", *BELOW_CLI},
+    # Beside the package: every pytest run loads it, and must not load Perago by that.
+    "perago_pytest": {"testing"},
 }
 
 OUTSIDE: dict[str, set[str]] = {

@@ -2,6 +2,7 @@
 
     PeragoError
     ├── TaskDefinitionError        the task's author: a declaration is wrong
+    ├── TrialError                 the author of a test: a trial of `perago.testing` is set up wrongly
     ├── RuntimeConfigError         the operator: settings, servers, folders
     ├── TaskInputError             who started the workflow: the input does not fit the contract; terminal
     ├── TaskResultError            the task's author: the body's result does not fit the contract
@@ -41,6 +42,10 @@ class PeragoError(Exception):
 
 class TaskDefinitionError(PeragoError, ValueError):
     """A task is declared wrongly; names the task, the field, the value and the rule."""
+
+
+class TrialError(PeragoError, ValueError):
+    """A trial of `perago.testing` is set up in a way that cannot tell anything; names what to change."""
 
 
 class RuntimeConfigError(PeragoError, ValueError):

@@ -7,24 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from perago.runtime.worker.timetable import Job
+from perago.testing import Clock
+
+__all__ = ["LONGEST_WAIT", "Clock", "JobByHand", "eventually"]
 
 LONGEST_WAIT = 180.0
-
-
-class Clock:
-    """A clock that only moves when told; `slept` holds what it was asked to sleep."""
-
-    def __init__(self, now: float = 1_700_000_000.0) -> None:
-        self.now = now
-        self.slept: list[float] = []
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        """Pass the time at once."""
-        self.slept.append(seconds)
-        self.now += seconds
 
 
 class JobByHand:

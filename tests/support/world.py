@@ -17,13 +17,13 @@ from perago import PublishBudget, WorkspaceSpec, task
 from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
-from perago.lake.base import Commit, Lake, Upload
+from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Assignment, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.attempt.inline import Executor
 from perago.runtime.attempt.surroundings import Surroundings
-from perago.runtime.attempt.workdir import hash_file
 from perago.runtime.ending import Settled
+from perago.testing.objects import put_objects, read_objects
 from tests.support.clock import Clock
 
 _names = itertools.count()
@@ -120,15 +120,7 @@ class World:
 
     def put(self, files: Mapping[str, str | None], *, branch: str = "main") -> None:
         """Objects on a branch, uncommitted."""
-        uploads = []
-        for path, text in files.items():
-            if text is not None:
-                source = self.folder / f"upload-{next(_names)}"
-                source.write_text(text)
-                state = hash_file(source, self.lake.checksum_algorithm)
-                uploads.append(Upload(source, path, state.size, state.checksum or ""))
-        self.lake.upload(self.repository, branch, uploads)
-        self.lake.delete(self.repository, branch, [path for path, text in files.items() if text is None])
+        put_objects(self.lake, self.repository, branch, files, folder=self.folder / "uploads")
 
     def start(
         self, definition: TaskDefinition, *, text: str = "made", ref: str | None = None, **top: Any
@@ -200,10 +192,8 @@ class World:
 
     def files(self, ref: str = "main") -> dict[str, str]:
         """Every object of a ref, as text."""
-        return {
-            entry.path: b"".join(self.lake.read(self.repository, ref, entry.path)).decode()
-            for entry in self.lake.list(self.repository, ref, "")
-        }
+        found = read_objects(self.lake, self.repository, ref)
+        return {path: content.decode() for path, content in found.items()}
 
     def history(self, ref: str = "main") -> list[str]:
         return [commit.id for commit in self.lake.log(self.repository, ref, 100)]

@@ -1,39 +1,20 @@
-"""`perago.testing`, as a task author uses it."""
+"""`try_task`, as a task author uses it."""
 
 from __future__ import annotations
 
 import os
+import sys
+import tempfile
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from perago import TaskDefinitionError, WorkspaceSpec, require_file, task
-from perago.testing import try_task
-
-
-class Params(BaseModel):
-    text: str
-
-
-class Made(BaseModel):
-    length: int
-
-
-@task(
-    name="make",
-    owner_email="a@example.com",
-    workspace=WorkspaceSpec(prefix="/data", pre=[require_file("in.txt")]),
-)
-def make(workspace: Path, params: Params) -> Made:
-    (workspace / "out.txt").write_text((workspace / "in.txt").read_text() + params.text)
-    return Made(length=len(params.text))
-
-
-@task(name="plain", owner_email="a@example.com")
-def plain(params: Params) -> Made:
-    return Made(length=len(params.text))
+from perago import PreGuardrailViolation, TaskDefinitionError, TaskInputError, WorkspaceSpec, task
+from perago.testing import Changes, TrialError, try_task
+from tests.testing.tasks import Made, Params, Renamed, counting, fail, make, plain, renamed, talk, tidy
 
 
 def test_a_trial_shows_result_and_published_files(tmp_path: Path) -> None:
@@ -60,17 +41,19 @@ def untidy(workspace: Path, params: Params) -> Made:
 
 
 def test_after_a_trial_the_process_is_as_before(tmp_path: Path) -> None:
-    here = os.getcwd()
+    here, streams = os.getcwd(), (sys.stdout, sys.stderr)
 
     assert try_task(untidy, {"in.txt": "a"}, params={"text": "b"}, root=tmp_path).status == "COMPLETED"
 
     assert (os.getcwd(), os.environ.get("LEFT_BEHIND"), _LANGUAGE.get()) == (here, None, "en")
+    assert (sys.stdout, sys.stderr) == streams
 
 
 def test_wrong_params_fail_as_they_would_on_conductor(tmp_path: Path) -> None:
     trial = try_task(make, {"in.txt": "a"}, params={"text": 3}, root=tmp_path)
     assert trial.status == "FAILED_WITH_TERMINAL_ERROR"
     assert "params.text" in (trial.reason or "")
+    assert isinstance(trial.error, TaskInputError)
 
 
 def test_a_task_without_a_workspace_can_be_tried_too(tmp_path: Path) -> None:
@@ -84,6 +67,107 @@ def test_two_trials_in_one_folder_know_nothing_of_each_other(tmp_path: Path) -> 
             try_task(make, {"in.txt": "a"}, params={"text": text}, root=tmp_path).files["out.txt"]
             == b"a" + text.encode()
         )
+
+
+def test_without_a_root_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    assert try_task(make, {"in.txt": "a"}).status == "COMPLETED"
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_params_may_be_the_model_that_the_task_takes() -> None:
+    assert try_task(make, {"in.txt": "a"}, params=Params(text="bc")).result == {"length": 2}
+    assert try_task(renamed, params=Renamed(longName="abc")).result == {"length": 3}
+
+
+def test_the_error_is_the_exception_that_the_body_raised() -> None:
+    trial = try_task(fail, {"in.txt": "a"}, params={"text": "song"})
+
+    assert isinstance(trial.error, KeyError)
+    assert (trial.error.args, trial.status) == (("song",), "FAILED")
+    assert (trial.files, trial.changes, trial.published) == ({"in.txt": b"a"}, Changes(), False)
+
+
+def test_the_error_is_peragos_where_a_check_failed() -> None:
+    assert isinstance(try_task(make, {}).error, PreGuardrailViolation)
+    assert try_task(make, {"in.txt": ""}).error is None
+
+
+def test_the_log_has_what_the_body_printed_and_logged_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    trial = try_task(talk, {"in.txt": "a"}, params={"text": "it"})
+
+    expected = ("printed it", "to stderr", "INFO tasks: logged", "by its own handler", "without an end")
+    assert trial.log == expected
+    assert capsys.readouterr().out == "printed it\nwithout an end"
+
+
+def test_the_changes_are_the_files_that_were_put_and_deleted() -> None:
+    files = {"old.txt": "old", "same.txt": "same", "changed.txt": "before"}
+
+    trial = try_task(tidy, files)
+
+    assert trial.changes == Changes(put=("changed.txt", "new.txt"), deleted=("old.txt",))
+    assert [commit.by for commit in trial.history] == ["trial", ""]
+
+
+def test_retries_follow_as_the_task_allows_and_nobody_waits_for_them() -> None:
+    trial = try_task(counting(fails=2, delay=86_400), {"in.txt": "a"}, retries=3)
+
+    assert [attempt.status for attempt in trial.attempts] == ["FAILED", "FAILED", "COMPLETED"]
+    assert [attempt.log for attempt in trial.attempts] == [("run 1",), ("run 2",), ("run 3",)]
+    assert trial.attempts[0].reason == "run 1 fails"
+    assert (trial.status, trial.result, trial.log) == (
+        "COMPLETED",
+        {"length": 3},
+        ("run 1", "run 2", "run 3"),
+    )
+
+
+def test_without_retries_the_first_failure_is_the_end() -> None:
+    trial = try_task(counting(fails=1), {"in.txt": "a"})
+
+    assert (trial.status, len(trial.attempts)) == ("FAILED", 1)
+
+
+def test_a_terminal_failure_is_not_retried() -> None:
+    assert len(try_task(make, {}, retries=2).attempts) == 1
+
+
+class Other(BaseModel):
+    text: str = "other"
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "a model of another kind": ({"params": Other()}, "params is a Other; task 'make' takes a Params"),
+    "params that are none": ({"params": "text"}, "params is of type str; task 'make' takes a Params"),
+    "files that are none": ({"files": ["in.txt"]}, "files is list; give a dict of contents by path"),
+    "a path from the root": ({"files": {"/in.txt": ""}}, "begins with '/'"),
+    "a path that leads out": ({"files": {"../in.txt": ""}}, "has a part '.' or '..'"),
+    "content that is none": ({"files": {"in.txt": 3}}, "files['in.txt'] is int"),
+    "more retries than allowed": ({"retries": 4}, "retries=4, but task 'make' allows 3"),
+    "a negative number of retries": ({"retries": -1}, "retries=-1: give how many"),
+    "something that is to happen, not by step": ({"at": "publish"}, "at is str; give a dict"),
+    "an unknown step": ({"at": {"publsh": None}}, "an attempt has no such step; did you mean 'publish'?"),
+    "an unknown incident": ({"at": {"publish": "crash"}}, "at['publish'] is str; give crash(), goes_stale()"),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_wrong_use_is_told_in_one_line(mistake: str) -> None:
+    given, expected = WRONG[mistake]
+
+    with pytest.raises(TrialError) as told:
+        try_task(make, **given)
+
+    assert expected in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_files_for_a_task_without_a_workspace_are_refused() -> None:
+    with pytest.raises(TrialError, match="task 'plain' has no workspace"):
+        try_task(plain, {"in.txt": "a"})
 
 
 def test_a_function_that_is_no_task_is_refused(tmp_path: Path) -> None:

@@ -1,15 +1,51 @@
-"""What task authors import in their own tests: a whole attempt on the embedded servers, in a folder of the test's.
+"""What task authors import in their own tests: tasks and workflows run for real, on embedded servers, in one process.
 
-    from perago.testing import try_task
+    from perago.testing import crash, try_task
 
-    def test_clean(tmp_path):
-        trial = try_task(clean_plays, {"raw/monday.csv": "So What,545\\n"}, params={"min_seconds": 30}, root=tmp_path)
+    def test_clean():
+        trial = try_task(clean_plays, {"raw/monday.csv": "So What,545\\n"}, params={"min_seconds": 30})
         assert trial.status == "COMPLETED"
         assert trial.files["clean/plays.csv"] == b"So What,545\\n"
 
-The attempt is a real one: input validation, checks, staging, fences and publication all run.
+    def test_a_crash_is_survived():
+        trial = try_task(clean_plays, FILES, at={"hand over": crash()}, retries=1)
+        assert [attempt.status for attempt in trial.attempts] == ["TIMED_OUT", "COMPLETED"]
+
+Input validation, checks, staging, fences, publication and retries all happen as in production; nobody waits for a retry.
+The pytest fixtures `perago_lake`, `perago_worker` and `perago_spark` come with `pip install perago`.
 """
 
-from perago.testing.trial import Trial, try_task
+from perago.errors import TrialError
+from perago.testing.clock import Clock
+from perago.testing.incidents import STEPS, Crashed, crash, goes_stale, head_moves
+from perago.testing.trial import try_task, try_workflow
+from perago.testing.trial_lake import TrialLake
+from perago.testing.values import (
+    Changes,
+    Trial,
+    TrialAttempt,
+    TrialCommit,
+    TrialStep,
+    WorkflowTrial,
+)
+from perago.testing.worker import TrialWorker
 
-__all__ = ["Trial", "try_task"]
+__all__ = [
+    "STEPS",
+    "Changes",
+    "Clock",
+    "Crashed",
+    "Trial",
+    "TrialAttempt",
+    "TrialCommit",
+    "TrialError",
+    "TrialLake",
+    "TrialStep",
+    "TrialWorker",
+    "WorkflowTrial",
+    "crash",
+    "goes_stale",
+    "head_moves",
+    "try_task",
+    "try_workflow",
+]

@@ -1,122 +1,90 @@
-"""One attempt of one task, tried on the embedded lake and orchestrator."""
+"""A task or a workflow tried in one call: a lake is made for it, filled, worked on, and gone."""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from perago.connect import Embedded, max_result_bytes, short_lived
-from perago.declare.task import TaskDefinition
-from perago.declare.taskdef import build_taskdef
-from perago.errors import TaskDefinitionError
-from perago.lake.base import Lake
-from perago.orchestrator.base import Assignment, Orchestrator
-from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.surroundings import Surroundings
+from pydantic import BaseModel
+
+from perago.errors import RuntimeConfigError, TrialError
 from perago.runtime.folder_import import folder_uploads
-from perago.runtime.observe.masking import Masker, secrets_of
-from perago.runtime.servers import opened
-from perago.settings import load_settings
-
-Files = Mapping[str, str | bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """How an attempt ended; `files` are the objects of the prefix afterwards, by path below it."""
-
-    status: str
-    reason: str | None
-    result: Mapping[str, Any] | None
-    files: Mapping[str, bytes]
-    published: bool
+from perago.testing.bench import Bench, opened_bench
+from perago.testing.clock import Clock
+from perago.testing.given import Task, Workflow, task_of
+from perago.testing.incidents import At
+from perago.testing.objects import Files, checked_files
+from perago.testing.trial_lake import REPOSITORY
+from perago.testing.values import Trial, WorkflowTrial
+from perago.testing.worker import TrialWorker
 
 
 def try_task(
-    function: Callable[..., Any], files: Files | None = None, *, params: Mapping[str, Any], root: Path
+    function: Callable[..., Any],
+    files: Files | None = None,
+    *,
+    params: Mapping[str, Any] | BaseModel | None = None,
+    root: Path | None = None,
+    at: At | None = None,
+    retries: int = 0,
 ) -> Trial:
-    """Run one attempt of a task on a workspace whose prefix holds `files`; state is kept below `root`."""
-    task = getattr(function, "__perago_task__", None)
-    if not isinstance(task, TaskDefinition):
-        raise TaskDefinitionError(f"{function!r} is no task: decorate it with @perago.task")
-    servers = Embedded(short_lived(load_settings({}, root=root / secrets.token_hex(4))))
-    with opened(servers) as (lake, orchestrator):
-        return _Bench(task, lake, orchestrator, servers).attempt(files or {}, params)
+    """Run one attempt of a task on a workspace whose prefix holds `files`, and as many retries as you ask for.
+
+    Args:
+        function: A function that is decorated with `@task`.
+        files: What the task's prefix holds before, as str or bytes by path below the prefix.
+        params: Its params, as the model that it takes or as a dict; a dict is checked as Conductor's input is.
+        root: The folder to keep the lake and the workdirs in. Without it a temporary one, which goes afterwards.
+        at: What happens at which step: `crash()`, `goes_stale()` or `head_moves(…)`, by the step's name.
+        retries: How many retries may follow while attempts fail; not more than the task's `RetryPolicy` allows.
+    """
+    task = task_of(function)
+    given = checked_files(files or {})
+    if given and task.workspace is None:
+        raise TrialError(f"task {task.name!r} has no workspace, so it can be given no files")
+    prefix = task.workspace.object_prefix if task.workspace is not None else ""
+    with opened_bench(root) as bench:
+        worker = TrialWorker(bench)
+        worker.lake.create({prefix + path: content for path, content in given.items()})
+        return worker.try_task(function, params=params, at=at, retries=retries)
 
 
-@dataclass(frozen=True, slots=True)
-class _Bench:
-    task: TaskDefinition
-    lake: Lake
-    orchestrator: Orchestrator
-    servers: Embedded
+def try_workflow(
+    workflow: Workflow,
+    tasks: Task | Iterable[Task],
+    data: Files | str | os.PathLike[str] | None = None,
+    *,
+    input: Mapping[str, Any] | None = None,
+    root: Path | None = None,
+    at: Mapping[str, At] | None = None,
+    clock: Clock | None = None,
+) -> WorkflowTrial:
+    """Run a whole workflow on a repository that holds `data`, with every retry, and without waiting for any of them.
 
-    def attempt(self, files: Files, params: Mapping[str, Any]) -> Trial:
-        payload: dict[str, Any] = {"params": params}
-        before = ""
-        if self.task.workspace is not None:
-            before = self._fill(files)
-            payload["workspace"] = {
-                "repository": "trial",
-                "branch": "main",
-                "ref_type": "commit",
-                "ref": before,
-            }
-        around = Surroundings(
-            self.lake,
-            self.orchestrator,
-            self.servers.settings.workspace_root,
-            max_result_bytes=max_result_bytes(),
-            open_place=self.servers.open_places([self.task]),
-        )
-        executor = Executor(
-            {self.task.name: self.task}, around, "trial", mask=Masker(secrets_of(self.servers.settings))
-        )
-        settled = executor.execute(self._assignment(payload))
-        outcome = settled.outcome
-        return Trial(
-            outcome.status,
-            outcome.reason,
-            None if outcome.output is None else outcome.output["result"],
-            self._files(),
-            self.task.workspace is not None and self.lake.head("trial", "main").id != before,
-        )
+    Args:
+        workflow: Its definition as a dict, or the path of the JSON file.
+        tasks: The tasks that it uses: functions, modules, or paths of files with tasks. Others may be among them.
+        data: What the repository holds before: str or bytes by path, or the folder to import.
+        input: The workflow's input; `workspace` is added, and names the head of the repository's branch `main`.
+        root: The folder to keep the lake and the workdirs in. Without it a temporary one, which goes afterwards.
+        at: What happens at which step of which workflow step, such as `{"clean": {"publish": crash()}}`.
+        clock: The clock that the workflow goes by, if you want to set it or to read it.
+    """
+    with opened_bench(root) as bench:
+        worker = TrialWorker(bench)
+        if isinstance(data, str | os.PathLike):
+            _import(bench, Path(data))
+        else:
+            worker.lake.create(checked_files(data or {}, what="data"))
+        return worker.try_workflow(workflow, tasks, input=input, at=at, clock=clock)
 
-    def _fill(self, files: Files) -> str:
-        folder = self.servers.settings.root / "input"
-        folder.mkdir(parents=True)
-        for path, content in files.items():
-            file = folder / self._prefix / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content.encode() if isinstance(content, str) else content)
-        uploads = folder_uploads(
-            folder, self.lake.checksum_algorithm, leave_out=self.servers.settings.workspace_root
-        )
-        self.lake.create_repository("trial", uploads, "the files of the trial")
-        return self.lake.head("trial", "main").id
 
-    def _assignment(self, payload: Mapping[str, Any]) -> Assignment:
-        name = self.task.name
-        step = {"name": name, "taskReferenceName": "trial", "type": "SIMPLE"}
-        inputs = {"inputParameters": {key: f"${{workflow.input.{key}}}" for key in payload}}
-        self.orchestrator.register_taskdefs([build_taskdef(self.task)])
-        self.orchestrator.register_workflow(
-            {"name": "trial", "version": 1, "schemaVersion": 2, "tasks": [{**step, **inputs}]}
-        )
-        self.orchestrator.start_workflow("trial", input=payload)
-        return self.orchestrator.poll(name, worker_id="trial", count=1, wait_seconds=0)[0]
-
-    def _files(self) -> dict[str, bytes]:
-        if self.task.workspace is None:
-            return {}
-        return {
-            entry.path.removeprefix(self._prefix): b"".join(self.lake.read("trial", "main", entry.path))
-            for entry in self.lake.list("trial", "main", self._prefix)
-        }
-
-    @property
-    def _prefix(self) -> str:
-        return self.task.workspace.object_prefix if self.task.workspace is not None else ""
+def _import(bench: Bench, folder: Path) -> None:
+    lake = bench.lake
+    try:
+        uploads = folder_uploads(folder, lake.checksum_algorithm, leave_out=bench.settings.root)
+    except RuntimeConfigError as error:
+        raise TrialError(f"data: {error}") from error
+    lake.create_repository(REPOSITORY, uploads, f"import of {folder}")

@@ -51,5 +51,7 @@ class Surroundings:
     persist: Persist = ask_once
     note: Note = say_nothing
     as_before: Callable[[], AbstractContextManager[None]] = as_before
+    on_error: Callable[[Exception], None] = lambda _error: None
+    """Is told what ended an attempt, as the object that was raised; decides nothing."""
     mask: Callable[[str], str] = str
     """Hides the secrets in a text that is about to be cut."""

@@ -82,6 +82,7 @@ class Transaction:
             try:
                 outcome = completed(self._work(cleanup))
             except Exception as error:
+                self._around.on_error(error)
                 outcome = self._witness.outcome_of(error, self._step)
                 outcome = with_folders(outcome, error, self._publisher)
                 refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)

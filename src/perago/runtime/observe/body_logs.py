@@ -46,9 +46,13 @@ class BodyLogs(logging.Handler):
         """Whether a record is a body's."""
         return _PID.sub("", record.name).partition(".")[0] not in _OURS and self._running()
 
+    def is_shown(self, record: logging.LogRecord) -> bool:
+        """Whether the record is one of the lines already."""
+        return is_printed(record)
+
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record, unless it is there already."""
-        if not self.takes(record) or is_printed(record):
+        if not self.takes(record) or self.is_shown(record):
             return
         try:
             self._write(self.format(record) + "\n")
@@ -68,11 +72,12 @@ class _AuthorsNames(logging.Formatter):
 
 def is_printed(record: logging.LogRecord) -> bool:
     """Whether a handler on the record's way prints it to stdout or stderr."""
-    return any(record.levelno >= one.level and prints(one) for one in _handlers(record.name))
+    return any(prints(one) for one in handlers_on_the_way(record))
 
 
-def _handlers(name: str) -> Iterator[logging.Handler]:
-    logger: logging.Logger | None = logging.getLogger(name)
+def handlers_on_the_way(record: logging.LogRecord) -> Iterator[logging.Handler]:
+    """The handlers that take the record, by its logger and by those above."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
-        yield from logger.handlers
+        yield from (one for one in logger.handlers if record.levelno >= one.level)
         logger = logger.parent if logger.propagate else None

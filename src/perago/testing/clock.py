@@ -1,0 +1,23 @@
+"""A clock that stands still until it is told to move, so that retries and leases cost a trial no time."""
+
+from __future__ import annotations
+
+
+class Clock:
+    """A clock that only moves when told; `slept` holds what it was asked to sleep.
+
+    Pass one to `try_workflow` to choose when the workflow starts, or to read afterwards how long it would have taken.
+    """
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.now = now
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        """The time now, in seconds since 1970."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Pass the time at once."""
+        self.slept.append(seconds)
+        self.now += seconds

@@ -1,0 +1,188 @@
+"""The worker of a test: runs tasks and whole workflows on one lake, in the test's own process.
+
+Attempts run one after the other, by the transaction and the delivery that production has.  The rule: a trial starts from the
+head of the branch as it is, and leaves behind what it published, so that one trial can go on from another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from perago.declare.task import TaskDefinition
+from perago.declare.taskdef import build_taskdef
+from perago.errors import TrialError
+from perago.orchestrator.base import WorkflowState
+from perago.runtime.runs.attempts import worker_tasks
+from perago.runtime.runs.workflow import used_tasks
+from perago.testing.bench import Bench
+from perago.testing.clock import Clock
+from perago.testing.given import (
+    Task,
+    Workflow,
+    check_fits,
+    incidents_of,
+    params_of,
+    retries_of,
+    task_of,
+    tasks_of,
+    workflow_incidents,
+    workflow_of,
+)
+from perago.testing.incidents import At
+from perago.testing.runner import Runner
+from perago.testing.trial_lake import MAIN, TrialLake
+from perago.testing.values import Changes, Trial, TrialStep, WorkflowTrial
+
+STEP = "trial"
+"""The reference name of the one step that `try_task` runs."""
+MOST_ATTEMPTS = 1000
+"""After so many attempts a workflow is taken for one that never ends."""
+
+
+class TrialWorker:
+    """Runs tasks and workflows on the lake of a test; the fixture `perago_worker` is one."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.lake = TrialLake(bench.lake, bench.uploads)
+        """The lake that it works on."""
+
+    def try_task(
+        self,
+        function: Callable[..., Any],
+        *,
+        params: Mapping[str, Any] | BaseModel | None = None,
+        branch: str = MAIN,
+        at: At | None = None,
+        retries: int = 0,
+    ) -> Trial:
+        """Run one attempt of a task from the head of a branch, and as many retries as you ask for.
+
+        Args:
+            function: A function that is decorated with `@task`.
+            params: Its params, as the model that it takes or as a dict; a dict is checked as Conductor's input is.
+            branch: The branch to start from and to publish to.
+            at: What happens at which step: `crash()`, `goes_stale()` or `head_moves(…)`, by the step's name.
+            retries: How many retries may follow while attempts fail; not more than the task's `RetryPolicy` allows.
+        """
+        task = task_of(function)
+        incidents = incidents_of(task, at)
+        most = 1 + retries_of(task, retries)
+        payload: dict[str, Any] = {"params": params_of(task, params)}
+        if task.workspace is not None:
+            payload["workspace"] = self.lake.workspace(branch)
+        before = self.lake.head(branch)
+        with self._bench.orchestrator(self._bench.clock) as orchestrator:
+            runner = Runner(self._bench, orchestrator, [task], {STEP: incidents}, self._bench.clock)
+            orchestrator.register_taskdefs([build_taskdef(task)])
+            orchestrator.register_workflow(_one_step(task, payload))
+            workflow_id = orchestrator.start_workflow("trial", input=payload)
+            state = orchestrator.workflow(workflow_id)
+            while len(runner.ran) < most and state.running and runner.run_next(state):
+                state = orchestrator.workflow(workflow_id)
+        runner.expect_all_happened()
+        return self._trial(task, runner, state, branch=branch, before=before)
+
+    def try_workflow(
+        self,
+        workflow: Workflow,
+        tasks: Task | Iterable[Task],
+        *,
+        input: Mapping[str, Any] | None = None,
+        at: Mapping[str, At] | None = None,
+        clock: Clock | None = None,
+    ) -> WorkflowTrial:
+        """Run a whole workflow from the head of `main`, with every retry, as the embedded orchestrator would.
+
+        Args:
+            workflow: Its definition as a dict, or the path of the JSON file.
+            tasks: The tasks that it uses: functions, modules, or paths of files with tasks. Others may be among them.
+            input: The workflow's input; `workspace` is added, and names the head of `main`, unless it is there.
+            at: What happens at which step of which workflow step, such as `{"clean": {"publish": crash()}}`.
+            clock: The clock that the workflow goes by, if you want to set it or to read it.
+        """
+        definition, file = workflow_of(workflow)
+        known = tasks_of(tasks)
+        payload = {"workspace": self.lake.workspace(), **(input or {})}
+        check_fits(definition, known, file=file, given=payload)
+        used = used_tasks(definition, {task.name for task in known})
+        serving = [task for task in known if task.name in used]
+        incidents = workflow_incidents(definition, {task.name: task for task in serving}, at)
+        clock = clock or self._bench.clock
+        with self._bench.orchestrator(clock) as orchestrator:
+            runner = Runner(self._bench, orchestrator, serving, incidents, clock)
+            orchestrator.register_taskdefs([build_taskdef(task) for task in serving])
+            orchestrator.register_workflow(definition)
+            version = definition.get("version")
+            workflow_id = orchestrator.start_workflow(definition["name"], version=version, input=payload)
+            while (state := orchestrator.workflow(workflow_id)).running:
+                if len(runner.ran) >= MOST_ATTEMPTS:
+                    raise TrialError(
+                        f"{file} does not end: {MOST_ATTEMPTS} attempts have run, the last of step {runner.ran[-1][0]!r}"
+                    )
+                if not runner.run_next(state):
+                    raise TrialError(f"{file} waits for something that no task does, so it never ends")
+        runner.expect_all_happened()
+        return self._workflow_trial(runner, state)
+
+    def _trial(
+        self, task: TaskDefinition, runner: Runner, state: WorkflowState, *, branch: str, before: str
+    ) -> Trial:
+        attempts = runner.attempts_of(STEP)
+        last = attempts[-1]
+        output = worker_tasks(state)[len(attempts) - 1].output
+        completed = last.status == "COMPLETED"
+        files, changes, published = dict[str, bytes](), Changes(), False
+        if task.workspace is not None:
+            prefix = task.workspace.object_prefix
+            files = self.lake.files(branch, prefix=prefix)
+            published = self.lake.is_by(branch, state.id)
+            if completed:
+                changes = self.lake.changes(before, output["workspace"]["ref"], prefix=prefix)
+        return Trial(
+            last.status,
+            last.reason,
+            output["result"] if completed else None,
+            files,
+            published,
+            error=last.error,
+            log=tuple(line for attempt in attempts for line in attempt.log),
+            changes=changes,
+            attempts=attempts,
+            history=self.lake.history(branch),
+            replaced=self.lake.replaced(),
+        )
+
+    def _workflow_trial(self, runner: Runner, state: WorkflowState) -> WorkflowTrial:
+        # A retry follows the attempt before it, so the last of a step is what came of it.
+        last = {task.reference: task for task in worker_tasks(state)}
+        steps = {
+            reference: TrialStep(
+                task.task_name, task.status, task.reason, task.output, runner.attempts_of(reference)
+            )
+            for reference, task in last.items()
+        }
+        log = tuple(line for _, attempt in runner.ran for line in attempt.log)
+        return WorkflowTrial(
+            state.status,
+            state.reason,
+            state.output,
+            steps,
+            self.lake.files(),
+            log,
+            self.lake.history(),
+            self.lake.replaced(),
+        )
+
+
+def _one_step(task: TaskDefinition, payload: Mapping[str, Any]) -> dict[str, Any]:
+    step = {
+        "name": task.name,
+        "taskReferenceName": STEP,
+        "type": "SIMPLE",
+        "inputParameters": {key: f"${{workflow.input.{key}}}" for key in payload},
+    }
+    return {"name": "trial", "version": 1, "schemaVersion": 2, "tasks": [step]}
