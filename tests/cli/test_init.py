@@ -107,6 +107,18 @@ def test_a_full_disk_leaves_nothing_behind(shell: Shell) -> None:
     assert shell.look("init", "weather").code == 0
 
 
+def test_a_missing_java_is_said_at_once(shell: Shell) -> None:
+    shell.environ |= {"JAVA_HOME": str(shell.folder)}
+
+    said = shell.look("init", "weather")
+
+    assert said.code == 0
+    [line] = said.err.splitlines()
+    assert line.startswith(f"warning: Java: JAVA_HOME={shell.folder} has no bin/java")
+    assert line.endswith("or remove weather and run `perago init weather --no-spark`")
+    assert shell.look("init", "plain", "--no-spark").err == ""
+
+
 def test_others_may_read_a_project_as_far_as_its_owner_lets_them(shell: Shell) -> None:
     shell.look("init", "weather")
     (shell.folder / "usual").mkdir()

@@ -32,9 +32,9 @@ class Skew:
 
 def read_skew(url: str, *, clock: Callable[[], float] = time.time) -> Skew | None:
     """Ask for `url` and compare; None where no answer, or none with a date, comes."""
-    request = urllib.request.Request(url, method="GET")
     before = clock()
     try:
+        request = urllib.request.Request(url, method="GET")
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=_SECONDS) as answer:
             date = answer.headers.get("Date")
     except urllib.error.HTTPError as error:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from perago.runtime.doctor.finding import Finding
+from perago.runtime.doctor.finding import Finding, Level
 from perago.runtime.doctor.settings_look import shown_size
 from perago.settings import Settings
 
@@ -41,12 +41,16 @@ def look_at_folder(part: str, folder: Path, *, setting: str) -> Finding:
     except OSError as error:
         says = f"{folder} cannot be written to: {error.strerror} ({shown_size(free)} free)"
         return Finding(part, "fail", says, f"make room, allow writing there, or {elsewhere}")
+    return judged(part, free, folder, elsewhere)
+
+
+def judged(part: str, free: int, folder: Path, elsewhere: str) -> Finding:
+    """Whether so many bytes are enough."""
     says = f"{shown_size(free)} free at {folder}"
-    if free < TOO_LITTLE:
-        return Finding(part, "fail", says, f"make room, or {elsewhere}")
-    if free < LITTLE:
-        return Finding(part, "warn", f"only {says}", f"make room, or {elsewhere}")
-    return Finding(part, "ok", says)
+    if free >= LITTLE:
+        return Finding(part, "ok", says)
+    level: Level = "warn" if free >= TOO_LITTLE else "fail"
+    return Finding(part, level, f"only {says}", f"make room, or {elsewhere}")
 
 
 def _write_a_little(folder: Path) -> None:

@@ -170,4 +170,4 @@ def _taskdefs(
 
 
 def _skew(url: str) -> Skew | None:
-    return within(LONGEST, lambda: read_skew(url), None)
+    return within(LONGEST, lambda: read_skew(shown_address(url)), None)

@@ -98,7 +98,7 @@ def shown_size(size: float) -> str:
     """A number of bytes for people, in the units that settings take."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if size < 1024:
-            return f"{size:.3g} {unit}" if unit == "bytes" else f"{size:.3g}{unit}"
+            return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.4g}{unit}"
         size /= 1024
     return f"{size:.4g}TB"
 
