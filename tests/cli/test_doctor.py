@@ -210,6 +210,17 @@ class TestTheMachine:
         told.has("disk: workspaces", "fail", "cannot be written to: File too large", "make room")
         told.has("disk: temporary", "fail", "cannot be written to", "TMPDIR")
 
+    def test_a_disk_that_takes_nothing_below_a_lake_that_is_there(self, shell: Shell) -> None:
+        (shell.folder / "data").mkdir()
+        (shell.folder / "data" / "a.csv").write_text("x\n")
+        assert shell.look("put", "events", "data", "--create").code == 0
+
+        with no_file_above(10):
+            told = examined(shell, "events")
+
+        told.has("disk: workspaces", "fail", "cannot be written to: File too large", "make room")
+        assert {"disk: workspaces", "disk: temporary"} < set(told.broken())
+
     def test_tasks_that_do_not_load(self, shell: Shell) -> None:
         (shell.folder / "tasks.py").write_text("import no_such_package\n")
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from perago.errors import LakeError, LakeForbidden, LakeUnauthenticated
 from perago.lake.base import Lake
+from perago.protocol.policies import REPLACE, declared
 from perago.runtime.doctor.fence_look import ACTIONS_ON
 from perago.runtime.doctor.finding import Finding, Level
 from perago.runtime.doctor.scratch import DROPPED, Scratched, Tried, failures
@@ -72,7 +73,7 @@ def look_at_repository(
 def look_at_permissions(scratched: Scratched, repository: str) -> Iterator[Finding]:
     """A line for all that is allowed, and one for each thing that is not."""
     for one in failures(scratched.tried):
-        level: Level = "fail" if one.needed == "always" else "warn"
+        level: Level = "warn" if one.for_replacing else "fail"
         yield Finding(_part(repository), level, *_told(one, repository))
     done = [one.what for one in scratched.tried if one.error is None]
     if len(done) == len(scratched.tried):
@@ -102,8 +103,8 @@ def _told(one: Tried, repository: str) -> tuple[str, str]:
             f"run `lakectl branch delete lakefs://{repository}/{name}`, and {_grant(one.permissions, repository)}",
         )
     says = f"the keys cannot {one.what}: {one.error}"
-    if one.needed == "replace":
-        says += '; an abandoned publication cannot be replaced then (on_abandoned="replace", the default)'
+    if one.for_replacing:
+        says += f"; an abandoned publication cannot be replaced then ({declared(REPLACE)}, the default)"
     if _PROTECTED in str(one.error):
         return says, "let no branch protection rule of the repository match names that begin with perago-"
     if isinstance(one.error, LakeForbidden):

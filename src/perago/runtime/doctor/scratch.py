@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from perago.errors import LakeError
 from perago.lake.base import FenceLevel, Lake, Merge, Upload
@@ -32,8 +31,9 @@ class Tried:
 
     what: str
     permissions: str
-    needed: Literal["always", "replace"]
     error: LakeError | None = None
+    for_replacing: bool = False
+    """Only where an abandoned publication is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +72,25 @@ class Scratch:
                         level = self._level()
                         why_soft = self._why_soft() if level == "soft" else ""
                         if self._try("merge", "fs:CreateCommit on the target branch", self._merge):
-                            self._try("reset a branch", "fs:RevertBranch", self._reset, needed="replace")
+                            self._try("reset a branch", "fs:RevertBranch", self._reset, for_replacing=True)
                 self._try("delete objects", "fs:DeleteObject", self._delete)
         finally:
             for name in (source, target):
                 self._drop(name)
         return Scratched(tuple(self._tried), level, why_soft)
 
-    def _try(
-        self, what: str, permissions: str, step: Step, *, needed: Literal["always", "replace"] = "always"
-    ) -> bool:
+    def _try(self, what: str, permissions: str, step: Step, *, for_replacing: bool = False) -> bool:
         try:
             step()
         except LakeError as error:
-            self._tried.append(Tried(what, permissions, needed, error))
+            self._tried.append(Tried(what, permissions, error, for_replacing))
             return False
-        self._tried.append(Tried(what, permissions, needed))
+        except OSError as error:
+            # This machine's disk: what is uploaded is a file first.
+            mine = LakeError(f"a temporary file could not be written: {error.strerror}")
+            self._tried.append(Tried(what, permissions, mine, for_replacing))
+            return False
+        self._tried.append(Tried(what, permissions))
         return True
 
     def _make(self) -> None:
@@ -139,7 +142,7 @@ class Scratch:
         try:
             self.lake.drop_branch(self.repository, name)
         except LakeError as error:
-            self._tried.append(Tried(f"{DROPPED}: {name}", "fs:DeleteBranch", "always", error))
+            self._tried.append(Tried(f"{DROPPED}: {name}", "fs:DeleteBranch", error))
 
 
 def _uploads(folder: Path, contents: Mapping[str, bytes], algorithm: str) -> Iterator[Upload]:
