@@ -25,13 +25,14 @@ from perago.orchestrator.base import Orchestrator
 from perago.runtime.attempt.place import OpenPlace, in_workdir
 from perago.runtime.root.folder import made_root
 from perago.runtime.runs.record import orchestrator_file
-from perago.settings import LAKEFS_NAMES, Settings
+from perago.settings import LAKEFS_NAMES, ConductorSettings, LakeFSSettings, Settings
 
 ROOM_FOR_THE_WORKSPACE = 4096
 """Bytes of an output that are not the body's result."""
 
 if TYPE_CHECKING:
     from perago.lake.lakefs.fence import Fence
+    from perago.lake.lakefs.lake import LakeFSLake
     from perago.lake.local.lake import LocalLake
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
     from perago.orchestrator.local.start_from import Recording
@@ -212,6 +213,55 @@ def max_result_bytes() -> int:
     return MAX_OUTPUT_BYTES - ROOM_FOR_THE_WORKSPACE
 
 
+# --- to be examined --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """The servers for `perago doctor`, which wants to know soon whether they work: little patience, and no cache."""
+
+    settings: Settings
+
+    def open_lakefs(self) -> LakeFSLake:
+        """The real lakeFS."""
+        from perago.lake.lakefs.client import Options
+        from perago.lake.lakefs.lake import LakeFSLake
+
+        settings = _configured_lakefs(self.settings)
+        return LakeFSLake(
+            settings.endpoint,
+            access_key_id=settings.access_key_id,
+            secret_access_key=settings.secret_access_key,
+            cache_dir=self.settings.cache_dir,
+            cache_bytes=0,
+            options=Options(
+                connect_timeout=3, read_timeout=15, commit_timeout=20, object_timeout=20, tries=2
+            ),
+        )
+
+    def open_embedded(self) -> Lake | None:
+        """The embedded lake, if there is one."""
+        return open_local_lake(self.settings) if has_local_lake(self.settings) else None
+
+    def open_conductor(self) -> Orchestrator:
+        """The real Conductor."""
+        from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator, Timeouts
+
+        settings = _configured_conductor(self.settings)
+        return ConductorOrchestrator(
+            settings.url,
+            auth_key=settings.auth_key,
+            auth_secret=settings.auth_secret,
+            timeouts=Timeouts(connect=3, read=5, completion=5),
+        )
+
+    def fence_files(self) -> Mapping[str, bytes]:
+        """What a commit on lakeFS must carry for the server to fence merges from it, by path."""
+        from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT
+
+        return {FENCE_PATH: FENCE_TEXT.encode()}
+
+
 # --- one server ------------------------------------------------------------------------------------------------------
 
 
@@ -224,14 +274,13 @@ def open_lake(settings: Settings) -> Lake:
 
 def open_lakefs(settings: Settings) -> Lake:
     """The real lakeFS; says what is missing where it is not configured."""
-    if settings.lakefs is None:
-        raise RuntimeConfigError(f"lakeFS is not configured: set {', '.join(LAKEFS_NAMES)}")
     from perago.lake.lakefs.lake import LakeFSLake
 
+    lakefs = _configured_lakefs(settings)
     return LakeFSLake(
-        settings.lakefs.endpoint,
-        access_key_id=settings.lakefs.access_key_id,
-        secret_access_key=settings.lakefs.secret_access_key,
+        lakefs.endpoint,
+        access_key_id=lakefs.access_key_id,
+        secret_access_key=lakefs.secret_access_key,
         cache_dir=settings.cache_dir,
         cache_bytes=settings.cache_bytes,
     )
@@ -264,14 +313,13 @@ def has_local_lake(settings: Settings) -> bool:
 
 def open_conductor(settings: Settings, *, completion_seconds: float | None = None) -> Orchestrator:
     """The real Conductor; says what is missing where it is not configured."""
-    if settings.conductor is None:
-        raise RuntimeConfigError("Conductor is not configured: set CONDUCTOR_SERVER_URL")
     from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator, Timeouts
 
+    conductor = _configured_conductor(settings)
     return ConductorOrchestrator(
-        settings.conductor.url,
-        auth_key=settings.conductor.auth_key,
-        auth_secret=settings.conductor.auth_secret,
+        conductor.url,
+        auth_key=conductor.auth_key,
+        auth_secret=conductor.auth_secret,
         timeouts=None if completion_seconds is None else Timeouts(completion=completion_seconds),
     )
 
@@ -296,3 +344,15 @@ def open_local_orchestrators(settings: Settings) -> list[Orchestrator]:
     """Every embedded orchestrator that there is below the root: the worker's, and one for each run."""
     files = [settings.root / "orchestrator.db", *sorted(settings.root.glob("runs/*/orchestrator.db"))]
     return [open_local_orchestrator(settings, file) for file in files if file.is_file()]
+
+
+def _configured_lakefs(settings: Settings) -> LakeFSSettings:
+    if settings.lakefs is None:
+        raise RuntimeConfigError(f"lakeFS is not configured: set {', '.join(LAKEFS_NAMES)}")
+    return settings.lakefs
+
+
+def _configured_conductor(settings: Settings) -> ConductorSettings:
+    if settings.conductor is None:
+        raise RuntimeConfigError("Conductor is not configured: set CONDUCTOR_SERVER_URL")
+    return settings.conductor

@@ -15,6 +15,7 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from email.utils import formatdate, parsedate_to_datetime
 from typing import Literal
 
 Way = Literal["cut before", "cut after", "cut body", "other bytes", "answer", "stall", "drip"]
@@ -59,6 +60,8 @@ class FaultProxy:
     seen: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)
+    date_shift: float = 0.0
+    """Seconds by which the `Date` of every answer is moved: what a server with another clock would say."""
 
     def count(self, pattern: str) -> int:
         """How many requests came whose `METHOD path` matches."""
@@ -121,11 +124,19 @@ class _Handler(socketserver.StreamRequestHandler):
             return False
         length = answer.getheader("Content-Length") if method == "HEAD" else str(len(data))
         text = [f"HTTP/1.1 {answer.status} {answer.reason}"]
-        text += [f"{name}: {value}" for name, value in answer.getheaders() if name.lower() not in _HOP]
+        text += [f"{name}: {value}" for name, value in self._headers(answer)]
         if length is not None:
             text.append(f"Content-Length: {length}")
         head = ("\r\n".join(text) + "\r\n\r\n").encode("latin-1")
         return self._send(head, data, fault)
+
+    def _headers(self, answer: http.client.HTTPResponse) -> Iterator[tuple[str, str]]:
+        for name, value in answer.getheaders():
+            if name.lower() == "date" and self.server.proxy.date_shift:
+                moved = parsedate_to_datetime(value).timestamp() + self.server.proxy.date_shift
+                yield name, formatdate(moved, usegmt=True)
+            elif name.lower() not in _HOP:
+                yield name, value
 
     def _send(self, head: bytes, data: bytes, fault: Fault | None) -> bool:
         if fault is None:

@@ -16,9 +16,11 @@ from perago.cli import (
     cat,
     check,
     diff,
+    doctor,
     extract,
     fence,
     history,
+    init,
     logs,
     ls,
     output,
@@ -114,15 +116,18 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    for text in unknown_settings(os.environ):
+    # The doctor has a line of its own for each.
+    for text in unknown_settings(os.environ) if context.invoked_subcommand != "doctor" else ():
         output.warn(text)
 
 
 _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
+    "init": init.init,
     "check": check.check,
     "extract": extract.extract,
     "run": run.run,
@@ -140,6 +145,7 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "submit": submit.submit,
     "fence": fence.app,
     "sweep": sweep.sweep,
+    "doctor": doctor.doctor,
 }
 """In the order of `--help` and of docs/commands.md: declare, run here, look, then work with servers."""
 

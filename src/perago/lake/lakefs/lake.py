@@ -40,7 +40,7 @@ from perago.lake.lakefs.listing import Listings, repository_names
 from perago.lake.lakefs.objects import copy_objects, delete_objects
 from perago.lake.lakefs.refs import Refs
 from perago.lake.lakefs.repositories import create_repository
-from perago.lake.lakefs.server import server_name
+from perago.lake.lakefs.server import server_name, store_of
 from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.lake.lakefs.uncommitted import changed_paths, is_dirty
 from perago.protocol.metadata import EXPECTED_HEAD
@@ -78,6 +78,10 @@ class LakeFSLake(Refs):
     def server(self) -> str:
         """lakeFS and its version; `LakeUnavailable` where what answers is something else."""
         return server_name(self._client)
+
+    def storage(self) -> tuple[str, bool]:
+        """The kind of object store behind it, and whether it hands out presigned addresses."""
+        return store_of(self._client)
 
     def create_repository(
         self,

@@ -1,4 +1,4 @@
-"""Whether what answers at an address is lakeFS, and which version of it."""
+"""Whether what answers at an address is lakeFS, which version of it, and what it says of its store."""
 
 from __future__ import annotations
 
@@ -22,6 +22,14 @@ def server_name(client: LakeFSClient) -> str:
         shown = " ".join(str(answer).split())[:80]
         raise LakeUnavailable(f"{doing}: what answers there is not lakeFS: {shown!r}") from None
     return f"{edition} {version}"
+
+
+def store_of(client: LakeFSClient) -> tuple[str, bool]:
+    """The kind of object store behind it, and whether it hands out presigned addresses."""
+    doing = "ask lakeFS for its store"
+    answer = client.call(doing, _config, repeat=Repeat.ALWAYS, timeout=_SECONDS)
+    store = answer.get("storage_config") or {}
+    return str(store.get("blockstore_type") or "unknown"), bool(store.get("pre_sign_support"))
 
 
 def _config(apis: Apis, limit: Timeout) -> Any:

@@ -1,0 +1,150 @@
+"""`perago doctor`: what is there, what is missing, and what to do about it, a line each."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from perago import __version__
+from perago.cli import output
+from perago.cli.options import AsJson, StateRoot, read_repository
+from perago.declare.discovery import load_tasks
+from perago.declare.task import TaskDefinition
+from perago.errors import RuntimeConfigError, TaskDefinitionError
+from perago.protocol.names import proof_branch_name
+from perago.runtime.doctor.examination import Wanted, examine
+from perago.runtime.doctor.finding import Finding, is_broken
+from perago.runtime.doctor.machine import look_at_python
+from perago.runtime.doctor.settings_look import PART as SETTING
+from perago.runtime.doctor.settings_look import Read, Setting, read_settings
+from perago.runtime.observe.masking import Masker, secrets_of
+from perago.runtime.observe.printable import printable
+
+Repository = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="REPO[@BRANCH]", help="A repository in which to try what the keys allow, on a scratch branch."
+    ),
+]
+Tasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tasks", metavar="TARGET", help="Compare the TaskDefs of these modules or files with Conductor's."
+    ),
+]
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
+
+
+def doctor(
+    repository: Repository = None, tasks: Tasks = None, root: StateRoot = None, as_json: AsJson = False
+) -> None:
+    """Look at settings, machine and servers, and say what is broken and what to do about it."""
+    read = read_settings(os.environ, root=root)
+    mask = Masker(secrets_of(read.settings))
+    as_lines = not as_json and not sys.stdout.isatty()
+    settings = [Setting(one.name, mask(one.value), one.source) for one in read.shown]
+    if as_lines:
+        for setting in settings:
+            output.say(f"ok    {SETTING}: {setting.name} is {setting.value} ({setting.source})")
+    findings: list[Finding] = []
+    with _without_logs():
+        for finding in _findings(read, repository, tasks or []):
+            findings.append(finding.masked(mask))
+            # As it comes: what follows may be a server that takes its time.
+            if as_lines:
+                output.say(_line(findings[-1]))
+    if as_json:
+        output.data(
+            {
+                "broken": is_broken(findings),
+                "settings": [asdict(setting) for setting in settings],
+                "findings": [asdict(finding) for finding in findings],
+            }
+        )
+    elif not as_lines:
+        _print_tables(settings, findings)
+    if is_broken(findings):
+        raise typer.Exit(output.FAILED)
+
+
+def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
+    # The adapters bring their SDKs along; the other commands start without them.
+    from perago.connect import Examined
+
+    yield look_at_python(__version__)
+    yield from read.wrong
+    yield from _wrong_spark_conf(read)
+    tasks: list[TaskDefinition] = []
+    if targets:
+        try:
+            tasks = load_tasks(targets)
+        except TaskDefinitionError as error:
+            yield Finding(
+                "tasks", "fail", str(error), f"run `perago check {' '.join(targets)}` to see all mistakes"
+            )
+    name, branch = read_repository(repository) if repository is not None else (None, None)
+    wanted = Wanted(name, branch or "main", tuple(tasks), tuple(targets))
+    yield from examine(Examined(read.settings), wanted, os.environ, _new_scratch_name)
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """What the looks come across is in their findings: warnings beside them would say it twice."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _wrong_spark_conf(read: Read) -> Iterator[Finding]:
+    from perago.spark.conf import parse_conf
+
+    try:
+        parse_conf(read.settings.spark_conf)
+    except RuntimeConfigError as error:
+        yield Finding(SETTING, "fail", str(error), "correct or unset PERAGO_SPARK_CONF")
+
+
+def _new_scratch_name() -> str:
+    """Dated like a branch for a proof, so that a sweep knows what a kill left behind."""
+    return proof_branch_name(time.time(), uuid.uuid4().hex[:12])
+
+
+def _line(finding: Finding) -> str:
+    remedy = f"; {finding.remedy}" if finding.remedy else ""
+    return f"{finding.level:<4}  {finding.part}: {finding.says}{remedy}"
+
+
+def _print_tables(settings: Sequence[Setting], findings: Sequence[Finding]) -> None:
+    # Rich is slow to import, and most output goes without it.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    table = Table(box=None, title="settings", title_justify="left")
+    for heading in ("name", "value", "source"):
+        table.add_column(heading, overflow="fold")
+    for setting in settings:
+        table.add_row(*(Text(printable(text)) for text in (setting.name, setting.value, setting.source)))
+    console.print(table)
+    table = Table(box=None, title="\nfindings", title_justify="left")
+    for heading in ("", "part", "what was found", "what to do"):
+        table.add_column(heading, overflow="fold")
+    for finding in findings:
+        table.add_row(
+            Text(finding.level, style=_STYLES[finding.level]),
+            *(Text(printable(text)) for text in (finding.part, finding.says, finding.remedy)),
+        )
+    console.print(table)

@@ -1,0 +1,42 @@
+"""`perago init`: write a project that runs at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from perago import __version__
+from perago.cli import output
+from perago.runtime.doctor.machine import look_at_java
+from perago.runtime.project.files import project_files
+from perago.runtime.project.name import project_name
+from perago.runtime.project.writing import write_project
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The project, and the new folder: letters, digits, - and _.")
+]
+NoSpark = Annotated[
+    bool, typer.Option("--no-spark", help="Without Spark: both tasks are plain, and no Java is needed.")
+]
+
+
+def init(name: Name, no_spark: NoSpark = False) -> None:
+    """Write a project that runs at once: two tasks, a workflow, data and tests, in a new folder."""
+    named = project_name(name)
+    texts = project_files(named, spark=not no_spark, version=__version__)
+    write_project(Path(named.name), texts)
+    for path in texts:
+        output.say(f"  {named.name}/{path}")
+    java = None if no_spark else look_at_java(os.environ, needed=True)
+    if java is not None and java.level == "fail":
+        output.warn(
+            f"Java: {java.says}; {java.remedy}, or remove {named.name} and run `perago init {named.name} --no-spark`"
+        )
+    kinds = "two plain tasks" if no_spark else "a plain task and a Spark task"
+    output.say(f"{named.name} is ready: {kinds}, a workflow that chains them, data and tests. Next:")
+    output.say(f"  cd {named.name}")
+    output.say("  make test")
+    output.say("  make run")

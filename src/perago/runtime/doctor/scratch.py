@@ -1,0 +1,157 @@
+"""What the keys allow, tried on two scratch branches of a repository, which are dropped whatever happens.
+
+The rule: no branch but these two is ever written.  Whether the target branch itself may be merged into is not tried for that
+reason, nor are tags, since a worker's keys need not be able to remove one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perago.errors import LakeError
+from perago.lake.base import FenceLevel, Lake, Merge, Upload
+from perago.protocol.metadata import KEY
+
+OBJECT = "perago-doctor/scratch.txt"
+DROPPED = "drop a branch"
+_SIGNED = {KEY: "perago-doctor"}
+"""No step of a workflow has this key, so no retry takes a commit of ours for its own."""
+_SECONDS = 30.0
+
+Step = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One thing that a worker does, the lakeFS permissions for it, and how it went."""
+
+    what: str
+    permissions: str
+    error: LakeError | None = None
+    for_replacing: bool = False
+    """Only where an abandoned publication is replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scratched:
+    """All that was tried; `level` is what the lake does with a commit that carries its fence, None if that was not seen."""
+
+    tried: tuple[Tried, ...]
+    level: FenceLevel | None = None
+    why_soft: str = ""
+
+
+@dataclass(slots=True)
+class Scratch:
+    """One examination: `names` are those of the two branches, `head` is where they begin."""
+
+    lake: Lake
+    repository: str
+    head: str
+    names: tuple[str, str]
+    files: Mapping[str, bytes]
+    """What a commit must carry for the lake to fence merges from it."""
+    _tried: list[Tried] = field(default_factory=list)
+    _committed: str = ""
+    _merged: str = ""
+
+    def examine(self) -> Scratched:
+        """Try one thing after the other; what cannot work after a failure is not tried."""
+        source, target = self.names
+        level: FenceLevel | None = None
+        why_soft = ""
+        try:
+            if self._try("make a branch", "fs:CreateBranch", self._make):
+                if self._try("write objects", "fs:WriteObject", self._write):
+                    self._try("read objects", "fs:ReadObject, fs:ListObjects", self._read)
+                    if self._try("commit", "fs:CreateCommit", self._commit):
+                        level = self._level()
+                        why_soft = self._why_soft() if level == "soft" else ""
+                        if self._try("merge", "fs:CreateCommit on the target branch", self._merge):
+                            self._try("reset a branch", "fs:RevertBranch", self._reset, for_replacing=True)
+                self._try("delete objects", "fs:DeleteObject", self._delete)
+        finally:
+            for name in (source, target):
+                self._drop(name)
+        return Scratched(tuple(self._tried), level, why_soft)
+
+    def _try(self, what: str, permissions: str, step: Step, *, for_replacing: bool = False) -> bool:
+        try:
+            step()
+        except LakeError as error:
+            self._tried.append(Tried(what, permissions, error, for_replacing))
+            return False
+        except OSError as error:
+            # This machine's disk: what is uploaded is a file first.
+            mine = LakeError(f"a temporary file could not be written: {error.strerror}")
+            self._tried.append(Tried(what, permissions, mine, for_replacing))
+            return False
+        self._tried.append(Tried(what, permissions))
+        return True
+
+    def _make(self) -> None:
+        for name in self.names:
+            self.lake.create_branch(self.repository, name, self.head)
+
+    def _write(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="perago-doctor-") as folder:
+            # A byte that the branch may not have yet, so that there is something to commit.
+            contents = {OBJECT: self.names[0].encode(), **self.files}
+            uploads = list(_uploads(Path(folder), contents, self.lake.checksum_algorithm))
+            self.lake.upload(self.repository, self.names[0], uploads)
+
+    def _read(self) -> None:
+        found = b"".join(self.lake.read(self.repository, self.names[0], OBJECT))
+        listed = [entry.path for entry in self.lake.list(self.repository, self.names[0], "perago-doctor/")]
+        if found != self.names[0].encode() or OBJECT not in listed:
+            raise LakeError(f"the object {OBJECT!r} does not come back as it was written")
+
+    def _commit(self) -> None:
+        self._committed = self.lake.commit(self.repository, self.names[0], "Perago doctor: scratch", _SIGNED)
+
+    def _merge(self) -> None:
+        source, target = self.names
+        merge = Merge(source, target, self.head, "Perago doctor: scratch", _SIGNED, _SECONDS)
+        self._merged = self.lake.merge(self.repository, merge)
+
+    def _reset(self) -> None:
+        source, target = self.names
+        self.lake.relocate(self.repository, target, source, self._merged)
+
+    def _delete(self) -> None:
+        self.lake.delete(self.repository, self.names[0], [OBJECT])
+
+    def _level(self) -> FenceLevel | None:
+        try:
+            return self.lake.fence_level(self.repository, self._committed)
+        except LakeError:
+            return None
+
+    def _why_soft(self) -> str:
+        try:
+            return self.lake.why_soft(self.repository, self._committed, self.names[1])
+        except LakeError as error:
+            return str(error)
+
+    def _drop(self, name: str) -> None:
+        # Also one whose making got no answer: it may be there.
+        try:
+            self.lake.drop_branch(self.repository, name)
+        except LakeError as error:
+            self._tried.append(Tried(f"{DROPPED}: {name}", "fs:DeleteBranch", error))
+
+
+def _uploads(folder: Path, contents: Mapping[str, bytes], algorithm: str) -> Iterator[Upload]:
+    for number, (path, data) in enumerate(contents.items()):
+        file = folder / str(number)
+        file.write_bytes(data)
+        yield Upload(file, path, len(data), hashlib.new(algorithm, data).hexdigest())
+
+
+def failures(tried: Sequence[Tried]) -> list[Tried]:
+    """What did not work."""
+    return [one for one in tried if one.error is not None]

@@ -1,0 +1,119 @@
+"""Looks as functions: values in, findings out."""
+
+from __future__ import annotations
+
+import threading
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from perago.runtime.doctor.bounded import within
+from perago.runtime.doctor.clock import Skew, look_at_clock, read_skew
+from perago.runtime.doctor.disk import LITTLE, TOO_LITTLE, judged
+from perago.runtime.doctor.finding import Finding
+from perago.runtime.doctor.machine import look_at_java
+from perago.runtime.doctor.settings_look import shown_size
+from perago.runtime.observe.masking import Masker
+from tests.support.proxy import fault_proxy
+from tests.support.scripted_server import scripted
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("free", "level"), [(LITTLE, "ok"), (LITTLE - 1, "warn"), (TOO_LITTLE, "warn"), (TOO_LITTLE - 1, "fail")]
+)
+def test_little_room_is_a_warning_and_hardly_any_is_broken(free: int, level: str) -> None:
+    finding = judged("disk", free, Path("/somewhere"), "name another folder")
+
+    assert finding.level == level
+    assert bool(finding.remedy) == (level != "ok")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "signs", "level"),
+    [
+        (0.0, True, "ok"),
+        (-4.9, True, "ok"),
+        (5.0, True, "warn"),
+        (-899.0, True, "warn"),
+        (900.0, True, "fail"),
+        (-900.0, True, "fail"),
+        (9000.0, False, "warn"),
+    ],
+)
+def test_a_clock_is_judged_by_what_its_difference_breaks(seconds: float, signs: bool, level: str) -> None:
+    assert look_at_clock("lakeFS", Skew(seconds), signs=signs).level == level
+
+
+def test_a_server_that_tells_no_time_is_no_failure() -> None:
+    assert look_at_clock("lakeFS", None, signs=True).level == "skip"
+    assert read_skew("http://127.0.0.1:9") is None
+    assert read_skew("no address") is None
+
+
+@pytest.mark.parametrize("status", [200, 302, 401, 500])
+def test_any_answer_tells_the_time(status: int) -> None:
+    with (
+        scripted(lambda _: (status, "x")) as server,
+        fault_proxy(server.url.removesuffix("/api")) as proxy,
+    ):
+        near = read_skew(proxy.url)
+        proxy.date_shift = 7200.0
+        ahead = read_skew(proxy.url)
+
+    assert near is not None
+    assert abs(near.seconds) < 60
+    assert ahead is not None
+    assert 7100 < ahead.seconds < 7300
+
+
+def test_whole_seconds_and_the_way_of_the_answer_are_no_difference() -> None:
+    with scripted(lambda _: (200, "x")) as server:
+        said = read_skew(server.url, clock=lambda: NOW)
+        assert said is not None
+        real = said.seconds + NOW
+        for ours in (real, real + 0.5, real + 0.999):
+            again = read_skew(server.url, clock=lambda ours=ours: ours)  # type: ignore[misc]
+            assert again is not None
+            assert abs(again.seconds) < 60, formatdate(ours)
+
+
+def test_a_look_that_takes_too_long_is_left() -> None:
+    over = threading.Event()
+    try:
+        assert within(0.01, lambda: over.wait() and "late", "no answer") == "no answer"
+    finally:
+        over.set()
+    assert within(60, lambda: "in time", "no answer") == "in time"
+    with pytest.raises(ZeroDivisionError):
+        within(60, lambda: 1 / 0, 0.0)
+
+
+def test_without_spark_a_missing_java_is_nothing_to_mend(tmp_path: Path) -> None:
+    finding = look_at_java({"PATH": str(tmp_path)}, needed=False)
+
+    assert (finding.level, finding.remedy) == ("ok", "")
+
+
+def test_a_finding_is_one_line_without_secrets() -> None:
+    finding = Finding("lakeFS", "fail", "it said:\n  no hunter2\r\n", "ask hunter2").masked(
+        Masker(["hunter2"])
+    )
+
+    assert (finding.says, finding.remedy) == ("it said: no ***", "ask ***")
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 bytes"),
+        (1023, "1023 bytes"),
+        (10 * 1024**3, "10GB"),
+        (1.5 * 1024**2, "1.5MB"),
+        (5 * 1024**4, "5TB"),
+    ],
+)
+def test_sizes_are_shown_in_the_units_that_settings_take(size: float, shown: str) -> None:
+    assert shown_size(size) == shown
