@@ -1,61 +1,72 @@
-"""README.md is true: its task and workflow are written to files, its commands run, and they print what it shows."""
+"""README.md is true: what it shows is what a reader gets, on a laptop and with servers."""
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-CHANGING = (
-    (r"[0-9a-f]{64}", "04ad7c34…"),
-    (r"\b\d+\.\d s\b", "0.1 s"),
-    (r"\S*/\.perago", "…/.perago"),
-    (r"\d{8}-\d{6}-[0-9a-f]{6}", "20261116-200527-0c798f"),
-)
-"""What no two runs have in common, and how the page shows it."""
-OPTIONAL = "clean: IN_PROGRESS"
-"""A status that a quick step may have left before anybody looked."""
+from realservers.state import free_ports
+from tests.support.pages import ROOT, follow, only_files, reader, section, substituted
+
+README = (ROOT / "README.md").read_text()
+TARGETS = "```\nmake demo    #"
+ON_SERVERS = section(README, "## With a Conductor and a lakeFS")
+PROGRAMS = Path(sys.executable).parent
 
 
-def block(kind: str) -> str:
-    """The first block of a kind of code."""
-    found = re.search(rf"```{kind}\n(.*?)```", README, re.DOTALL)
-    assert found is not None
-    return found[1]
+def without_targets() -> str:
+    """The page without its first block, which installs things and runs for minutes."""
+    before, _, rest = README.partition(TARGETS)
+    return before + rest.partition("\n```\n")[2]
 
 
-def same_every_time(text: str) -> list[str]:
-    for pattern, shown in CHANGING:
-        text = re.sub(pattern, shown, text)
-    return [line.rstrip() for line in text.splitlines() if line != OPTIONAL]
+def test_the_readme_begins_with_what_perago_is_for_and_its_two_commands() -> None:
+    _, purpose, commands, *_ = README.split("\n\n")
+
+    assert purpose.startswith("Perago runs the steps of a data pipeline")
+    names = [line.split()[:2] for line in commands.splitlines()[1:-1]]
+    assert names == [["make", "demo"], ["make", "test"]]
+    for name in names:
+        subprocess.run([*name, "--dry-run"], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
 @pytest.mark.slow
-def test_what_the_readme_shows_is_what_its_commands_print(tmp_path: Path) -> None:
-    (tmp_path / "tasks.py").write_text(block("python"))
-    (tmp_path / "workflow.json").write_text(block("json"))
-    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block("console"), re.MULTILINE)
-    assert [command.split()[0] for command, _ in steps] == ["mkdir", "printf", "perago", "perago"]
+def test_a_reader_of_the_readme_gets_what_it_shows(tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
 
-    servers = ("PERAGO_", "LAKECTL_", "CONDUCTOR_")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(servers)}
+    assert follow(without_targets().replace(ON_SERVERS, ""), folder, reader(PROGRAMS)) == 4
 
-    for command, shown in steps:
-        done = subprocess.run(
-            re.sub(r"^perago", f"{sys.executable} -m perago", command),
-            shell=True,
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout
-        # The page has the same lines, with times of its own.
-        assert same_every_time(done.stdout) == same_every_time(shown), command
+
+@pytest.mark.slow
+def test_a_reader_of_the_readme_with_servers_gets_what_it_shows(
+    tmp_path: Path, lakefs_server: Any, conductor_server: Any
+) -> None:
+    folder = tmp_path / "empty"
+    (folder / "data/plays/raw").mkdir(parents=True)
+    (folder / "data/plays/raw/monday.csv").write_text("So What,545\nSo What,12\n")
+    own = uuid.uuid4().hex[:12]
+    page = substituted(
+        only_files(without_targets().replace(ON_SERVERS, "")) + ON_SERVERS,
+        {
+            "http://conductor:8080/api": conductor_server.url,
+            "http://lakefs:8000": lakefs_server.url,
+            "YOUR-KEY-ID": lakefs_server.access_key_id,
+            "YOUR-SECRET": lakefs_server.secret_access_key,
+            "--http 8080": f"--http {free_ports(1)[0]}",
+            "songs": f"songs{own}",
+            "clean_plays": f"clean_plays{own}",
+            '"name": "plays"': f'"name": "plays{own}"',
+            "submit plays": f"submit plays{own}",
+            "workflow plays:": f"workflow plays{own}:",
+        },
+    )
+    try:
+        assert follow(page, folder, reader(PROGRAMS)) == 10
+    finally:
+        lakefs_server.call("DELETE", f"/repositories/songs{own}?force=true")
