@@ -5,7 +5,7 @@ STAMP := .venv/.made-by-make-setup
 export PYTHON
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench servers-up servers-down clean
+.PHONY: help setup demo test check docs bench servers-up servers-down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -28,6 +28,10 @@ check: setup ## format, lint, types and the fast tests; no servers; under a minu
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/pytest -n auto -m "not slow and not servers" $(ARGS)
+
+docs: setup ## build the documentation as a site in build/site; a broken link is an error
+	@$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -c docs -d build/doctrees . build/site
+	@echo build/site/index.html
 
 bench: setup ## run the benchmarks against the real servers (ARGS="…" goes to the bench)
 	@dev/with-servers $(BIN)/python -m bench $(ARGS)

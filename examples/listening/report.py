@@ -37,7 +37,7 @@ def draw(rows: Sequence[Day], target: Path) -> None:
     axes.set_xticks(range(len(days)), [day[5:] for day in days], rotation=90)
     axes.set_ylabel("hours listened")
     axes.set_title("Listening by day and genre")
-    axes.legend(ncols=3)
+    figure.legend(loc="outside lower center", ncols=6)
     FigureCanvasAgg(figure).print_png(str(target), metadata={"Software": None})
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.docs_page import DOCS, follow
+from tests.support.pages import ROOT, follow, reader
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_reader_who_follows_the_page_gets_what_it_shows(tmp_path: Path) -> None:
-    assert follow(DOCS / "spark-tasks.md", tmp_path).count("console") == 4
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    page = (ROOT / "docs/spark-tasks.md").read_text()
+
+    assert follow(page, folder, reader(Path(sys.executable).parent)) == 7
