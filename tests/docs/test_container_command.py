@@ -42,7 +42,15 @@ pytestmark = pytest.mark.slow
 
 def as_process_one() -> list[str]:
     """A PID namespace of its own, as that user; nothing where this machine does not allow it."""
-    wrapper = ["unshare", "--user", f"--map-user={UID}", f"--map-group={UID}", "--pid", "--fork", "--mount-proc"]
+    wrapper = [
+        "unshare",
+        "--user",
+        f"--map-user={UID}",
+        f"--map-group={UID}",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ]
     allowed = shutil.which("unshare") and subprocess.run([*wrapper, "true"], check=False).returncode == 0
     return wrapper if allowed else []
 
@@ -84,7 +92,9 @@ def test_the_containers_command_answers_its_probes_and_ends_with_its_signal(tmp_
     arguments = [word.replace("0.0.0.0:9464", f"127.0.0.1:{port}") for word in arguments]
     command = [str(Path(sys.executable).parent / entry), *arguments, "--local", "--register"]
     wrapper = as_process_one()
-    with subprocess.Popen([*wrapper, *command], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True) as ran:
+    with subprocess.Popen(
+        [*wrapper, *command], cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True
+    ) as ran:
         try:
             for probe in probes():
                 url = f"http://127.0.0.1:{port}{probe}"

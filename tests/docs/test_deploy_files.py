@@ -106,7 +106,9 @@ def test_the_container_and_the_manifest_serve_and_scrape_one_port() -> None:
 def test_the_pod_is_the_user_of_the_image_and_may_write_where_the_worker_does() -> None:
     mounted = [one["mountPath"] for one in CONTAINER["volumeMounts"]]
 
-    assert f"USER {POD['securityContext']['runAsUser']}:{POD['securityContext']['runAsGroup']}" in CONTAINERFILE
+    assert (
+        f"USER {POD['securityContext']['runAsUser']}:{POD['securityContext']['runAsGroup']}" in CONTAINERFILE
+    )
     assert POD["securityContext"]["fsGroup"] == POD["securityContext"]["runAsGroup"]
     assert "PERAGO_ROOT=/var/lib/perago" in CONTAINERFILE
     assert mounted == ["/var/lib/perago", "/tmp"]
@@ -137,7 +139,11 @@ def test_systemd_waits_until_a_drain_is_over() -> None:
 
 
 def test_only_the_supervisor_gets_the_signal_and_an_executor_out_of_memory_does_not_stop_it() -> None:
-    assert (SERVICE["KillMode"], SERVICE["OOMPolicy"], SERVICE["Restart"]) == (["mixed"], ["continue"], ["always"])
+    assert (SERVICE["KillMode"], SERVICE["OOMPolicy"], SERVICE["Restart"]) == (
+        ["mixed"],
+        ["continue"],
+        ["always"],
+    )
 
 
 def test_the_units_folders_are_those_that_it_may_write() -> None:
@@ -194,9 +200,7 @@ EXPOSED = exposed()
 
 
 def test_every_metric_with_its_labels_is_one_that_the_worker_exposes() -> None:
-    chosen = [
-        found for rule in RULES for found in re.findall(r"(perago_\w+)(?:\{([^}]*)\})?", rule["expr"])
-    ]
+    chosen = [found for rule in RULES for found in re.findall(r"(perago_\w+)(?:\{([^}]*)\})?", rule["expr"])]
     values = {"outcome": set(ENDINGS), "fence": {"hard", "soft"}, "what": set(PARTS)}
 
     assert len({name for name, _ in chosen}) >= 7
