@@ -53,7 +53,8 @@ ARROWS: dict[str, set[str]] = {
     "__main__": {"cli"},
     "errors": set(),
     "lakectl_file": {"errors"},
-    "settings": {"protocol", "errors", "lakectl_file"},
+    "variables": set(),
+    "settings": {"protocol", "errors", "lakectl_file", "variables"},
     "protocol": {"errors"},
     "declare": {"protocol", "errors"},
     # Who imports a port must not get an adapter, and its SDK, by accident.

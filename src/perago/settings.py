@@ -1,8 +1,9 @@
 """Settings: the environment, read once into one frozen object.
 
 The names for servers are those that lakectl, the lakeFS SDK and the Conductor client use; the rest is
-`PERAGO_*`.  A wrong value is a `RuntimeConfigError` that names the variable and what it takes.  A name that nobody reads
-is told by `unknown_settings`, as a warning: it may be somebody else's.
+`PERAGO_*`.  Their defaults and descriptions are in `variables.py`.  A wrong value is a `RuntimeConfigError` that names
+the variable and what it takes.  `unknown_settings` warns about names that Perago does not read; it is only a warning,
+because another program may read them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Literal, cast
 from perago.errors import RuntimeConfigError
 from perago.lakectl_file import read_lakectl_file
 from perago.protocol.nearest import nearest
+from perago.variables import ROOT, default_of
 
 FenceMode = Literal["auto", "hard", "soft"]
 LogFormat = Literal["text", "json"]
@@ -108,28 +110,28 @@ def shown_address(url: str) -> str:
 
 
 def _read_settings(read: _Reader, *, root: Path | None, remote: bool) -> Settings:
-    base = (root or read.path("PERAGO_ROOT", Path(".perago"))).absolute()
-    workspace_root = read.path("PERAGO_WORKSPACE_ROOT", base / "workspaces").absolute()
+    base = (root or read.path("PERAGO_ROOT")).absolute()
     log_root = read.text("PERAGO_LOG_ROOT")
-    kill_after = read.text("PERAGO_SHUTDOWN_FORCE_KILL_AFTER")
     return Settings(
         root=base,
-        workspace_root=workspace_root,
-        cache_dir=read.path("PERAGO_CACHE_DIR", base / "cache").absolute(),
-        cache_bytes=read.size("PERAGO_CACHE_BYTES", "10GB"),
+        workspace_root=read.path("PERAGO_WORKSPACE_ROOT", base).absolute(),
+        cache_dir=read.path("PERAGO_CACHE_DIR", base).absolute(),
+        cache_bytes=read.size("PERAGO_CACHE_BYTES"),
         conductor=_conductor(read),
         lakefs=_lakefs(read, remote=remote),
         fence=cast(FenceMode, read.one_of("PERAGO_FENCE", ("auto", "hard", "soft"))),
-        failure_reason_max_length=read.count("PERAGO_FAILURE_REASON_MAX_LENGTH", 500, least=40),
+        failure_reason_max_length=read.count("PERAGO_FAILURE_REASON_MAX_LENGTH", least=40),
         log_format=cast(LogFormat, read.one_of("PERAGO_LOG_FORMAT", ("text", "json"))),
         log_root=Path(log_root).absolute() if log_root else None,
-        workspace_gc_interval=read.duration("PERAGO_WORKSPACE_GC_INTERVAL", "1h"),
-        workspace_gc_ttl=read.duration("PERAGO_WORKSPACE_GC_TTL", "24h"),
-        executor_max_tasks=read.count("PERAGO_EXECUTOR_MAX_TASKS", 0, least=0),
+        workspace_gc_interval=read.duration("PERAGO_WORKSPACE_GC_INTERVAL"),
+        workspace_gc_ttl=read.duration("PERAGO_WORKSPACE_GC_TTL"),
+        executor_max_tasks=read.count("PERAGO_EXECUTOR_MAX_TASKS", least=0),
         shutdown_force_kill_after=(
-            read.duration("PERAGO_SHUTDOWN_FORCE_KILL_AFTER", "1h") if kill_after else None
+            read.duration("PERAGO_SHUTDOWN_FORCE_KILL_AFTER")
+            if read.text("PERAGO_SHUTDOWN_FORCE_KILL_AFTER")
+            else None
         ),
-        spark_master=read.text("PERAGO_SPARK_MASTER") or "local[*]",
+        spark_master=read.or_default("PERAGO_SPARK_MASTER"),
         spark_conf=read.text("PERAGO_SPARK_CONF") or "",
         spark_session=cast(SparkSessionKind, read.one_of("PERAGO_SPARK_SESSION", ("auto", "quick", "full"))),
     )
@@ -197,35 +199,39 @@ class _Reader:
         self.asked.add(name)
         return self.environ.get(name, "").strip() or None
 
-    def path(self, name: str, default: Path) -> Path:
+    def or_default(self, name: str) -> str:
+        return self.text(name) or default_of(name)
+
+    def path(self, name: str, root: Path | None = None) -> Path:
+        """What the variable says; by default a folder below `root`."""
         value = self.text(name)
-        return Path(value).expanduser() if value else default
+        return Path(value).expanduser() if value else Path(default_of(name).replace(ROOT, str(root)))
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        value = (self.text(name) or choices[0]).lower()
+        value = self.or_default(name).lower()
         if value not in choices:
             raise RuntimeConfigError(f"{name}={value!r} is not one of {', '.join(choices)}")
         return value
 
-    def count(self, name: str, default: int, *, least: int) -> int:
+    def count(self, name: str, *, least: int) -> int:
         rule = f"a whole number of at least {least}"
-        value: int = self._parse(name, str(default), int, rule)
+        value: int = self._parse(name, int, rule)
         if value < least:
             raise RuntimeConfigError(f"{name}={value!r} is not {rule}")
         return value
 
-    def duration(self, name: str, default: str) -> float:
-        return cast(float, self._parse(name, default, parse_duration, DURATIONS))
+    def duration(self, name: str) -> float:
+        return cast(float, self._parse(name, parse_duration, DURATIONS))
 
-    def size(self, name: str, default: str) -> int:
+    def size(self, name: str) -> int:
         def parse(text: str) -> int:
             amount, unit = cast(Any, re.fullmatch(r"(\d+(?:\.\d+)?)\s*((?:[KMGT]B)?)", text.upper())).groups()
             return int(float(amount) * _BYTES[unit])
 
-        return cast(int, self._parse(name, default, parse, "a size such as 500MB or 10GB"))
+        return cast(int, self._parse(name, parse, "a size such as 500MB or 10GB"))
 
-    def _parse(self, name: str, default: str, parse: Callable[[str], Any], rule: str) -> Any:
-        text = self.text(name) or default
+    def _parse(self, name: str, parse: Callable[[str], Any], rule: str) -> Any:
+        text = self.or_default(name)
         try:
             return parse(text)
         except (ValueError, AttributeError):

@@ -23,18 +23,21 @@ from realservers.tools import cache_folder
 _START_SECONDS = 60
 
 
+def new_keys() -> tuple[str, str]:
+    """Keys as lakeFS takes them."""
+    return "AKIA" + secrets.token_hex(8).upper(), secrets.token_urlsafe(30)
+
+
 @contextmanager
-def running(folder: Path, **settings: object) -> Iterator[tuple[str, str, str]]:
+def running(
+    folder: Path, *, keys: tuple[str, str] | None = None, **settings: object
+) -> Iterator[tuple[str, str, str]]:
     """Its address and keys; `settings` are top-level parts of its configuration."""
     executable = cache_folder() / f"lakefs-{LAKEFS_VERSION}" / "lakefs"
     if not executable.exists():
         pytest.skip("lakeFS is not built: run `dev/servers up`")
-    state = State(
-        lakefs_port=free_ports(1)[0],
-        conductor_port=0,
-        access_key_id="AKIA" + secrets.token_hex(8).upper(),
-        secret_access_key=secrets.token_urlsafe(30),
-    )
+    key, secret = keys or new_keys()
+    state = State(lakefs_port=free_ports(1)[0], conductor_port=0, access_key_id=key, secret_access_key=secret)
     config = folder / "lakefs.yaml"
     config.touch(mode=0o600)
     config.write_text(json.dumps({**lakefs_settings(state, folder), **settings}))

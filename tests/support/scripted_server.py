@@ -86,6 +86,8 @@ def _handler(server: ScriptedServer, answer: Script) -> type[BaseHTTPRequestHand
             status, body = answer(request)
             data = (body if isinstance(body, str) else json.dumps(body)).encode()
             self.send_response(status)
+            if not isinstance(body, str):
+                self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

@@ -87,6 +87,8 @@ def test_every_status_means_one_thing(status: int, becomes: type[LakeError]) -> 
         (400, "commit: no changes", NothingToCommit),
         (412, f"hook failed: {FENCE_MARK} expected head a but the branch is at b", HeadMoved),
         (412, "hook failed: somebody else's rule", LakeRefused),
+        (401, "insufficient permissions: missing fs:CreateBranch", LakeForbidden),
+        (401, "error authenticating request", LakeUnauthenticated),
     ],
 )
 def test_some_refusals_are_told_apart_by_their_text(status: int, text: str, becomes: type[LakeError]) -> None:

@@ -7,6 +7,7 @@ One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` sho
     400 no changes                           NothingToCommit
     412 with the fence's text                HeadMoved
     400, 412, 423, 429 and other 4xx         LakeRefused         the server decided, nothing changed
+    401 insufficient permissions             LakeForbidden       it knows the keys, a policy does not allow the call
     401                                      LakeUnauthenticated
     403                                      LakeForbidden
     404, 410                                 LakeNotFound
@@ -55,6 +56,7 @@ _TEXTS: tuple[tuple[int, str, type[LakeError]], ...] = (
     (400, "dirty branch", BranchDirty),
     (400, "no changes", NothingToCommit),
     (412, FENCE_MARK, HeadMoved),
+    (401, "insufficient permissions", LakeForbidden),
 )
 # Subclasses stand before their bases.
 _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
@@ -98,8 +100,9 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
             return LakeUnavailable(
                 f"{doing}: something before lakeFS answered {status}: {' '.join(text.split())}{_ELSEWHERE}"
             )
-        return status_class(status, text)(
-            f"{doing}: lakeFS answered {status}: {text}{_KEYS if status == 401 else ''}"
+        kind = status_class(status, text)
+        return kind(
+            f"{doing}: lakeFS answered {status}: {text}{_KEYS if kind is LakeUnauthenticated else ''}"
         )
     if address and isinstance(error, _NO_ANSWER):
         remedy = _REMEDY if was_not_sent(error) else ""

@@ -1,0 +1,290 @@
+"""Every environment variable that Perago reads: its default, what it means and who uses it.
+
+The rule: a variable's default and description stand here and nowhere else.  `settings.py` takes the defaults from this
+table, `docs/settings.md` is made from it (`python -m dev.settings_page`), and a test finds every variable that the code
+reads and looks for it here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROOT = "<root>"
+"""Stands for the root in a default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable; without `default`, leaving it unset has the meaning that `unset` describes."""
+
+    name: str
+    meaning: str
+    used_by: str
+    default: str | None = None
+    unset: str = "not set"
+    values: str = ""
+    """What the value looks like."""
+    secret: bool = False
+
+    @property
+    def shown_default(self) -> str:
+        """The default for readers: a value as code, everything else in words."""
+        return self.unset if self.default is None else f"`{self.default}`"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Variables that belong together, under the title that readers look for."""
+
+    title: str
+    about: str
+    variables: tuple[Variable, ...]
+
+
+_SERVERS = Group(
+    "Servers",
+    "The names are those that lakectl and the Conductor client use. "
+    "`run`, `put` and `branch` use these servers only with `--remote`; `start` and `fence` always use them.",
+    (
+        Variable(
+            "CONDUCTOR_SERVER_URL",
+            "Conductor's API; it ends in `/api`",
+            "`start`, `register`, `submit`, `sweep`, `run --remote`, `runs`, `show` and `logs` with `--remote`",
+            values="`http://…` or `https://…`",
+        ),
+        Variable(
+            "CONDUCTOR_AUTH_KEY",
+            "the key id for a Conductor that asks for one; set it together with `CONDUCTOR_AUTH_SECRET`",
+            "everything that talks to Conductor",
+        ),
+        Variable(
+            "CONDUCTOR_AUTH_SECRET",
+            "the secret that belongs to `CONDUCTOR_AUTH_KEY`",
+            "everything that talks to Conductor",
+            secret=True,
+        ),
+        Variable(
+            "LAKECTL_SERVER_ENDPOINT_URL",
+            "lakeFS's address, with or without `/api/v1`; the S3 gateway must answer there too",
+            "`start`, `fence`, `submit --workspace`, `sweep`, `history`, `diff`, `ls`, `cat`, everything with `--remote`",
+            values="`http://…` or `https://…`",
+        ),
+        Variable(
+            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
+            "the lakeFS access key id",
+            "everything that talks to lakeFS",
+        ),
+        Variable(
+            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY",
+            "the lakeFS secret access key",
+            "everything that talks to lakeFS",
+            secret=True,
+        ),
+        Variable(
+            "LAKECTL_CONFIG_FILE",
+            "lakectl's configuration file; it fills in the `LAKECTL_*` variables that are not set",
+            "`start`, `fence`, everything with `--remote`",
+            unset="`.lakectl.yaml` in the home folder",
+            values="a file",
+        ),
+    ),
+)
+
+_FOLDERS = Group(
+    "Folders",
+    f"`{ROOT}` is what `PERAGO_ROOT`, or `--root` on the command line, says. Relative paths start at the current folder.",
+    (
+        Variable(
+            "PERAGO_ROOT",
+            "where local state is kept: the embedded servers, runs, workspaces, the cache; `--root` wins over it",
+            "every command",
+            default=".perago",
+            values="a folder",
+        ),
+        Variable(
+            "PERAGO_WORKSPACE_ROOT",
+            "workdirs and the outbox; one worker at a time may use it",
+            "`start`, `run`",
+            default=f"{ROOT}/workspaces",
+            values="a folder on a local disk",
+        ),
+        Variable(
+            "PERAGO_CACHE_DIR",
+            "the cache of objects downloaded from lakeFS; any number of processes may share it",
+            "everything that downloads from lakeFS",
+            default=f"{ROOT}/cache",
+            values="a folder",
+        ),
+        Variable(
+            "PERAGO_CACHE_BYTES",
+            "how large the cache may grow before the least recently used objects go; `0` turns it off",
+            "everything that downloads from lakeFS",
+            default="10GB",
+            values="a size",
+        ),
+        Variable(
+            "PERAGO_LOG_ROOT",
+            "a folder in which every process keeps a copy of its log as JSON lines",
+            "`start`, `run`",
+            unset="no copy",
+            values="a folder",
+        ),
+    ),
+)
+
+_WORKER = Group(
+    "Worker",
+    "[Running workers](running-workers.md) explains what they change.",
+    (
+        Variable(
+            "PERAGO_FENCE",
+            "`auto`: hard where lakeFS has the fence and it holds, soft elsewhere; `hard`: refuse to publish without it; "
+            "`soft`: do not look for it",
+            "`start`, `run`, `put`",
+            default="auto",
+            values="`auto`, `hard`, `soft`",
+        ),
+        Variable(
+            "PERAGO_LOG_FORMAT",
+            "log lines for people, or one JSON object per line; `start --log-format` wins over it",
+            "`start`, `run`",
+            default="text",
+            values="`text`, `json`",
+        ),
+        Variable(
+            "PERAGO_EXECUTOR_MAX_TASKS",
+            "replace an executor after this many attempts; `0`: never",
+            "`start`, `run`",
+            default="0",
+            values="a whole number",
+        ),
+        Variable(
+            "PERAGO_SHUTDOWN_FORCE_KILL_AFTER",
+            "how long running attempts get to finish after SIGTERM or SIGINT before they are killed",
+            "`start`, `run`",
+            unset="the largest `worker_shutdown_grace_seconds` of the tasks' publish budgets; without one, no limit",
+            values="a duration",
+        ),
+        Variable(
+            "PERAGO_FAILURE_REASON_MAX_LENGTH",
+            "longer failure reasons are cut in the middle; Conductor stores no more than 500 characters",
+            "`start`, `run`",
+            default="500",
+            values="a whole number, at least 40",
+        ),
+        Variable(
+            "PERAGO_WORKSPACE_GC_INTERVAL",
+            "how often the worker removes workdirs that dead executors left; never more often than every second",
+            "`start`, `run`",
+            default="1h",
+            values="a duration",
+        ),
+        Variable(
+            "PERAGO_WORKSPACE_GC_TTL",
+            "how old a workdir of another host must be before it is removed",
+            "`start`, `run`",
+            default="24h",
+            values="a duration",
+        ),
+    ),
+)
+
+_SPARK = Group(
+    "Spark",
+    "[Spark tasks](spark-tasks.md) has examples.",
+    (
+        Variable(
+            "PERAGO_SPARK_MASTER", "the Spark master", "Spark tasks", default="local[*]", values="a Spark URL"
+        ),
+        Variable(
+            "PERAGO_SPARK_CONF",
+            "Spark configuration; it wins over `spark-defaults.conf` and over Perago's defaults",
+            "Spark tasks",
+            unset="nothing added",
+            values="`key=value` pairs, separated by `;`",
+        ),
+        Variable(
+            "PERAGO_SPARK_SESSION",
+            "`quick` sessions start faster, `full` ones run long work faster; `auto`: `quick` for `run` and tests, "
+            "`full` for `start`",
+            "Spark tasks",
+            default="auto",
+            values="`auto`, `quick`, `full`",
+        ),
+        Variable(
+            "PYSPARK_PYTHON",
+            "the Python that runs UDFs",
+            "Spark tasks",
+            unset="with a local master, the Python that runs Perago",
+        ),
+        Variable("JAVA_HOME", "the Java that runs Spark", "Spark tasks", unset="`java` on `PATH`"),
+        Variable(
+            "SPARK_HOME",
+            "a Spark installation to use in place of the one inside PySpark",
+            "Spark tasks",
+            unset="the Spark inside PySpark",
+        ),
+        Variable(
+            "SPARK_CONF_DIR",
+            "where `spark-defaults.conf` and `log4j2.properties` are",
+            "Spark tasks",
+            unset="`$SPARK_HOME/conf`",
+        ),
+        Variable(
+            "XDG_CACHE_HOME",
+            "the folder for the archive of Spark's classes, which lets quick sessions start faster",
+            "Spark tasks",
+            unset="`.cache` in the home folder",
+        ),
+    ),
+)
+
+_METRICS = Group(
+    "Metrics over OTLP",
+    "`perago start --http` serves metrics for Prometheus without any of these. The other `OTEL_*` variables work as the "
+    "OpenTelemetry SDK documents them.",
+    (
+        Variable(
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "send metrics to this OpenTelemetry collector",
+            "`start`",
+            unset="nothing is sent",
+        ),
+        Variable(
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+            "the same, for metrics only; it wins over `OTEL_EXPORTER_OTLP_ENDPOINT`",
+            "`start`",
+            unset="nothing is sent",
+        ),
+        Variable(
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            "the protocol; any other is refused",
+            "`start`",
+            default="http/protobuf",
+        ),
+        Variable(
+            "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
+            "the same, for metrics only; it wins over `OTEL_EXPORTER_OTLP_PROTOCOL`",
+            "`start`",
+            unset="`OTEL_EXPORTER_OTLP_PROTOCOL`",
+        ),
+        Variable("OTEL_SERVICE_NAME", "the service name of the metrics", "`start`", default="perago"),
+        Variable(
+            "OTEL_SDK_DISABLED",
+            "`true` turns metrics off, those for Prometheus too",
+            "`start`",
+            default="false",
+        ),
+    ),
+)
+
+GROUPS = (_SERVERS, _FOLDERS, _WORKER, _SPARK, _METRICS)
+VARIABLES = {variable.name: variable for group in GROUPS for variable in group.variables}
+
+
+def default_of(name: str) -> str:
+    """The default of a variable that has one."""
+    default = VARIABLES[name].default
+    if default is None:
+        raise LookupError(f"{name} has no default")
+    return default

@@ -1,0 +1,70 @@
+"""docs/failure-matrix.md says what the code does: every ending is there, with its status."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import perago.errors
+from perago.protocol.outcome import (
+    LostToTwin,
+    Outcome,
+    classify,
+    executor_died,
+    not_handed_out,
+    result_refused,
+)
+from perago.protocol.policies import POLICIES
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "failure-matrix.md").read_text()
+PUBLICATION = (DOCS / "publication.md").read_text()
+ROWS = dict(re.findall(r"^\| [^|]*: `(\w+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
+TOLD_BY_THE_WORKER = {
+    "executor_died": executor_died("SIGKILL", "body"),
+    "not_handed_out": not_handed_out(OSError("x")),
+    "result_refused": result_refused(OSError("x")),
+}
+STATUSES = r"`(COMPLETED|FAILED_WITH_TERMINAL_ERROR|FAILED|TIMED_OUT|CANCELED|IN_PROGRESS|SCHEDULED)`"
+
+
+def outcome_of(name: str) -> Outcome:
+    if name in TOLD_BY_THE_WORKER:
+        return TOLD_BY_THE_WORKER[name]
+    ours = {"LostToTwin": LostToTwin, "Exception": Exception}
+    return classify((ours.get(name) or getattr(perago.errors, name))("why"))
+
+
+def test_every_ending_of_the_protocols_table_has_its_row() -> None:
+    protocol = re.findall(r"^\| .*?`(\w+)` \| `\w+` \| (?:yes|no) \|$", PUBLICATION, re.MULTILINE)
+
+    assert len(protocol) == 16
+    assert sorted(ROWS) == sorted(protocol)
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
+def test_a_row_shows_the_status_that_the_code_sends(name: str) -> None:
+    outcome, cell = outcome_of(name), ROWS[name]
+
+    if outcome.send:
+        assert cell.startswith(f"`{outcome.status}`")
+        assert ("retries" in cell) == (outcome.status == "FAILED")
+    else:
+        assert cell.startswith("nothing from this execution")
+
+
+def test_no_other_status_is_named_than_conductor_has() -> None:
+    cells = re.findall(r"^\| [^|]* \| ([^|]*) \|", PAGE, re.MULTILINE)
+    shouted = {word for cell in cells for word in re.findall(r"`([A-Z_]{6,})`", cell)}
+
+    assert shouted == {word for cell in cells for word in re.findall(STATUSES, cell)}
+    assert len(shouted) >= 6
+
+
+def test_every_policy_has_its_row() -> None:
+    title, *rows = re.findall(r"^\| `(\w+)`(?: \(default\))? \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)
+
+    assert title == "on_abandoned"
+    assert rows == list(POLICIES)
