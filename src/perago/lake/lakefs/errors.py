@@ -100,18 +100,18 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
             return LakeUnavailable(
                 f"{doing}: something before lakeFS answered {status}: {' '.join(text.split())}{_ELSEWHERE}"
             )
-        kind = status_class(status, text)
-        return kind(
-            f"{doing}: lakeFS answered {status}: {text}{_KEYS if kind is LakeUnauthenticated else ''}"
+        becomes = status_class(status, text)
+        return becomes(
+            f"{doing}: lakeFS answered {status}: {text}{_KEYS if becomes is LakeUnauthenticated else ''}"
         )
     if address and isinstance(error, _NO_ANSWER):
         remedy = _REMEDY if was_not_sent(error) else ""
         return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{remedy}")
     if isinstance(error, json.JSONDecodeError):
         return not_lakefs(doing, address)
-    for kind, becomes in _CLASSES:
-        if isinstance(error, kind):
-            return becomes(f"{doing}: {_short(error)}")
+    for raised, told in _CLASSES:
+        if isinstance(error, raised):
+            return told(f"{doing}: {_short(error)}")
     return LakeError(f"{doing}: {_short(error)}")
 
 
