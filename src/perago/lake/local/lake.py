@@ -195,10 +195,10 @@ class LocalLake:
     def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
         """Paths at or below the roots whose objects differ between two commits, root by root."""
         with self._store.read() as db:
-            trees = [refs.resolve(db, repository, ref)[0].tree for ref in (left, right)]
+            one, two = (refs.resolve(db, repository, ref)[0].tree for ref in (left, right))
         for root in roots:
             # `plays` stands for an object or a folder, and never for `plays-old`.
-            found = differences(self._store.nodes(), *trees, root)
+            found = differences(self._store.nodes(), one, two, root)
             yield from (path for path, _, _ in found if is_below(path, (root,)))
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:

@@ -48,7 +48,7 @@ def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: 
             f"branch {source.name!r} at {source.head} and branch {target.name!r} at {target.head} have no commit in "
             f"common among the newest {LONGEST_WALK}: stage on that head"
         )
-    edits = {path: now for path, _, now in differences(nodes, base.tree, head.tree)}
+    edits: Edits = {path: now for path, _, now in differences(nodes, base.tree, head.tree)}
     if base.tree != onto.tree:
         edits = _without_conflicts(edits, nodes, base, onto, (source, target))
     tree = update(nodes, onto.tree, edits)
@@ -83,7 +83,9 @@ def _common(
     """
     seen: set[str] = set()
     for steps in zip_longest(_back(db, repository, one), _back(db, repository, two)):
-        for step in filter(None, steps):
+        for step in steps:
+            if step is None:
+                continue
             if step.commit.id in seen:
                 return step
             seen.add(step.commit.id)
