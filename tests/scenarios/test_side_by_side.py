@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perago.errors import LakeUnavailable
+from perago.errors import HeadMoved, LakeUnavailable
 from perago.runtime.ending import Settled
 from tests.support.abandoned import abandon
 from tests.support.ports import Wrapped, before, recording
@@ -17,6 +17,7 @@ from tests.support.side_by_side import (
     PACE,
     Side,
     a_side,
+    a_task,
     below,
     body,
     inside,
@@ -153,9 +154,7 @@ class TestOwnCommitsInBetween:
         before_it = below(world, a, "left/")
         dies_before_completing(left)
         published_ref(right.execute())
-        left.task = make_task(
-            no_change, name="make_left", on_abandoned="supersede", on_advanced="rebase", prefix="/left"
-        )
+        left.task = a_task("left", made=no_change)
         ref = published_ref(left.execute())
         assert below(world, ref, "left/") == before_it == below(world, "main", "left/")
         assert list(violations(world, left, right, a=a)) == []
@@ -278,7 +277,6 @@ class TestTheHeadMovesWhileItPublishes:
         side = a_side(world, "left")
 
         def revoke() -> None:
-            outside(world)
             for name in world.leftovers():
                 world.lake.drop_branch(world.repository, name)
 
@@ -334,8 +332,6 @@ class TestTheHeadMovesWhileItPublishes:
 
     def test_a_refused_try_that_is_on_the_branch_all_the_same_is_the_publication(self, world: World) -> None:
         """No lake says so; but if one did, no second commit would follow."""
-        from perago.errors import HeadMoved
-
         a, side, calls = world.head().id, a_side(world, "left"), []
 
         def lies(name: str, call: Any, arguments: tuple[Any, ...]) -> Any:

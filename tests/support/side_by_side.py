@@ -76,16 +76,15 @@ class Side:
         return bool(polled)
 
 
+def a_task(name: str, *, policy: str = "supersede", made: Any = body, **spec: Any) -> TaskDefinition:
+    """The task of a step that works below /<name> and publishes on top of others' commits."""
+    said = {"prefix": f"/{name}", "on_abandoned": policy, "on_advanced": "rebase", **spec}
+    return make_task(made, name=f"make_{name}", retries=6, **said)
+
+
 def a_side(world: World, name: str, *, policy: str = "supersede", made: Any = body, **spec: Any) -> Side:
     """A step that works below /<name>, polled."""
-    task = make_task(
-        made,
-        name=f"make_{name}",
-        retries=6,
-        on_abandoned=policy,
-        on_advanced="rebase",
-        **{"prefix": f"/{name}", **spec},
-    )
+    task = a_task(name, policy=policy, made=made, **spec)
     workflow = world.start(task)
     return Side(world, task, f"{name}/", workflow, world.poll(task))
 
