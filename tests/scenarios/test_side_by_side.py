@@ -12,6 +12,7 @@ import pytest
 from perago.errors import HeadMoved, LakeUnavailable
 from perago.runtime.ending import Settled
 from tests.support.abandoned import abandon
+from tests.support.lakefs_world import fence
 from tests.support.ports import Wrapped, before, recording
 from tests.support.side_by_side import (
     PACE,
@@ -32,8 +33,11 @@ from tests.support.world import World, make_task, published_ref
 POLICIES = ["supersede", "reuse"]
 
 
-@pytest.fixture(autouse=True)
-def inputs(world: World) -> None:
+@pytest.fixture(autouse=True, params=["without the fence", "with the fence"])
+def inputs(world: World, request: pytest.FixtureRequest) -> None:
+    """What the steps read; the fence's file says nothing to the embedded lake, whose fence is always hard."""
+    if request.param == "with the fence":
+        fence(world)
     world.commit({"left/input.txt": "left 0", "right/input.txt": "right 0", "other.txt": "other"})
 
 

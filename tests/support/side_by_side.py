@@ -83,10 +83,11 @@ def a_task(name: str, *, policy: str = "supersede", made: Any = body, **spec: An
 
 
 def a_side(world: World, name: str, *, policy: str = "supersede", made: Any = body, **spec: Any) -> Side:
-    """A step that works below /<name>, polled."""
-    task = a_task(name, policy=policy, made=made, **spec)
+    """A step that works below /<name>, or below `sees`, polled."""
+    sees = spec.pop("sees", name)
+    task = a_task(name, policy=policy, made=made, **{"prefix": f"/{sees}", **spec})
     workflow = world.start(task)
-    return Side(world, task, f"{name}/", workflow, world.poll(task))
+    return Side(world, task, f"{sees}/", workflow, world.poll(task))
 
 
 def a_world(folder: Path, *, hard: bool = True) -> World:
