@@ -22,6 +22,7 @@
     │   │   └── LakeUnauthenticated        the keys are unknown: nothing is allowed
     │   ├── LakeRefused                the server decided against the call and nothing changed
     │   │   ├── HeadMoved                  the branch is not at the expected head
+    │   │   ├── LakeBusy                   the server put the call off
     │   │   ├── BranchDirty                the branch has uncommitted objects
     │   │   └── NothingToCommit            the branch has none
     │   └── LakeUnavailable            no answer, or one that says nothing: the call may have happened
@@ -128,6 +129,10 @@ class LakeRefused(LakeError):
 
 class HeadMoved(LakeRefused):
     """The branch is not at the head the caller expected."""
+
+
+class LakeBusy(LakeRefused):
+    """The server put the call off, and nothing changed."""
 
 
 class BranchDirty(LakeRefused):

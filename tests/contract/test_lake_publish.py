@@ -121,6 +121,136 @@ class TestMerge:
         assert work.contents("main") == {"a": b"3"}
 
 
+class TestThreeWayMerge:
+    """A source that was made at an earlier commit of the target: what it changed comes in, what others did stays."""
+
+    def test_both_sides_are_there_and_history_is_one_line(self, lake: Lake, work: Work) -> None:
+        base = work.commit("main", {"keep": b"0", "ours": b"0", "drop": b"0", "theirs": b"0"})
+        lake.create_branch(work.repository, "side", base)
+        lake.delete(work.repository, "side", ["drop"])
+        work.commit("side", {"ours": b"1", "new": b"1"})
+        lake.delete(work.repository, "main", ["keep"])
+        head = work.commit("main", {"theirs": b"2", "by-others": b"2"})
+        made = work.merge("side", head)
+        assert lake.head(work.repository, "main").parents == (head,)
+        assert work.contents(made) == {"ours": b"1", "new": b"1", "theirs": b"2", "by-others": b"2"}
+
+    def test_many_stagings_of_one_commit_all_come_in_one_after_the_other(
+        self, lake: Lake, work: Work
+    ) -> None:
+        base = work.commit("main", {"a": b"0"})
+        for number in range(5):
+            work.stage(f"side-{number}", base, {f"by-{number}": b"x"})
+        heads = [base]
+        for number in range(5):
+            heads.append(work.merge(f"side-{number}", heads[-1]))
+        assert [commit.id for commit in lake.log(work.repository, "main", 6)] == heads[::-1]
+        assert work.contents("main") == {"a": b"0", **{f"by-{n}": b"x" for n in range(5)}}
+
+    @pytest.mark.parametrize(
+        ("ours", "theirs"),
+        [
+            ({"x": b"1"}, {"x": b"2"}),
+            ({"new": b"1"}, {"new": b"2"}),
+            ({"x": None}, {"x": b"2"}),
+            ({"x": b"1"}, {"x": None}),
+        ],
+        ids=["changed by both", "added by both", "deleted and changed", "changed and deleted"],
+    )
+    def test_a_conflict_is_a_moved_head_and_changes_nothing(
+        self, lake: Lake, work: Work, ours: dict[str, bytes | None], theirs: dict[str, bytes | None]
+    ) -> None:
+        base = work.commit("main", {"x": b"0", "y": b"0"})
+        lake.create_branch(work.repository, "side", base)
+        heads = [work.edit("side", ours), work.edit("main", theirs)]
+        with pytest.raises(HeadMoved, match="conflict"):
+            work.merge("side", heads[1])
+        assert work.head() == heads[1]
+
+    def test_the_same_change_on_both_sides_is_no_conflict(self, lake: Lake, work: Work) -> None:
+        base = work.commit("main", {"x": b"0", "y": b"0"})
+        lake.create_branch(work.repository, "side", base)
+        work.edit("side", {"x": None, "z": b"1"})
+        head = work.edit("main", {"x": None})
+        work.merge("side", head)
+        assert work.contents("main") == {"y": b"0", "z": b"1"}
+
+    def test_a_source_whose_changes_the_target_has_already_is_refused(self, lake: Lake, work: Work) -> None:
+        base = work.commit("main", {"x": b"0", "y": b"0"})
+        lake.create_branch(work.repository, "side", base)
+        work.edit("side", {"x": None})
+        head = work.edit("main", {"x": None})
+        with pytest.raises(LakeRefused):
+            work.merge("side", head)
+        assert work.head() == head
+
+    def test_the_expected_head_is_compared_all_the_same(self, work: Work) -> None:
+        base = work.commit("main", {"a": b"0"})
+        work.stage("side", base, {"b": b"1"})
+        passed = work.commit("main", {"c": b"1"})
+        moved = work.commit("main", {"d": b"1"})
+        for other in (base, passed):
+            with pytest.raises(HeadMoved):
+                work.merge("side", other)
+        assert work.head() == moved
+
+
+class TestDiffering:
+    def differing(self, lake: Lake, work: Work, left: str, right: str, *roots: str) -> list[str]:
+        return list(lake.differing(work.repository, left, right, roots))
+
+    def test_what_was_added_changed_and_deleted_is_told_in_order(self, lake: Lake, work: Work) -> None:
+        left = work.commit("main", {"t/a": b"0", "t/b": b"0", "t/keep": b"0", "u/a": b"0"})
+        right = work.edit("main", {"t/a": None, "t/b": b"1", "t/c": b"1", "u/a": b"1"})
+        for pair in ((left, right), (right, left)):
+            assert self.differing(lake, work, *pair, "t/") == ["t/a", "t/b", "t/c"]
+            assert self.differing(lake, work, *pair, "") == ["t/a", "t/b", "t/c", "u/a"]
+        assert self.differing(lake, work, right, right, "") == []
+
+    def test_a_root_is_an_object_or_a_folder_and_never_a_beginning(self, lake: Lake, work: Work) -> None:
+        left = work.commit("main", {"x": b"0"})
+        olds = dict.fromkeys(("plays-old", "plays-old/a", "plays.csv", "plays0", "playsx/a", "play"), b"1")
+        right = work.commit("main", olds)
+        assert self.differing(lake, work, left, right, "plays") == []
+        folder = work.commit("main", {"plays/a": b"1", "plays/b/c": b"1"})
+        assert self.differing(lake, work, left, folder, "plays") == ["plays/a", "plays/b/c"]
+        assert self.differing(lake, work, right, folder, "plays/b") == ["plays/b/c"]
+        both = work.commit("main", {"plays": b"1"})
+        assert self.differing(lake, work, folder, both, "plays") == ["plays"]
+        assert self.differing(lake, work, left, both, "plays") == ["plays", "plays/a", "plays/b/c"]
+        assert self.differing(lake, work, folder, both, "plays/") == []
+
+    def test_roots_are_told_one_after_the_other(self, lake: Lake, work: Work) -> None:
+        left = work.commit("main", {"b": b"0", "a/x": b"0"})
+        right = work.commit("main", {"b": b"1", "a/x": b"1", "c": b"1"})
+        assert self.differing(lake, work, left, right, "b", "a") == ["b", "a/x"]
+        assert self.differing(lake, work, left, right, "nothing", "c") == ["c"]
+        assert self.differing(lake, work, left, right) == []
+
+    def test_a_change_that_is_taken_back_is_none(self, lake: Lake, work: Work) -> None:
+        left = work.commit("main", {"t/a": b"0"})
+        work.commit("main", {"t/new": b"1"})
+        right = work.edit("main", {"t/new": None})
+        assert left != right
+        assert self.differing(lake, work, left, right, "t") == []
+
+    def test_more_than_a_page_is_told_whole(self, lake: Lake, work: Work) -> None:
+        left = work.commit("main", {"x": b"0"})
+        names = [f"t/{number:04}" for number in range(1100)]
+        right = work.commit("main", dict.fromkeys(names, b""))
+        assert self.differing(lake, work, left, right, "t") == names
+
+    def test_the_first_is_had_without_the_rest(self, lake: Lake, work: Work) -> None:
+        left = work.commit("main", {"x": b"0"})
+        right = work.commit("main", {f"t/{number}": b"1" for number in range(5)})
+        assert next(iter(lake.differing(work.repository, left, right, ["t"]))) == "t/0"
+
+    def test_a_commit_that_is_not_there_is_not_found(self, lake: Lake, work: Work) -> None:
+        head = work.commit("main", {"x": b"0"})
+        with pytest.raises(LakeNotFound):
+            list(lake.differing(work.repository, head, "f" * 64, ["x"]))
+
+
 class TestRelocate:
     def test_a_branch_moves_to_the_sources_head_itself(self, lake: Lake, work: Work) -> None:
         base = work.commit("main", {"a": b"1"})

@@ -288,6 +288,18 @@ MISTAKES: dict[str, tuple[str, str]] = {
         spec("read_only=True, on_abandoned='reuse'"),
         "on_abandoned = 'reuse': has no meaning with read_only=True",
     ),
+    "an unknown way with an advanced branch": (
+        spec("on_abandoned='supersede', on_advanced='merge'"),
+        "on_advanced = 'merge': must be one of 'refuse' or 'rebase'",
+    ),
+    "a rebase that would take others' commits along": (
+        spec("on_advanced='rebase'"),
+        'on_advanced = \'rebase\': needs on_abandoned="supersede" or on_abandoned="reuse"',
+    ),
+    "a rebase of a read-only workspace": (
+        spec("read_only=True, on_advanced='rebase'"),
+        "on_advanced = 'rebase': has no meaning with read_only=True",
+    ),
     "read_only that is no flag": (spec("read_only='yes'"), "read_only = 'yes': must be True or False"),
     "an unknown workspace field": (
         spec("path='/'"),

@@ -46,6 +46,7 @@ def test_the_defaults_are_the_whole_repository_writable_and_replace() -> None:
         "post": (),
         "read_only": False,
         "on_abandoned": "replace",
+        "on_advanced": "refuse",
         "placement": "auto",
     }
 

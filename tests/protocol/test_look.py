@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from perago.errors import PublishFenceError
 from perago.protocol import policies
 from perago.protocol.attempt import Attempt
-from perago.protocol.look import foreign_maker, hopeless
+from perago.protocol.look import foreign_maker, hopeless, what_stays
 from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.policies import PolicyName
 from perago.protocol.publication import (
     MAX_RANGE,
     Commit,
+    Passed,
     TargetBranch,
+    ViewChange,
     Workspace,
     build_workspace_publication_plan,
     read_advance,
@@ -99,6 +102,40 @@ def test_a_range_that_is_too_long_ends_the_attempt_where_it_cannot_shrink() -> N
     foreign_head = [Commit("c0", ("c1",), metadata=FOREIGN), *own[1:]]
     assert reason(read_advance("A", foreign_head), "supersede") is None
     assert reason(read_advance("A", foreign_head), "replace") is not None
+
+
+def stays(target: TargetBranch) -> TargetBranch | None:
+    return what_stays(ATTEMPT, WORKSPACE, target, "supersede", {"task-ok"})
+
+
+class TestATaskThatRebases:
+    """Commits of others do not end it, unless one that stays has changed what it sees."""
+
+    def reason(self, target: TargetBranch, change: str = "") -> str | None:
+        found = ViewChange(change, target.advance[-1]) if change else None
+        target = replace(target, passed=Passed(found))
+        return hopeless(ATTEMPT, WORKSPACE, target, "supersede", accepted={"task-ok"}, rebases=True)
+
+    @pytest.mark.parametrize("makers", [(ACCEPTED,), (FENCE,), (OWN, FOREIGN), (UNSIGNED, ACCEPTED)])
+    def test_a_view_that_is_as_it_was_is_not_hopeless(self, makers: tuple[dict[str, str], ...]) -> None:
+        assert self.reason(branch(*makers)) is None
+
+    def test_a_view_that_changed_is(self) -> None:
+        assert "changed 'events/x'" in (self.reason(branch(ACCEPTED), "events/x") or "")
+
+    def test_what_was_not_compared_ends_nothing(self) -> None:
+        assert hopeless(ATTEMPT, WORKSPACE, branch(ACCEPTED), "supersede", rebases=True) is None
+
+    def test_a_lost_input_and_a_range_that_is_too_long_are(self) -> None:
+        lost = read_advance("A", [Commit("c0", ("c1",)), Commit("c1", ())])
+        assert "no longer contains" in (self.reason(lost) or "")
+        own = [Commit(f"c{n}", (f"c{n + 1}",), metadata=OWN) for n in range(MAX_RANGE + 2)]
+        assert "beyond supported publish range" in (self.reason(read_advance("A", own)) or "")
+
+    def test_what_stays_is_the_newest_that_can_leave_no_more_and_all_below_it(self) -> None:
+        target = branch(FOREIGN, UNSIGNED, ACCEPTED, FOREIGN)
+        assert stays(target) == TargetBranch(target.advance[2], target.advance[2:])
+        assert stays(branch(FOREIGN, UNSIGNED)) is None
 
 
 def later_heads(target: TargetBranch) -> Iterator[TargetBranch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,14 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import INPUT_REF, KEY
 from perago.protocol.policies import PolicyName
 from perago.protocol.publication import (
+    ELSEWHERE,
     MAX_RANGE,
     TABLE,
     Commit,
     HeadState,
+    Passed,
     TargetBranch,
+    ViewChange,
     Workspace,
     build_workspace_publication_plan,
     head_state,
@@ -43,6 +47,11 @@ def chain(*signers: dict[str, str], reached: str = "input") -> TargetBranch:
     return TargetBranch(commits[0], commits, reached)  # type: ignore[arg-type]
 
 
+def passed(target: TargetBranch, *, change: str = "", new_actions: bool = False) -> TargetBranch:
+    found = ViewChange(change, target.advance[-1]) if change else None
+    return replace(target, passed=Passed(found, new_actions))
+
+
 ROWS: dict[HeadState, TargetBranch] = {
     "at-input": TargetBranch(Commit("A", ("Z",))),
     "own-child": child(OWN),
@@ -53,8 +62,13 @@ ROWS: dict[HeadState, TargetBranch] = {
         child(OWN).head, child(OWN).advance, dirty=True, gates=("_lakefs_actions/audit.yaml",)
     ),
     "dirty-child": child(OWN, dirty=True),
+    "elsewhere": passed(child(FOREIGN)),
+    "elsewhere-own": passed(chain(FOREIGN, OWN, UNSIGNED, OWN)),
+    "elsewhere-new-actions": passed(chain(FOREIGN, UNSIGNED), new_actions=True),
     "other": chain(OWN, FOREIGN),
 }
+NEWEST_OWN = {"at-input": "", "elsewhere": "", "elsewhere-own": "H1", "elsewhere-new-actions": ""}
+PASSED = {"elsewhere": 1, "elsewhere-own": 2, "elsewhere-new-actions": 2}
 POLICIES = tuple(policies.POLICIES)
 
 
@@ -75,7 +89,39 @@ def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: Policy
         return
     plan = build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=changed, policy=policy)
     assert (plan.step, plan.state, plan.expected_head) == (step, state, target.head.id)
-    assert plan.supersedes == ("" if state == "at-input" else target.head.id)
+    assert plan.supersedes == NEWEST_OWN.get(state, target.head.id)
+    assert plan.rebased_over == PASSED.get(state, 0)
+
+
+@pytest.mark.parametrize(
+    "target", [child(FOREIGN), child(UNSIGNED), chain(OWN, FOREIGN), chain(UNSIGNED, UNSIGNED)]
+)
+@pytest.mark.parametrize("policy", ["supersede", "reuse"])
+def test_a_change_of_the_view_is_refused_with_the_commit_and_the_path(
+    target: TargetBranch, policy: PolicyName
+) -> None:
+    target = passed(target, change="events/plays/a.csv", new_actions=True)
+    assert head_state(ATTEMPT, "A", target, policy) not in ELSEWHERE
+    with pytest.raises(PublishFenceError) as refused:
+        build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy=policy)
+    made = target.advance[-1]
+    for part in (
+        f"{made.id} ({made_by(made)}) changed 'events/plays/a.csv'",
+        "input ref A",
+        "Start a new workflow",
+    ):
+        assert part in str(refused.value)
+
+
+def test_own_commits_alone_are_no_commits_of_others() -> None:
+    assert head_state(ATTEMPT, "A", passed(chain(OWN, OWN)), "supersede") == "own-range"
+    assert head_state(ATTEMPT, "A", passed(child(OWN)), "supersede") == "own-child"
+
+
+@pytest.mark.parametrize("reached", ["limit", "root"])
+def test_a_range_that_does_not_reach_the_input_is_never_passed(reached: str) -> None:
+    target = passed(chain(FOREIGN, OWN, reached=reached))
+    assert head_state(ATTEMPT, "A", target, "supersede") == "other"
 
 
 def test_a_refusal_names_input_head_maker_and_the_way_on() -> None:

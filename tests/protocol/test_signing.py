@@ -11,11 +11,14 @@ from perago.protocol.publication import Commit, StagedWorkspace, Workspace
 from perago.protocol.signing import (
     MAX_RECORDED_RESULT,
     Signature,
+    base_of,
     input_digest,
     is_by_attempt,
+    is_in_place,
     is_publication_of,
     recordable,
     recorded_result,
+    recorded_work,
 )
 from perago.protocol.view import View
 
@@ -157,6 +160,19 @@ def test_the_heads_record_counts_for_this_very_work() -> None:
 )
 def test_any_other_head_does_not_count(head: Commit) -> None:
     assert recorded_result(head, SIGNATURE) is None
+
+
+def test_work_is_known_wherever_its_commit_landed() -> None:
+    elsewhere = replace(published(), parents=("B",))
+    assert not is_in_place(elsewhere)
+    assert recorded_work(elsewhere, SIGNATURE) == "{}"
+    assert recorded_work(published(**{"perago.input_digest": "another"}), SIGNATURE) is None
+
+
+def test_a_publication_was_staged_on_what_it_says_or_on_its_expected_head() -> None:
+    assert base_of(published()) == "A"
+    assert base_of(published(**{"perago.staging_base": "B"})) == "B"
+    assert base_of(Commit("H", ())) == ""
 
 
 def test_a_result_is_recorded_up_to_its_limit() -> None:

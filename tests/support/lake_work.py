@@ -46,6 +46,12 @@ class Work:
         self.put(branch, objects)
         return self.lake.commit(self.repository, branch, f"put {len(objects)}", {"made": "by a test"})
 
+    def edit(self, branch: str, objects: Mapping[str, bytes | None]) -> str:
+        """Upload objects, delete those that are None, and commit."""
+        self.put(branch, {path: data for path, data in objects.items() if data is not None})
+        self.lake.delete(self.repository, branch, [path for path, data in objects.items() if data is None])
+        return self.lake.commit(self.repository, branch, f"edit {len(objects)}", {"made": "by a test"})
+
     def stage(self, name: str, source: str, objects: Mapping[str, bytes]) -> str:
         """A hidden branch at `source` with one commit on it."""
         self.lake.create_branch(self.repository, name, source)

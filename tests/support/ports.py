@@ -20,6 +20,7 @@ PORT_CALLS = frozenset(
         "upload",
         "delete",
         "copy",
+        "differing",
         "uncommitted",
         "changed_paths",
         "commit",

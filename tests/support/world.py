@@ -52,12 +52,12 @@ def change_nothing(workspace: Path, params: Params) -> Made:
 
 
 def make_task(
-    body: Body = write_result, *, retries: int = 3, version: str = "1", **spec: Any
+    body: Body = write_result, *, name: str = "make", retries: int = 3, version: str = "1", **spec: Any
 ) -> TaskDefinition:
     """A task around `body`; `spec` goes to its WorkspaceSpec (prefix /data unless said otherwise)."""
 
     @task(
-        name="make",
+        name=name,
         version=version,
         owner_email="tests@example.com",
         workspace=WorkspaceSpec(**{"prefix": "/data", **spec}),

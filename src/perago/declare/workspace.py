@@ -34,7 +34,16 @@ from perago.protocol.paths import (
     is_empty,
     leads_out,
 )
-from perago.protocol.policies import DEFAULT, PolicyName
+from perago.protocol.policies import (
+    DEFAULT,
+    POLICIES,
+    REBASE,
+    REUSE,
+    SUPERSEDE,
+    AdvancedName,
+    PolicyName,
+    declared,
+)
 from perago.protocol.view import View
 
 Placement = Literal["auto", "local", "direct"]
@@ -133,6 +142,13 @@ class WorkspaceSpec(Declared):
     does the same and skips the body where the branch already holds the result of the same input.
     """
 
+    on_advanced: AdvancedName = "refuse"
+    """What an attempt does when others have advanced the branch since its input.
+
+    `refuse` fails it. `rebase` publishes on top of them if nothing that the task sees has changed; it needs `on_abandoned`
+    `supersede` or `reuse`.
+    """
+
     placement: Placement = "auto"
     """Where a Spark task's files are: `local` in a folder of the worker, `direct` on the staging branch, which the whole
     cluster reads and writes; `auto` is `direct` unless Spark's master is local."""
@@ -175,10 +191,28 @@ class WorkspaceSpec(Declared):
                     raise BrokenRule(f"{field}[{number}]", rule)
         return self
 
+    @model_validator(mode="after")
+    def _rebase_restages(self) -> Self:
+        if self.rebases and self.read_only:
+            rule = "has no meaning with read_only=True: such a task publishes nothing"
+            raise BrokenRule("on_advanced", rule, self.on_advanced)
+        if self.rebases and not POLICIES[self.on_abandoned].restages:
+            rule = (
+                f"needs {declared(SUPERSEDE)} or {declared(REUSE)}: with {declared(POLICIES[self.on_abandoned])} a retry "
+                "moves the branch back, and would take the commits of others along"
+            )
+            raise BrokenRule("on_advanced", rule, self.on_advanced)
+        return self
+
     @property
     def view(self) -> View:
         """What the task sees and may change."""
         return View(self.object_prefix, self.reads, self.writes)
+
+    @property
+    def rebases(self) -> bool:
+        """Whether an attempt may publish on top of others' commits."""
+        return self.on_advanced == REBASE
 
     @property
     def object_prefix(self) -> str:

@@ -87,6 +87,8 @@ class Merge:
     timeout: float
     level: FenceLevel | None = None
     """What `fence_level` says of the source, where the caller has asked."""
+    put_off_is_an_answer: bool = False
+    """Whether a call that the lake puts off raises `HeadMoved` at once, and is not sent again: the head may have moved."""
 
 
 class Lake(Protocol):
@@ -163,6 +165,13 @@ class Lake(Protocol):
         """Paths that begin with `prefix`, come after `after` and have uncommitted changes, deletions included, in
         order."""
 
+    def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
+        """Paths whose objects differ between two commits, root by root.
+
+        A root is an object or a folder, cut at path parts: `plays` never brings `plays-old`.  One that ends in `/`, or is
+        empty, is a folder.
+        """
+
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
 
@@ -176,9 +185,10 @@ class Lake(Protocol):
         """What people put at `ref` to stand before merges into `branch`, and what a relocation would pass by."""
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`.
+        """Publish by squash merge, three ways: what the source changed since it left the target, onto the target.
 
-        With a hard fence `HeadMoved` if the target is elsewhere; `BranchDirty` if it has uncommitted objects.
+        The new commit has the one parent `expected_head`.  With a hard fence `HeadMoved` if the target is elsewhere;
+        `HeadMoved` too where the target has changed the same paths since; `BranchDirty` if it has uncommitted objects.
         """
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:

@@ -10,6 +10,8 @@ the body runs, so that a body does not run in vain.  docs/decisions/0010 has the
 
     replace              hopeless if a commit stays
     supersede, reuse     hopeless if a commit stays that is not this step's own, or if those that stay are too many
+    with rebase          hopeless if a commit that stays has changed the view, own commits aside, or those that stay are too
+                         many; that somebody changes it back to what it was is left out (docs/decisions/0016)
     all                  hopeless if A is not in the branch's history
 """
 
@@ -30,12 +32,19 @@ def hopeless(
     policy: PolicyName,
     *,
     accepted: Container[str] = (),
+    rebases: bool = False,
 ) -> str | None:
-    """Why no later head could let this attempt publish, or None; `accepted` are ids of tasks that completed."""
+    """Why no later head could let this attempt publish, or None; `accepted` are ids of tasks that completed.
+
+    For a task that rebases, `target` says what was passed among the commits that stay (`what_stays`).
+    """
     if target.head.id == workspace.ref:
         return None
     staying = _staying(attempt, workspace.ref, target.advance, policy, accepted)
-    if not POLICIES[policy].restages:
+    if rebases:
+        changed = target.passed is not None and target.passed.change is not None
+        lost = changed or (target.reached == "limit" and len(staying) == len(target.advance))
+    elif not POLICIES[policy].restages:
         lost = bool(staying)
     else:
         too_many = target.reached == "limit" and len(staying) == len(target.advance)
@@ -43,6 +52,14 @@ def hopeless(
     if lost or target.reached == "root":
         return refusal(attempt, workspace, target, policy)
     return None
+
+
+def what_stays(
+    attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName, accepted: Container[str]
+) -> TargetBranch | None:
+    """The branch at the newest commit that can leave it no more; None where all of them may."""
+    staying = _staying(attempt, workspace.ref, target.advance, policy, accepted)
+    return TargetBranch(staying[0], staying, target.reached) if staying else None
 
 
 def foreign_maker(attempt: Attempt, target: TargetBranch) -> Commit | None:

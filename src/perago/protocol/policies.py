@@ -10,6 +10,10 @@
 - restages: publishes by merge, on top of its own step's commits.
 - records results: keeps the result in the publication, and answers equal work from there.
 
+`on_advanced` says what an attempt does where others have advanced the branch since its input: `refuse`, or `rebase`, publish
+on top of them if nothing that the task sees has changed.  That needs a policy that restages: moving a branch back would
+take others' commits along.
+
 Nothing else compares the name of a policy: who needs to know asks the row.
 """
 
@@ -20,6 +24,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 PolicyName = Literal["replace", "supersede", "reuse"]
+AdvancedName = Literal["refuse", "rebase"]
+REBASE: AdvancedName = "rebase"
+REBASES = f'on_advanced="{REBASE}"'
+"""How a task declares that it publishes on top of others' commits."""
 
 
 @dataclass(frozen=True, slots=True)

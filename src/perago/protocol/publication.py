@@ -9,6 +9,13 @@ table, and a test compares the two.
     unsigned-child parent(H) == A, not signed       relocate to C; unchanged: to A     refuse
     foreign-child  parent(H) == A, another task's   refuse                             refuse
     own-range      2 to 1024 back, all signed by us refuse                             restage on H
+    elsewhere      1 to 1024 back, others' commits; refuse                             merge C; unchanged: keep A
+                   the view is what it was at A
+    elsewhere-own  the same, own commits aside,     refuse                             restage on H
+                   and there are own commits
+    elsewhere-new-actions                           refuse                             restage on H; unchanged: keep A
+                   as elsewhere, with other lakeFS
+                   actions than at A
     gated-child    relocation is needed, but would  refuse                             (not asked)
                    pass by pre-merge actions
     dirty-child    relocation is needed, but the    refuse                             (not asked)
@@ -17,6 +24,11 @@ table, and a test compares the two.
 
 "Signed by us" means the same logical task key: the same workflow step, whichever attempt.  Under `replace`
 metadata never permits anything, it can only refuse.
+
+The three rows of `elsewhere` are for tasks that declare `on_advanced="rebase"`; for others such a head is foreign.  The
+result is what the task would have made had it started from H, since all that it could read is unchanged.  *Own commits
+aside* goes by segments (`segments`): the view at H is that at the newest own commit, and the view at the parent of each own
+commit is that at the own commit below it, or at A.
 """
 
 from __future__ import annotations
@@ -28,7 +40,7 @@ from typing import Literal
 from perago.errors import PublishFenceError
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import INPUT_REF, KEY, TASK_ID
-from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declared
+from perago.protocol.policies import POLICIES, REBASES, SUPERSEDE, PolicyName, declared
 from perago.protocol.view import View
 
 HeadState = Literal[
@@ -37,6 +49,9 @@ HeadState = Literal[
     "unsigned-child",
     "foreign-child",
     "own-range",
+    "elsewhere",
+    "elsewhere-own",
+    "elsewhere-new-actions",
     "gated-child",
     "dirty-child",
     "other",
@@ -44,6 +59,7 @@ HeadState = Literal[
 Step = Literal["merge", "keep", "relocate", "restage", "refuse"]
 
 MAX_RANGE = 1024
+ELSEWHERE: frozenset[HeadState] = frozenset({"elsewhere", "elsewhere-own", "elsewhere-new-actions"})
 
 # (changed, unchanged) for each policy family.
 TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, Step]]] = {
@@ -52,6 +68,9 @@ TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, S
     "unsigned-child": {"replace": ("relocate", "relocate"), "supersede": ("refuse", "refuse")},
     "foreign-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "own-range": {"replace": ("refuse", "refuse"), "supersede": ("restage", "restage")},
+    "elsewhere": {"replace": ("refuse", "refuse"), "supersede": ("merge", "keep")},
+    "elsewhere-own": {"replace": ("refuse", "refuse"), "supersede": ("restage", "restage")},
+    "elsewhere-new-actions": {"replace": ("refuse", "refuse"), "supersede": ("restage", "keep")},
     "gated-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "dirty-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "other": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
@@ -97,6 +116,26 @@ class StagedWorkspace:
     repository: str
     branch: str
     commit: str
+    base: str = ""
+    """The commit that the branch was made at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewChange:
+    """A path of the view that is not what the attempt read, and the commit that changed it."""
+
+    path: str
+    commit: Commit
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What the commits of others since A mean for an attempt that may publish on top of them."""
+
+    change: ViewChange | None = None
+    """The first change of its view, own commits aside."""
+    new_actions: bool = False
+    """Whether the head has other lakeFS actions than A."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +148,8 @@ class TargetBranch:
     dirty: bool = False
     gates: Sequence[str] = ()
     """Pre-merge actions of people at A or at the head, which a relocation would pass by."""
+    passed: Passed | None = None
+    """Only where others have advanced the branch and the task may publish on top of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +160,9 @@ class WorkspacePublicationPlan:
     state: HeadState
     expected_head: str
     supersedes: str = ""
+    """The newest own commit that the publication covers."""
+    rebased_over: int = 0
+    """How many commits of others it leaves between A and itself."""
 
 
 def read_advance(input_ref: str, commits: Iterable[Commit]) -> TargetBranch:
@@ -145,7 +189,16 @@ def build_workspace_publication_plan(
     if step == "refuse":
         raise PublishFenceError(refusal(attempt, workspace, target, policy))
     head = target.head.id
-    return WorkspacePublicationPlan(step, state, head, supersedes="" if state == "at-input" else head)
+    if state not in ELSEWHERE:
+        return WorkspacePublicationPlan(step, state, head, supersedes="" if state == "at-input" else head)
+    own = own_commits(attempt, target.advance)
+    newest = own[0].id if own else ""
+    return WorkspacePublicationPlan(step, state, head, newest, len(target.advance) - len(own))
+
+
+def own_commits(attempt: Attempt, advance: Sequence[Commit]) -> Sequence[Commit]:
+    """Those that attempts of this step have made."""
+    return [commit for commit in advance if commit.metadata.get(KEY) == attempt.logical_task_key]
 
 
 def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: PolicyName) -> HeadState:
@@ -156,6 +209,10 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
     own = all(signer == attempt.logical_task_key for signer in signers)
     if target.reached != "input":
         return "other"
+    if target.passed is not None and target.passed.change is None and not own:
+        if attempt.logical_task_key in signers:
+            return "elsewhere-own"
+        return "elsewhere-new-actions" if target.passed.new_actions else "elsewhere"
     if len(target.advance) > 1:
         return "own-range" if own else "other"
     if signers[0] and not own:
@@ -184,6 +241,12 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
             f"{where} has uncommitted objects, and this attempt would have to replace its head {target.head.id} "
             f"by moving the branch. Commit or reset them. {next_step}"
         )
+    if target.passed is not None and (change := target.passed.change) is not None:
+        return (
+            f"{where} was advanced by {len(target.advance)} commit(s), and {change.commit.id} ({made_by(change.commit)}) "
+            f"changed {change.path!r}, which this task sees: input ref {workspace.ref}, head {target.head.id}. "
+            f"{way_on(attempt, workspace, [change.commit])}"
+        )
     if target.reached == "limit":
         why = f"advanced beyond supported publish range ({MAX_RANGE} commits)"
     elif target.reached == "root":
@@ -206,7 +269,8 @@ def way_on(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) ->
                 f"Step {reference!r} of this same workflow made {commit.id}: two steps of one workflow write this branch "
                 f"side by side, or step {attempt.reference_task_name!r} was not given the other's output. Nothing was "
                 f"published. Put them one after the other, the second with ${{{reference}.output.workspace}} as its "
-                "workspace, or give each a branch of its own, and start a new workflow from the current head."
+                "workspace, or give each a branch of its own, and start a new workflow from the current head. Steps that "
+                f"see nothing of what the other writes may declare so, with reads, writes and {REBASES}."
             )
         if workflow != attempt.workflow_instance_id and same_step and _began_at(commit, workspace.ref):
             return (

@@ -26,6 +26,7 @@ from perago.protocol.metadata import (
     RESULT,
     RETRY_COUNT,
     SCHEDULED,
+    STAGING_BASE,
     STAGING_BRANCH,
     STAGING_COMMIT,
     SUPERSEDES,
@@ -115,14 +116,28 @@ def recorded_result(head: Commit, signature: Signature) -> str | None:
     A commit counts only if its first parent is its own expected head: one that landed elsewhere, past a soft
     fence, was reported as FAILED.
     """
-    said = head.metadata
+    return recorded_work(head, signature) if is_in_place(head) else None
+
+
+def recorded_work(commit: Commit, signature: Signature) -> str | None:
+    """The result that a commit records for this very work, or None, wherever the commit landed."""
+    said = commit.metadata
     same_work = (
         said.get(PHASE) == "confirm"
         and said.get(KEY) == signature.attempt.logical_task_key
         and said.get(DIGEST) == signature.input_digest
     )
-    in_place = head.first_parent is not None and said.get(EXPECTED_HEAD) == head.first_parent
-    return said.get(RESULT) if same_work and in_place else None
+    return said.get(RESULT) if same_work else None
+
+
+def is_in_place(commit: Commit) -> bool:
+    """Whether a publication landed on the head that its publisher had decided for."""
+    return commit.first_parent is not None and commit.metadata.get(EXPECTED_HEAD) == commit.first_parent
+
+
+def base_of(commit: Commit) -> str:
+    """The commit that a publication was staged on; where it does not say, that is its expected head."""
+    return commit.metadata.get(STAGING_BASE) or commit.metadata.get(EXPECTED_HEAD, "")
 
 
 def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
@@ -141,4 +156,9 @@ def is_publication_of(commit: Commit, staged: StagedWorkspace, expected_head: st
     """Whether `commit` is what publishing `staged` makes: C itself, or the merge of C onto the expected head."""
     if commit.id == staged.commit:
         return True
-    return commit.first_parent == expected_head and commit.metadata.get(STAGING_COMMIT) == staged.commit
+    return commit.first_parent == expected_head and is_merge_of(commit, staged)
+
+
+def is_merge_of(commit: Commit, staged: StagedWorkspace) -> bool:
+    """Whether `commit` is a merge of C, whatever it landed on."""
+    return commit.metadata.get(STAGING_COMMIT) == staged.commit

@@ -63,15 +63,23 @@ class Settled:
     own_reason: OwnReason | None = None
     """Why the worker itself could not do it, where it is the worker that failed and not the task."""
     seen: Seen = field(default_factory=Seen)
+    tries: int = 0
+    """How many calls to move the branch it made."""
+    view: tuple[str, ...] | None = None
+    """What the task sees, as object paths; only where it publishes on top of others' commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What an execution made visible: the commit that was the branch's head when it was settled."""
+    """What an execution made visible: the commit that was the branch's head when it was settled.
+
+    With a `view`, others may have published since: the commit is on the branch, and what the task sees is unchanged.
+    """
 
     repository: str
     branch: str
     ref: str
+    view: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +104,17 @@ class Delivery:
 
 def parcel_of(execution_id: str, assignment: Assignment, settled: Settled) -> Parcel:
     """The result of an execution as it is sent."""
-    publication = _publication(assignment.input, settled.outcome)
+    publication = _publication(assignment.input, settled.outcome, settled.view)
     return Parcel(execution_id, assignment.attempt, settled.outcome, publication, settled.claim)
 
 
-def _publication(given: Mapping[str, Any], outcome: Outcome) -> Publication | None:
+def _publication(
+    given: Mapping[str, Any], outcome: Outcome, view: tuple[str, ...] | None
+) -> Publication | None:
     """The head that a COMPLETED result speaks of; none where it kept its input."""
     workspace = (outcome.output or {}).get("workspace")
     if outcome.status != "COMPLETED" or workspace is None:
         return None
     if workspace["ref"].startswith(given["workspace"]["ref"]):
         return None
-    return Publication(workspace["repository"], workspace["branch"], workspace["ref"])
+    return Publication(workspace["repository"], workspace["branch"], workspace["ref"], view)

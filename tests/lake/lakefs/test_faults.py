@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.errors import LakeConflict, LakeNotFound, LakeRefused, LakeUnavailable
+from perago.errors import HeadMoved, LakeConflict, LakeNotFound, LakeRefused, LakeUnavailable
 from perago.lake.base import Download, Merge
 from tests.conftest import LakefsServer
 from tests.support.lake_work import Work
@@ -75,6 +75,28 @@ class TestMerge:
                 lake.merge(lakefs_work.repository, Merge("side", "main", base, "m", {}, 30))
             assert proxy.count(MERGE) == 4
         assert lakefs_work.head() == base
+
+    @pytest.mark.parametrize("status", [423, 429])
+    def test_who_wants_to_look_at_the_head_first_hears_of_a_locked_branch_at_once(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, status: int
+    ) -> None:
+        base = staged(lakefs_work)
+        merge = Merge("side", "main", base, "m", {}, 30, put_off_is_an_answer=True)
+        with fault_proxy(lakefs_server.url, Fault("answer", MERGE, status=status)) as proxy:
+            lake = open_lakefs(proxy.url)
+            with pytest.raises(HeadMoved, match="nothing changed"):
+                lake.merge(lakefs_work.repository, merge)
+            assert proxy.count(MERGE) == 1
+            assert lake.merge(lakefs_work.repository, merge) == lakefs_work.head()
+
+    def test_a_proxys_locked_says_nothing_about_the_branch(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
+    ) -> None:
+        base = staged(lakefs_work)
+        merge = Merge("side", "main", base, "m", {}, 30, put_off_is_an_answer=True)
+        fault = Fault("answer", MERGE, status=423, text="<html>Locked</html>")
+        with fault_proxy(lakefs_server.url, fault) as proxy, pytest.raises(LakeUnavailable):
+            open_lakefs(proxy.url).merge(lakefs_work.repository, merge)
 
     @pytest.mark.parametrize("way", ["stall", "drip"])
     def test_a_server_that_does_not_come_to_an_end_is_left(

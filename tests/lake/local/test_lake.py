@@ -161,13 +161,26 @@ class TestPublish:
         assert lake.head("repo", "main").parents == (base,)
         assert work.contents("main") == {"a": b"1", "b": b"2"}
 
-    def test_a_source_that_grew_elsewhere_is_refused(self, work: Work) -> None:
-        start = work.head()
-        base = work.commit("main", {"a": b"1"})
-        work.stage("side", start, {"b": b"2"})
-        with pytest.raises(LakeRefused, match="does not descend from"):
+    def test_a_conflict_names_the_paths_and_the_commit_that_both_grew_from(self, work: Work) -> None:
+        start = work.commit("main", {"same": b"1"})
+        work.stage("side", start, {f"both-{n}": b"ours" for n in range(7)})
+        base = work.commit("main", {f"both-{n}": b"theirs" for n in range(7)})
+        with pytest.raises(HeadMoved) as refused:
             work.merge("side", base)
+        told = str(refused.value)
+        assert f"at {base}: both have changed 'both-0', 'both-1'" in told
+        assert f"and 2 more since {start}" in told
         assert work.head() == base
+
+    def test_branches_without_a_commit_in_common_are_not_merged(self, lake: LocalLake, work: Work) -> None:
+        lake.create_repository("other")
+        Work(lake, "other", work.folder).stage("side", "main", {"a": b"1"})
+        head = lake.head("other", "side").id
+        with lake._store.write(durable=False) as db:
+            # No call of the lake makes such branches: the history is cut by hand.
+            db.execute("UPDATE commits SET parents = '[]' WHERE id = ?", (head,))
+        with pytest.raises(LakeRefused, match="no commit in common"):
+            lake.merge("other", Merge("side", "main", lake.head("other", "main").id, "m", {}, 30))
 
     def test_a_branch_with_uncommitted_objects_is_not_relocated(self, lake: LocalLake, work: Work) -> None:
         base = work.commit("main", {"a": b"1"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -25,6 +25,7 @@ from perago.runtime.worker.courier import Courier
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.timetable import Timetable
 from tests.support.attempts import WORKSPACE, Scripted, an_assignment, an_attempt, snapshot
+from tests.support.lake_work import Work
 from tests.support.ports import refusing
 
 ATTEMPT = an_attempt()
@@ -303,3 +304,56 @@ def test_a_result_that_a_killed_worker_was_writing_is_none_and_goes(tmp_path: Pa
     half.write_text('{"execution_id": "exe')
     assert list(outbox.parcels()) == []
     assert not half.exists()
+
+
+def moved_away(work: Work) -> None:
+    """Somebody moves the branch off the publication."""
+    below = work.lake.head("songs", "main").first_parent
+    work.stage("side", below or "", {"else": b"1"})
+    work.lake.relocate("songs", "main", "side", work.head())
+
+
+class TestATaskThatRebases:
+    """Others may publish after it: its result is sent while its commit is on the branch and its view is unchanged."""
+
+    def resumed(self, lake: LocalLake, root: Path, work: Work, after: Callable[[Work], object]) -> Delivery:
+        published = work.commit("main", {"mine/a": b"1", "plays": b"1"})
+        after(work)
+        kept = Publication("songs", "main", published, ("mine/", "plays"))
+        orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[True])
+        Outbox(root).put(Parcel("execution", ATTEMPT, DONE, kept, Claim("songs", CLAIM)))
+        [parcel] = Outbox(root).parcels()
+        assert parcel.publication == kept
+        with carrying(orchestrator, lake, root) as (courier, delivered):
+            courier.resume(parcel)
+            return delivered.get(timeout=30)
+
+    @pytest.mark.parametrize(
+        "after",
+        [
+            lambda work: work.head(),
+            lambda work: work.commit("main", {"theirs/a": b"2", "plays-old": b"2"}),
+            lambda work: (work.commit("main", {"mine/a": b"2"}), work.commit("main", {"mine/a": b"1"})),
+            lambda work: work.commit("main", {"_lakefs_actions/gate.yaml": b"2"}),
+        ],
+        ids=["nobody", "elsewhere", "there and back", "actions"],
+    )
+    def test_it_is_sent(self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object]) -> None:
+        assert self.resumed(lake, tmp_path, Work(lake, "songs", tmp_path / "files"), after).accepted
+
+    @pytest.mark.parametrize(
+        ("after", "told"),
+        [
+            (lambda work: work.commit("main", {"mine/b": b"2"}), "'mine/b' has changed since"),
+            (lambda work: work.commit("main", {"plays/x": b"2"}), "'plays/x' has changed since"),
+            (moved_away, "has it not among its newest"),
+        ],
+        ids=["in a folder", "at a path", "off the branch"],
+    )
+    def test_it_is_not_and_the_claim_stays(
+        self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object], told: str
+    ) -> None:
+        delivery = self.resumed(lake, tmp_path, Work(lake, "songs", tmp_path / "files"), after)
+        assert not delivery.accepted
+        assert told in delivery.reason
+        assert claims(lake) == [CLAIM]

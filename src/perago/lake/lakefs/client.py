@@ -1,9 +1,9 @@
 """Calls to the lakeFS API: one pooled client per process, finite time-outs, bounded retries with jitter.
 
 The rule: a call that changes something is sent again only if the server never saw it or said that it put it off
-(`Repeat.UNSENT`); calls that may be done twice are also sent again after 5xx and cut connections
-(`Repeat.ALWAYS`).  Nothing below this file retries: urllib3's own retries, which would repeat a hard reset,
-are off.
+(`Repeat.UNSENT`; with `Repeat.UNSEEN` the caller decides what it means to be put off); calls that may be done twice are
+also sent again after 5xx and cut connections (`Repeat.ALWAYS`).  Nothing below this file retries: urllib3's own retries,
+which would repeat a hard reset, are off.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 import lakefs_sdk
 import urllib3
 
-from perago.errors import LakeError, LakeRefused, LakeUnavailable
+from perago.errors import LakeBusy, LakeError, LakeUnavailable
 from perago.lake.lakefs.deadlines import bound_answers
-from perago.lake.lakefs.errors import address_of, is_busy, not_lakefs, translate, was_not_sent
+from perago.lake.lakefs.errors import address_of, is_busy, is_own_answer, not_lakefs, translate, was_not_sent
 
 sdk: Any = lakefs_sdk
 """The SDK, whose generated models say less to a type checker than nothing."""
@@ -37,6 +37,7 @@ class Repeat(Enum):
 
     ALWAYS = "idempotent: busy, 5xx, cut connections"
     UNSENT = "only if nothing can have happened: busy, or no connection"
+    UNSEEN = "only if the server never saw it: no connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,12 +181,14 @@ def _page_at(page: Callable[[Apis, Timeout, str], Any], after: str, apis: Apis, 
 
 
 def _may_repeat(error: BaseException, repeat: Repeat) -> bool:
-    if is_busy(error) or was_not_sent(error):
+    if was_not_sent(error):
         return True
+    if is_busy(error):
+        return repeat is not Repeat.UNSEEN
     return repeat is Repeat.ALWAYS and isinstance(translate(error, ""), LakeUnavailable)
 
 
 def _final(error: BaseException, doing: str, address: str) -> Exception:
-    if is_busy(error):
-        return LakeRefused(f"{translate(error, doing)} (busy; nothing changed, and the retries are used up)")
+    if is_busy(error) and is_own_answer(error):
+        return LakeBusy(f"{translate(error, doing)} (busy; nothing changed, and it is not sent again)")
     return translate(error, doing, address)

@@ -146,12 +146,14 @@ def message_of(error: sdk.ApiException) -> str:
     return text.strip()[:_LONGEST_TEXT]
 
 
-def is_own_answer(error: sdk.ApiException) -> bool:
+def is_own_answer(error: BaseException) -> bool:
     """Whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
 
     Its 404 says what was not found, in small letters; gateways say "Not Found", or that there is no such route.  A merge
     that conflicts is answered like one that landed, with an empty reference.
     """
+    if not isinstance(error, sdk.ApiException):
+        return False
     try:
         said = json.loads(error.body or "")
     except (ValueError, TypeError):

@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from perago.errors import (
     HeadMoved,
+    LakeBusy,
     LakeConflict,
     LakeError,
     LakeUnavailable,
@@ -33,6 +34,7 @@ from perago.lake.lakefs.client import (
     check_status,
     sdk,
 )
+from perago.lake.lakefs.differences import differing_paths
 from perago.lake.lakefs.fence_levels import Levels, Recent
 from perago.lake.lakefs.fence_proof import FenceProof
 from perago.lake.lakefs.gates import Gates
@@ -142,6 +144,10 @@ class LakeFSLake(Refs):
         """Paths with uncommitted changes, deletions included, in order."""
         return changed_paths(self._client, repository, branch, prefix, after)
 
+    def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
+        """Paths at or below the roots whose objects differ between two commits, root by root."""
+        return differing_paths(self._client, repository, left, right, roots)
+
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
         wanted = sdk.CommitCreation(message=message, metadata=dict(metadata))
@@ -172,7 +178,7 @@ class LakeFSLake(Refs):
         return self._gates.of(repository, self._commit_id(repository, ref), branch)
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
+        """Publish by squash merge, three ways: one commit, whose one parent is `expected_head` behind a hard fence."""
         doing = f"merge {merge.source!r} into branch {merge.target!r} of repository {repository!r}"
         if (merge.level or self._source_level(repository, merge.source)) == "soft":
             self._check_head(repository, merge.target, merge.expected_head, doing)
@@ -187,12 +193,17 @@ class LakeFSLake(Refs):
                 lambda apis, limit: apis.refs.merge_into_branch(
                     repository, merge.source, merge.target, merge=wanted, _request_timeout=limit
                 ),
-                repeat=Repeat.UNSENT,
+                repeat=Repeat.UNSEEN if merge.put_off_is_an_answer else Repeat.UNSENT,
                 timeout=merge.timeout,
             )
         except LakeConflict as error:
-            # The source grew from the expected head, so only a moved head can hold what conflicts with it.
+            # What the source changes is at the expected head as it was where the source was made, so only a moved head
+            # can hold what conflicts with it.
             raise HeadMoved(f"{doing}: it moved on from {merge.expected_head}, and conflicts") from error
+        except LakeBusy as error:
+            if merge.put_off_is_an_answer:
+                raise HeadMoved(str(error)) from error
+            raise
         try:
             return str(answer["reference"])
         except (KeyError, TypeError):

@@ -25,7 +25,9 @@ from perago.lake.local.fsck import problems
 from perago.lake.local.moves import check_unmoved, tree_to_merge
 from perago.lake.local.objects import Objects
 from perago.lake.local.store import Store
+from perago.lake.local.tree_diff import differences
 from perago.lake.local.trees import EMPTY, Value, find, scan, update
+from perago.protocol.view import is_below
 
 DEFAULT_BRANCH = "main"
 
@@ -194,6 +196,15 @@ class LocalLake:
             found = staging.below(db, refs.find_branch(db, repository, branch), prefix)
         return (path for path in found if path > after)
 
+    def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
+        """Paths at or below the roots whose objects differ between two commits, root by root."""
+        with self._store.read() as db:
+            one, two = (refs.resolve(db, repository, ref)[0].tree for ref in (left, right))
+        for root in roots:
+            # `plays` stands for an object or a folder, and never for `plays-old`.
+            found = differences(self._store.nodes(), one, two, root)
+            yield from (path for path, _, _ in found if is_below(path, (root,)))
+
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
         found = self._branch(repository, branch)
@@ -225,12 +236,12 @@ class LocalLake:
         return ()
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by squash merge: a commit with the source's tree and the one parent `expected_head`."""
+        """Publish by squash merge, three ways: one commit, whose one parent is `expected_head`."""
         with self._store.write(durable=True, timeout=merge.timeout) as db:
             source = refs.find_branch(db, repository, merge.source)
             target = refs.find_branch(db, repository, merge.target)
             check_unmoved(db, target, merge.expected_head)
-            tree = tree_to_merge(db, source, target)
+            tree = tree_to_merge(db, self._store.nodes(db), source, target)
             content = Commit("", (target.head,), merge.message, merge.metadata)
             new = refs.add_commit(db, target.repository, tree, content, created_ns=self._clock())
             refs.move_branch(db, target, new)

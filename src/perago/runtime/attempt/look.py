@@ -7,12 +7,13 @@ the log and the orchestrator asked.  The look permits nothing, so where it canno
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from perago.errors import LakeError, LakeNotFound, OrchestratorError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import Attempt
-from perago.protocol.look import foreign_maker, hopeless
+from perago.protocol.look import foreign_maker, hopeless, what_stays
 from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.publication import TargetBranch, Workspace
 from perago.runtime.attempt.publisher import Publisher
@@ -41,7 +42,24 @@ def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: Orc
     if target is None or target.head.id == workspace.ref:
         return None
     accepted = _accepted(orchestrator, attempt, target)
-    return hopeless(attempt, workspace, target, publisher.policy, accepted=accepted)
+    if publisher.rebases:
+        target = _passed(publisher, target, accepted)
+    return hopeless(
+        attempt, workspace, target, publisher.policy, accepted=accepted, rebases=publisher.rebases
+    )
+
+
+def _passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]) -> TargetBranch:
+    """The branch with what was passed among the commits that stay; as it is where that cannot be told."""
+    attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
+    kept = what_stays(attempt, workspace, target, publisher.policy, accepted)
+    if kept is None:
+        return target
+    try:
+        return replace(target, passed=publisher.views.passed(attempt, kept).passed)
+    except LakeError as error:
+        log.info("what others have changed cannot be told before the body: %s", error)
+        return target
 
 
 def _accepted(orchestrator: Orchestrator, attempt: Attempt, target: TargetBranch) -> frozenset[str]:

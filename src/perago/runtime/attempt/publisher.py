@@ -2,6 +2,9 @@
 
 `decide` reads the head and says what is left to do; `carry_out` makes the one call that moves the branch.  Between the two
 comes the attempt fence, which is the transaction's.  That call has three endings: landed, refused, unknown (`settling`).
+
+For a task that rebases, a call that was refused since the head had moved is decided anew from the new head.  The rule: only
+after the lake's own word that nothing was published, so that no two tries of one attempt can both land.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from perago.errors import (
+    HeadMoved,
     LakeConflict,
     LakeError,
     LakeForbidden,
@@ -20,8 +24,8 @@ from perago.errors import (
     PublishFenceError,
 )
 from perago.lake.base import FenceLevel, Lake, Merge
-from perago.protocol.changes import changes_between
-from perago.protocol.metadata import RESULT
+from perago.protocol.changes import Changes, changes_between
+from perago.protocol.metadata import EXPECTED_HEAD, PUBLISH_TRIES, REBASED_OVER, RESULT, STAGING_BASE
 from perago.protocol.names import (
     claim_branch_name,
     replaced_tag_name,
@@ -31,16 +35,21 @@ from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declared
 from perago.protocol.publication import (
     Commit,
     StagedWorkspace,
+    TargetBranch,
+    Workspace,
     WorkspacePublicationPlan,
     build_workspace_publication_plan,
 )
-from perago.protocol.signing import Signature, recorded_result
+from perago.protocol.segments import still_fits
+from perago.protocol.signing import Signature, recorded_result, recorded_work
 from perago.runtime.attempt.listing import list_view
-from perago.runtime.attempt.result import ByMerge, ByRelocation, Decision, Move, Published, Result
+from perago.runtime.attempt.result import Again, ByMerge, ByRelocation, Decision, Move, Published, Result
 from perago.runtime.attempt.revoking import revoke
 from perago.runtime.attempt.settling import Settling
 from perago.runtime.attempt.staging import Staging
-from perago.runtime.attempt.target import read_target
+from perago.runtime.attempt.target import read_history, read_target
+from perago.runtime.attempt.tries import Tries
+from perago.runtime.attempt.views import Views
 
 log = logging.getLogger("perago.publisher")
 
@@ -51,11 +60,15 @@ class Publisher:
 
     staging: Staging
     policy: PolicyName
-    merge_timeout: float
+    tries: Tries
+    rebases: bool = False
+    """Whether it may publish on top of others' commits."""
     claimed: str | None = field(default=None, init=False)
     in_flight: bool = field(default=False, init=False)
     """Whether a publish request may still land: nobody may drop the claim then."""
     fence_level: FenceLevel | None = field(default=None, init=False)
+    _again: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
+    """What was staged again, by the head that it was staged on."""
 
     @property
     def lake(self) -> Lake:
@@ -75,16 +88,28 @@ class Publisher:
             self._repository,
             self.signature.attempt,
             target=workspace.branch,
-            timeout=self.merge_timeout,
+            timeout=self.tries.timeout,
         )
 
-    def reuse(self, head: Commit | None = None) -> Published | None:
-        """The head, where it is this very work done before; it counts only if the attempt is still current."""
-        if not self.records_results:
+    def reuse(self, target: TargetBranch | None) -> Published | None:
+        """This very work, done before and still on the branch; it counts only if the attempt is still current.
+
+        It is the head.  For a task that rebases it is any commit since A, while the view has not changed since.
+        """
+        if not self.records_results or target is None:
             return None
-        head = head or self.lake.head(self._repository, self.signature.workspace.branch)
-        recorded = recorded_result(head, self.signature)
-        return None if recorded is None else Published(head.id, recorded)
+        if not self.rebases:
+            recorded = recorded_result(target.head, self.signature)
+            return None if recorded is None else Published(target.head.id, recorded)
+        for commit in target.advance if target.reached == "input" else ():
+            recorded = recorded_work(commit, self.signature)
+            if (
+                recorded is not None
+                and self.views.stands(commit)
+                and self.views.same(commit.id, target.head.id)
+            ):
+                return Published(commit.id, recorded)
+        return None
 
     def claim(self) -> None:
         """Become this attempt's one publisher, or raise `LostToTwin`.
@@ -107,8 +132,10 @@ class Publisher:
         # A merge is what nearly always follows: its fence level is looked up while the head is read.
         level = self.staging.overlap(lambda: self.staging.level(staged)) if staged is not None else None
         target = read_target(self.lake, workspace, self.policy)
-        if (reused := self.reuse(target.head)) is not None:
-            return reused
+        if (done := self._done_before(target)) is not None:
+            return done
+        if self.rebases:
+            target = self.views.passed(self.signature.attempt, target)
         plan = build_workspace_publication_plan(
             self.signature.attempt, workspace, target, changed=staged is not None, policy=self.policy
         )
@@ -117,7 +144,7 @@ class Publisher:
             case "keep":
                 return Published(workspace.ref)
             case "restage":
-                return self._restage(plan, staged, result)
+                return self._restage(plan, target, staged, result)
             case "relocate":
                 return self._to_relocate(plan, staged)
             case _:
@@ -133,7 +160,7 @@ class Publisher:
         except LakeConflict:
             log.info("head %s is kept under its tag already", move.head)
 
-    def carry_out(self, move: Move) -> Published:
+    def carry_out(self, move: Move) -> Published | Again:
         """Make the one call that moves the branch; the attempt fence comes right before.
 
         A `Published` with a recorded result is a refused call that found the work done: it needs the fence once more.
@@ -155,29 +182,55 @@ class Publisher:
         )
         if result.recorded is not None:
             metadata[RESULT] = result.recorded
+        if self.rebases:
+            metadata[REBASED_OVER] = str(plan.rebased_over)
+            metadata[STAGING_BASE] = staged.base
+            metadata[PUBLISH_TRIES] = str(self.tries.count + 1)
         merge = Merge(
             staged.branch,
             self.signature.workspace.branch,
             plan.expected_head,
             self.signature.message("publishes"),
             metadata,
-            self.merge_timeout,
+            self.tries.seconds_left,
             level,
+            put_off_is_an_answer=self.rebases,
         )
         return ByMerge(staged, merge)
 
     def _restage(
-        self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None, result: Result
+        self,
+        plan: WorkspacePublicationPlan,
+        target: TargetBranch,
+        staged: StagedWorkspace | None,
+        result: Result,
     ) -> Decision:
         """Publish on top of this task's own commits; where they already hold the result, commit nothing."""
         workspace, head = self.signature.workspace, plan.expected_head
-        listing = list_view(self.lake, self._repository, head, workspace.view)
-        changes = changes_between(listing.states(result.base), result.states)
-        if not changes:
-            return Published(head)
-        held_by = staged.commit if staged is not None else workspace.ref
-        again = self.staging.stage_on(head, changes, result, held_by)
+        again = self._staged_before(target)
+        if again is None:
+            listing = list_view(self.lake, self._repository, head, workspace.view)
+            changes = _within(workspace, changes_between(listing.states(result.base), result.states))
+            if not changes:
+                return Published(plan.supersedes or head)
+            held_by = staged.commit if staged is not None else workspace.ref
+            again = self._again[head] = self.staging.stage_on(head, changes, result, held_by)
         return self._to_merge(plan, again, result, self.staging.level(again))
+
+    def _staged_before(self, target: TargetBranch) -> StagedWorkspace | None:
+        """What an earlier try has staged again, if it may be merged onto this head as it is."""
+        base = still_fits(self.signature.attempt, target.advance, self._again)
+        if base is None or (base != target.head.id and self.views.new_actions(base, target.head.id)):
+            return None
+        return self._again[base]
+
+    def _done_before(self, target: TargetBranch) -> Published | None:
+        """What the branch shows as done: equal work of an earlier attempt, or what a twin or an earlier try published."""
+        if self.tries.count and (made := self._settling.by_this_attempt(target.advance)) is not None:
+            # The lake has refused every try so far.  If it published one all the same, that is the publication.
+            self._settling.check_place(made, made.metadata.get(EXPECTED_HEAD, ""))
+            return Published(made.id)
+        return self.reuse(target)
 
     def _to_relocate(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None) -> ByRelocation:
         ref = self.signature.workspace.ref
@@ -189,12 +242,15 @@ class Publisher:
 
     # --- the two calls that move a branch, and how they end --------------------------------------------------
 
-    def _merge(self, staged: StagedWorkspace, merge: Merge) -> Published:
+    def _merge(self, staged: StagedWorkspace, merge: Merge) -> Published | Again:
         self.in_flight = True
         try:
-            published = self.lake.merge(self._repository, merge)
+            with self.tries.one():
+                published = self.lake.merge(self._repository, merge)
         except LakeUnavailable as unknown:
             return self._settle(staged, merge.expected_head, unknown)
+        except HeadMoved as moved:
+            return self._head_moved(moved)
         except (LakeRefused, LakeForbidden, LakeNotFound) as refused:
             return self._refused(refused)
         self.in_flight = False
@@ -205,7 +261,8 @@ class Publisher:
         branch = self.signature.workspace.branch
         self.in_flight = True
         try:
-            self.lake.relocate(self._repository, branch, staged.branch, head)
+            with self.tries.one():
+                self.lake.relocate(self._repository, branch, staged.branch, head)
         except LakeUnavailable as unknown:
             return self._settle(staged, head, unknown)
         except LakeForbidden as protected:
@@ -225,19 +282,31 @@ class Publisher:
         if landed is None:
             return self._refused(unknown)
         self.in_flight = False
-        return Published(landed)
+        if landed.id != staged.commit:
+            self._settling.check_place(landed, expected_head)
+        return Published(landed.id)
+
+    def _head_moved(self, moved: HeadMoved) -> Published | Again:
+        """Refused for certain: to be decided anew, where the task may publish on another head and there is time."""
+        pause = self.tries.next_pause() if self.rebases else None
+        if pause is None:
+            return self._refused(moved)
+        self.in_flight = False
+        log.info("try %d was refused, the next follows in %.3f s: %s", self.tries.count, pause, moved)
+        return Again(pause)
 
     def _refused(self, cause: LakeError) -> Published:
         """What a refused publish means: the work is there already, a twin was first, or the fence held."""
         self.in_flight = False
         advance: Sequence[Commit] = ()
         try:
-            if (reused := self.reuse()) is not None:
+            target = read_history(self.lake, self.signature.workspace)
+            if (reused := self.reuse(target)) is not None:
                 return reused
-            advance = self._settling.advance()
+            advance = target.advance
         except LakeError as unreadable:
             log.warning("the branch cannot be read after a refused publish: %s", unreadable)
-        raise self._settling.refusal(advance, cause) from cause
+        raise self._settling.refusal(advance, cause, self.tries.count) from cause
 
     # --- small parts -----------------------------------------------------------------------------------------
 
@@ -251,5 +320,22 @@ class Publisher:
         return self.signature.workspace.repository
 
     @property
+    def views(self) -> Views:
+        """What the task sees, compared between commits."""
+        return Views(self.lake, self.signature.workspace)
+
+    @property
     def _settling(self) -> Settling:
-        return Settling(self.lake, self.signature, self.merge_timeout)
+        views = self.views if self.rebases else None
+        return Settling(self.lake, self.signature, self.tries.timeout, views)
+
+
+def _within(workspace: Workspace, changes: Changes) -> Changes:
+    """The changes that the task may make; the rest of the prefix is others', and is what it is at the head."""
+    if workspace.view.writes is None and workspace.view.whole:
+        return changes
+    mine = [
+        tuple(path for path in paths if workspace.view.may_change(workspace.prefix + path))
+        for paths in (changes.put, changes.delete)
+    ]
+    return Changes(*mine)

@@ -59,6 +59,13 @@ class ByRelocation:
     head: str
 
 
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The branch had moved: nothing was published, for certain, and after a pause it is decided anew."""
+
+    pause: float
+
+
 Move = ByMerge | ByRelocation
 Decision = Published | Move
 """`Published`: there is nothing to move, and this is the answer."""

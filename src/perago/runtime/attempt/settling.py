@@ -1,6 +1,6 @@
 """After the call that moves a branch: the branch is read back where the answer alone does not tell how it ended.
 
-    landed    the new commit's parent is compared with the expected head
+    landed    the new commit's parent is compared with the expected head; for a task that rebases, else by what it sees
     refused   the commits since A tell whether a twin was first or the fence held
     unknown   staging dropped → barrier → the branch is read: only then can the request not land any more
 
@@ -16,9 +16,11 @@ from dataclasses import dataclass
 
 from perago.errors import LakeError, LakeUnavailable, PublishFenceError, PublishUnknownError
 from perago.lake.base import FenceLevel, Lake
+from perago.protocol.metadata import EXECUTION_ID
 from perago.protocol.outcome import LostToTwin
-from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, read_advance, way_on
-from perago.protocol.signing import Signature, is_by_attempt, is_publication_of
+from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, way_on
+from perago.protocol.signing import Signature, is_by_attempt, is_merge_of, is_publication_of
+from perago.runtime.attempt.views import Views
 
 log = logging.getLogger("perago.settling")
 
@@ -30,17 +32,21 @@ class Settling:
     lake: Lake
     signature: Signature
     timeout: float
+    views: Views | None = None
+    """Only where the task publishes on top of others' commits."""
 
-    def find(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> str | None:
+    def find(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Commit | None:
         """Stop what is in flight, then the commit that it landed as, or None; `PublishUnknownError` if not sure."""
         repository, branch = self.signature.workspace.repository, self.signature.workspace.branch
         try:
             self.lake.drop_branch(repository, staged.branch)
             self.lake.barrier(repository, branch, self.timeout)
             for commit in self.lake.log(repository, branch, MAX_RANGE):
-                if is_publication_of(commit, staged, expected_head):
+                if is_publication_of(commit, staged, expected_head) or (
+                    self.views is not None and is_merge_of(commit, staged)
+                ):
                     log.info("an unanswered publish had landed as %s", commit.id)
-                    return commit.id
+                    return commit
                 if commit.id == expected_head:
                     break
         except LakeError as unreadable:
@@ -51,27 +57,34 @@ class Settling:
             ) from unknown
         return None
 
-    def advance(self) -> Sequence[Commit]:
-        """The commits on the branch since A."""
-        workspace = self.signature.workspace
-        commits = self.lake.log(workspace.repository, workspace.branch, MAX_RANGE + 1)
-        return read_advance(workspace.ref, commits).advance
+    def by_this_attempt(self, advance: Sequence[Commit]) -> Commit | None:
+        """What this execution has published since A; `LostToTwin` if it was another one of this attempt."""
+        attempt = self.signature.attempt
+        for commit in advance:
+            if is_by_attempt(commit, attempt):
+                if commit.metadata.get(EXECUTION_ID) == self.signature.execution_id:
+                    return commit
+                raise LostToTwin(f"another execution of task {attempt.task_id} has published {commit.id}")
+        return None
 
-    def refusal(self, advance: Sequence[Commit], cause: LakeError) -> LostToTwin | PublishFenceError:
+    def refusal(
+        self, advance: Sequence[Commit], cause: LakeError, tries: int
+    ) -> LostToTwin | PublishFenceError:
         """What a refused publish means: a twin was first, or the fence held."""
         attempt, workspace = self.signature.attempt, self.signature.workspace
         if any(is_by_attempt(commit, attempt) for commit in advance):
             return LostToTwin(f"another execution of task {attempt.task_id} has published: {cause}")
+        tried = f" after {tries} tries" if tries > 1 else ""
         head = f" The head is {advance[0].id} ({made_by(advance[0])})." if advance else ""
         return PublishFenceError(
-            f"branch {workspace.branch!r} of {workspace.repository!r} was not moved: {cause}. Input ref "
+            f"branch {workspace.branch!r} of {workspace.repository!r} was not moved{tried}: {cause}. Input ref "
             f"{workspace.ref}.{head} {way_on(attempt, workspace, advance)}"
         )
 
     def check_parent(self, published: str, expected_head: str, level: FenceLevel | None) -> None:
         """Past a soft fence a lost race shows here: say so, roll nothing back."""
         try:
-            parent = self.lake.commit_at(self.signature.workspace.repository, published).first_parent
+            commit = self.lake.commit_at(self.signature.workspace.repository, published)
         except LakeUnavailable as error:
             if level == "soft":
                 raise
@@ -79,9 +92,18 @@ class Settling:
                 "commit %s is not read back, the lake itself has compared its parent: %s", published, error
             )
             return
-        if parent != expected_head:
-            raise PublishFenceError(
-                f"commit {published} landed on {parent}, not on the expected head "
-                f"{expected_head}: the branch moved while a soft fence was open. Nothing is rolled back; both "
-                f"are in the branch's history. `perago fence install` closes this window"
-            )
+        self.check_place(commit, expected_head)
+
+    def check_place(self, commit: Commit, expected_head: str) -> None:
+        """A commit that landed elsewhere counts only where the task would have seen the same."""
+        if commit.first_parent == expected_head:
+            return
+        if self.views is not None and self.views.stands(commit):
+            log.info("commit %s landed on %s, where the view is the same", commit.id, commit.first_parent)
+            return
+        changed = "" if self.views is None else ", and what this task sees differs there"
+        raise PublishFenceError(
+            f"commit {commit.id} landed on {commit.first_parent}, not on the expected head "
+            f"{expected_head}{changed}: the branch moved while a soft fence was open. Nothing is rolled back; both "
+            f"are in the branch's history. `perago fence install` closes this window"
+        )

@@ -101,4 +101,4 @@ class Staging:
     def _commit(self, branch: str, base: str, level: FenceLevel) -> StagedWorkspace:
         metadata = self.signature.staging(branch, base=base, fence=level)
         commit = self.lake.commit(self._repository, branch, self.signature.message("stages"), metadata)
-        return StagedWorkspace(self._repository, branch, commit)
+        return StagedWorkspace(self._repository, branch, commit, base)

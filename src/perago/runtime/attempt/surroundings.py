@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perago.lake.base import Lake
@@ -14,6 +14,7 @@ from perago.protocol.attempt import AttemptSnapshot
 from perago.runtime.attempt.overlap import Overlap, at_once
 from perago.runtime.attempt.place import OpenPlace, in_workdir
 from perago.runtime.attempt.traffic import Note, say_nothing
+from perago.runtime.attempt.tries import Pace
 from perago.runtime.process.state import as_before
 from perago.settings import FenceMode
 
@@ -50,6 +51,7 @@ class Surroundings:
     open_place: OpenPlace = in_workdir
     persist: Persist = ask_once
     note: Note = say_nothing
+    pace: Pace = field(default_factory=Pace)
     as_before: Callable[[], AbstractContextManager[None]] = as_before
     on_error: Callable[[Exception], None] = lambda _error: None
     """Is told what ended an attempt, as the object that was raised; decides nothing."""

@@ -43,11 +43,12 @@ from perago.runtime.attempt.overlap import give_up
 from perago.runtime.attempt.place import Place, Site
 from perago.runtime.attempt.prefix import with_folders
 from perago.runtime.attempt.publisher import Publisher
-from perago.runtime.attempt.result import ByRelocation, Move, Published, Result
+from perago.runtime.attempt.result import Again, ByRelocation, Move, Published, Result
 from perago.runtime.attempt.result_size import check_size
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.attempt.traffic import Traffic
+from perago.runtime.attempt.tries import Tries
 from perago.runtime.attempt.witness import Witness
 from perago.runtime.attempt.workdir import Workdir
 from perago.runtime.ending import Claim, Settled
@@ -126,10 +127,10 @@ class Transaction:
         if not publisher.records_results:
             return None
         target = looked.result()
-        reused = publisher.reuse(target.head if target is not None else None)
+        reused = publisher.reuse(target)
         if reused is not None:
             self._fence()
-            log.info("the head records this very work: the body does not run")
+            log.info("commit %s records this very work: the body does not run", reused.ref)
         return reused
 
     def _fill_place(self, publisher: Publisher, cleanup: ExitStack, looked: Looked | None) -> Place:
@@ -210,21 +211,33 @@ class Transaction:
         with self._in(steps.CLAIM):
             claimed.result()
         with self._in(steps.PUBLISH):
-            decision = publisher.decide(staged, outcome)
-            self._fence()
-            published = decision if isinstance(decision, Published) else self._move(publisher, decision)
+            published = self._until_settled(publisher, staged, outcome)
         if published.recorded is None:
             self._witness.published(outcome.changes)
         return published
 
-    def _move(self, publisher: Publisher, move: Move) -> Published:
+    def _until_settled(
+        self, publisher: Publisher, staged: StagedWorkspace | None, outcome: Result
+    ) -> Published:
+        """Decide, fence, move the branch; anew from the new head where it has moved in between and the task rebases."""
+        while True:
+            decision = publisher.decide(staged, outcome)
+            self._fence()
+            ended = decision if isinstance(decision, Published) else self._move(publisher, decision)
+            if isinstance(ended, Published):
+                return ended
+            self._around.pace.sleep(ended.pause)
+            # Before anything is staged again: a stale attempt would remake the source that revoking it has dropped.
+            self._fence()
+
+    def _move(self, publisher: Publisher, move: Move) -> Published | Again:
         """Move the branch; the attempt fence has just held, and holds again wherever a call came in between."""
         if isinstance(move, ByRelocation):
             # After the first fence: a stale attempt must not leave a tag that says it replaced something.
             publisher.keep_replaced(move)
             self._fence()
         published = publisher.carry_out(move)
-        if published.recorded is not None:
+        if isinstance(published, Published) and published.recorded is not None:
             # The call was refused, and the head is this very work done before.
             self._fence()
         return published
@@ -265,7 +278,8 @@ class Transaction:
             self._traffic,
         )
         merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
-        self._publisher = Publisher(staging, task.workspace.on_abandoned, merge_timeout)
+        tries = Tries(merge_timeout, self._around.pace)
+        self._publisher = Publisher(staging, task.workspace.on_abandoned, tries, task.workspace.rebases)
         return self._publisher
 
     def _settled(self, outcome: Outcome, *, refused: bool) -> Settled:
@@ -276,7 +290,13 @@ class Transaction:
         level = publisher.fence_level if publisher is not None else None
         step, seconds = self._step.name, dict(self._seconds)
         moved, seen = self._traffic.moved, self._witness.seen
-        return Settled(outcome, claim, level, step, seconds, refused, moved, seen=seen)
+        tries = publisher.tries.count if publisher is not None else 0
+        view = (
+            publisher.signature.workspace.view.roots if publisher is not None and publisher.rebases else None
+        )
+        return Settled(
+            outcome, claim, level, step, seconds, refused, moved, seen=seen, tries=tries, view=view
+        )
 
     @property
     def _attempt(self) -> Attempt:

@@ -98,6 +98,8 @@ def _count_settled(metrics: NoMetrics, task: str, settled: Settled) -> None:
     metrics.steps_took(task, settled.seconds)
     moved = settled.moved
     metrics.bytes_moved(task, downloaded=moved.downloaded, uploaded=moved.uploaded, saved=moved.saved)
+    if settled.tries:
+        metrics.tried_to_publish(task, settled.tries)
     if settled.fence_level is not None:
         metrics.published(task, settled.fence_level)
     if not settled.outcome.send:

@@ -3,6 +3,7 @@
     name                          kind        unit   labels
     perago.attempts               counter            task, outcome (ENDINGS)
     perago.publications           counter            task, fence (hard, soft)
+    perago.publish.tries          counter            task
     perago.step.duration          histogram   s      task, step
     perago.bytes.moved            counter     By     task, direction (download, upload)
     perago.bytes.saved            counter     By     task
@@ -80,6 +81,9 @@ class NoMetrics:
     def published(self, task: str, fence: str) -> None:
         """One publication was settled under this fence."""
 
+    def tried_to_publish(self, task: str, count: int) -> None:
+        """One attempt made so many calls to move its branch."""
+
     def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
         """The steps of one attempt took so long."""
 
@@ -113,6 +117,7 @@ class OtelMetrics(NoMetrics):
         self._registry = registry
         self._attempts = meter.create_counter("perago.attempts", description="attempts by outcome")
         self._publications = meter.create_counter("perago.publications", description="publications by fence")
+        self._tries = meter.create_counter("perago.publish.tries", description="calls to move a branch")
         self._steps = meter.create_histogram(
             "perago.step.duration",
             unit="s",
@@ -143,6 +148,10 @@ class OtelMetrics(NoMetrics):
     def published(self, task: str, fence: str) -> None:
         """One publication was settled under this fence."""
         self._publications.add(1, {"task": task, "fence": fence})
+
+    def tried_to_publish(self, task: str, count: int) -> None:
+        """One attempt made so many calls to move its branch."""
+        self._tries.add(count, {"task": task})
 
     def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
         """The steps of one attempt took so long."""

@@ -4,7 +4,8 @@
 
 The claim goes only when the orchestrator has answered: until then a twin must find it taken.  A result that an
 earlier worker left in the outbox is sent only while its attempt is current and, where it published, its commit is
-still the branch's head.
+still the branch's head; for a task that publishes on top of others' commits, while its commit is on the branch and what the
+task sees has not changed since.
 
 An orchestrator that gives no answer to a result is asked again for as long as it takes; the result stays in the
 outbox and the lease is kept.  A result that waits for a minute is an error in the log and makes the worker unhealthy.
@@ -24,7 +25,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from perago.errors import (
-    LakeNotFound,
     OrchestratorNotFound,
     OrchestratorRefused,
     PeragoError,
@@ -38,6 +38,7 @@ from perago.runtime.attempt.delivery import deliver, give_up_on
 from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS
 from perago.runtime.observe.logs import attempt_fields
+from perago.runtime.still_published import why_not_published_any_more
 from perago.runtime.worker.leases import why_over
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.timetable import Timetable
@@ -179,15 +180,11 @@ class _Errand:
         published = parcel.publication
         if published is None:
             return None
-        try:
-            head = courier.lake.head(published.repository, published.branch).id
-        except LakeNotFound as gone:
-            head = str(gone)
-        if head != published.ref:
+        why = why_not_published_any_more(courier.lake, published)
+        if why is not None:
             # The attempt is still current, so a twin of it may be at work: the claim stays, the retry revokes it.
             self.parcel = replace(parcel, claim=None)
-            return f"it published {published.ref}, but {published.branch!r} is at {head} now"
-        return None
+        return why
 
     def _done(self, delivery: Delivery) -> float | None:
         courier, parcel = self.courier, self.parcel

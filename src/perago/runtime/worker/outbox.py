@@ -93,8 +93,15 @@ def _parcel(data: Mapping[str, Any]) -> Parcel:
         execution_id=data["execution_id"],
         attempt=_attempt(data["attempt"]),
         outcome=Outcome(**data["outcome"]),
-        publication=Publication(**publication) if publication else None,
+        publication=_publication(publication) if publication else None,
         claim=Claim(**claim) if claim else None,
+    )
+
+
+def _publication(data: Mapping[str, Any]) -> Publication:
+    view = data.get("view")
+    return Publication(
+        data["repository"], data["branch"], data["ref"], tuple(view) if view is not None else None
     )
 
 

@@ -1,0 +1,104 @@
+"""What two trees of the embedded lake do not share, in the order of paths.
+
+Nodes are named by their bytes, so a node that both trees have is passed over unread: comparing two commits costs what
+differs between them, not what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perago.lake.local.trees import Node, Nodes, Value
+
+Difference = tuple[str, Value | None, Value | None]
+"""A path, and what is there on the left and on the right; None where nothing is."""
+
+
+def differences(nodes: Nodes, left: str, right: str, prefix: str = "") -> Iterator[Difference]:
+    """The paths that start with `prefix` and whose objects differ."""
+    one, two = _Cursor(nodes, left, prefix), _Cursor(nodes, right, prefix)
+    while True:
+        if one.node is not None and one.node == two.node:
+            one.pass_over()
+            two.pass_over()
+        elif one.level > 0 or two.level > 0:
+            # The higher one is opened, so that equal nodes meet on one level.
+            higher = one if one.level >= two.level else two
+            higher.open()
+        else:
+            path = min((key for key in (one.key, two.key) if key is not None), default=None)
+            if path is None or not path.startswith(prefix):
+                return
+            was, now = one.take(path), two.take(path)
+            if was != now:
+                yield path, was, now
+
+
+class _Cursor:
+    """One tree, read from the first entry that may start with a prefix: a node that is not open yet, or an object."""
+
+    def __init__(self, nodes: Nodes, root: str, start: str) -> None:
+        self._nodes = nodes
+        self._start = start
+        self._open: list[tuple[Node, int]] = []
+        self._root: str | None = root
+
+    @property
+    def node(self) -> str | None:
+        """The id of the node it stands before, or None before an object and at the end."""
+        if self._root is not None:
+            return self._root
+        if not self._open or self._open[-1][0].level == 0:
+            return None
+        node, at = self._open[-1]
+        return node.values[at][1]
+
+    @property
+    def level(self) -> int:
+        """0 before an object and at the end; before a node, its level and one more."""
+        if self._root is not None:
+            return self._nodes.get(self._root).level + 1
+        return self._open[-1][0].level if self._open else 0
+
+    @property
+    def key(self) -> str | None:
+        """The path of the object it stands before; None at the end."""
+        if not self._open:
+            return None
+        node, at = self._open[-1]
+        return node.keys[at]
+
+    def open(self) -> None:
+        """Go into the node it stands before; what ends before the start is left out."""
+        name = self.node
+        assert name is not None  # noqa: S101 - only called with a level above 0
+        node = self._nodes.get(name)
+        self._root = None
+        # One below the first key that may count, and one is added by the step to it.
+        self._open.append((node, -1))
+        self._step()
+        while self._open and self._open[-1][0] is node and node.keys[self._open[-1][1]] < self._start:
+            self._step()
+
+    def pass_over(self) -> None:
+        """Leave the node that it stands before unread."""
+        if self._root is not None:
+            self._root = None
+        else:
+            self._step()
+
+    def take(self, path: str) -> Value | None:
+        """The object of that path, if it stands before it, and go on; else None."""
+        if self.key != path:
+            return None
+        node, at = self._open[-1]
+        self._step()
+        return node.values[at]
+
+    def _step(self) -> None:
+        """Go to the next entry, out of every node that has none left."""
+        while self._open:
+            node, at = self._open.pop()
+            if at + 1 < len(node.keys):
+                self._open.append((node, at + 1))
+                return

@@ -1,0 +1,81 @@
+"""The view of one workspace, compared between commits: what an attempt asks before it publishes on top of others.
+
+The rule: what a task sees is compared by the lake, object by object, and lakeFS's actions are in no view.  They are
+compared apart: a change there refuses nothing, but what was staged before it must not be merged past it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+
+from perago.lake.base import Lake
+from perago.protocol.attempt import Attempt
+from perago.protocol.paths import ACTIONS
+from perago.protocol.publication import (
+    Commit,
+    Passed,
+    TargetBranch,
+    ViewChange,
+    Workspace,
+    own_commits,
+)
+from perago.protocol.segments import Segment, segments, within
+from perago.protocol.signing import base_of, is_in_place
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Compares what a task sees of its workspace between commits."""
+
+    lake: Lake
+    workspace: Workspace
+
+    def passed(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
+        """The same branch with what others' commits since A mean for this attempt, where there are any."""
+        others = len(target.advance) > len(own_commits(attempt, target.advance))
+        if target.reached != "input" or not others:
+            return target
+        change = self._change(attempt, target)
+        new_actions = change is None and self.new_actions(self.workspace.ref, target.head.id)
+        return replace(target, passed=Passed(change, new_actions))
+
+    def same(self, left: str, right: str) -> bool:
+        """Whether the task would see the same at both commits."""
+        return left == right or self._first_difference((left, right), self.workspace.view.roots) is None
+
+    def new_actions(self, left: str, right: str) -> bool:
+        """Whether lakeFS would run other actions for what is staged on `left` than for what is staged on `right`."""
+        found = self.lake.differing(self.workspace.repository, left, right, (ACTIONS,))
+        return next(iter(found), None) is not None
+
+    def stands(self, commit: Commit) -> bool:
+        """Whether a publication is the result: it landed where it was decided for, or where the view was the same.
+
+        Own commits are not aside here: what landed on one mixes two results.
+        """
+        if is_in_place(commit):
+            return True
+        parent = commit.first_parent
+        return parent is not None and self.same(base_of(commit), parent)
+
+    def _change(self, attempt: Attempt, target: TargetBranch) -> ViewChange | None:
+        for segment in segments(attempt, self.workspace.ref, target.advance):
+            path = self._first_difference(segment, self.workspace.view.roots)
+            if path is not None:
+                return ViewChange(path, self._maker(segment, target, path))
+        return None
+
+    def _maker(self, segment: Segment, target: TargetBranch, path: str) -> Commit:
+        """A commit of the segment that changed a path, away from what it was at the older end."""
+        commits = within(segment, target.advance)
+        changed = bisect_left(
+            commits,
+            True,
+            key=lambda commit: self._first_difference((segment[0], commit.id), (path,)) is not None,
+        )
+        return commits[min(changed, len(commits) - 1)]
+
+    def _first_difference(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
+        found = self.lake.differing(self.workspace.repository, *segment, roots)
+        return next((path for path in found if self.workspace.view.covers(path)), None)
