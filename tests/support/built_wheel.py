@@ -7,13 +7,14 @@ dependencies of the one that runs the tests.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
 import venv
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.support.wheels import copy_of_checkout
 
 CHECKOUT = Path(__file__).parents[2]
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
@@ -59,13 +60,8 @@ class Environment:
 
 def build_wheel(folder: Path) -> Path:
     """The wheel, built from a copy of what it is made of: a build leaves files beside its sources."""
-    source = folder / "source"
-    source.mkdir(parents=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(CHECKOUT / name, source)
-    shutil.copytree(
-        CHECKOUT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    source = copy_of_checkout(folder / "source")
     _pip("wheel", str(source), "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder / "dist"))
     [wheel] = (folder / "dist").glob("perago-*.whl")
     return wheel

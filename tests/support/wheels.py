@@ -28,10 +28,10 @@ class Bench:
 
 def bench(folder: Path) -> Bench:
     """Lay out a checkout, the one program `python3`, and the dependencies without perago."""
-    return Bench(_checkout(folder / "checkout"), _environment(folder))
+    return Bench(copy_of_checkout(folder / "checkout"), _environment(folder))
 
 
-def _checkout(folder: Path) -> Path:
+def copy_of_checkout(folder: Path) -> Path:
     """A copy: a build leaves files behind, and several tests may build at once."""
     folder.mkdir()
     for name in BUILT_FROM:

@@ -25,6 +25,7 @@ from perago.declare.workflow.values import UNKNOWN
 
 if TYPE_CHECKING:
     from perago.connect import Embedded, Real
+    from perago.orchestrator.base import WorkflowState
     from perago.runtime.runs.record import Run
     from perago.runtime.worker.plan import WorkerPlan
 
@@ -91,10 +92,7 @@ def run(
         read_repository(workspace)
     # The runtime brings the process machinery along: other commands go without.
     from perago.connect import servers_of_run, speed_up_next_time
-    from perago.runtime.runs import session
-    from perago.runtime.runs.going_on import only_lost, try_again
-    from perago.runtime.runs.look import attempts_at
-    from perago.runtime.runs.record import log_file, resume_command
+    from perago.runtime.runs.going_on import drive_again
 
     again = resume or from_ is not None
     if again:
@@ -106,9 +104,7 @@ def run(
         current, done = run_again.finished(servers, workflow)
         if done is not None:
             if as_json_:
-                attempts = attempts_at(servers.of_run(current.id), done)
-                log = log_file(servers.settings.root, current.id)
-                output.data({"run": current.id, **as_json(done, attempts), "log": str(log)})
+                _tell(servers, current, done, as_json_=True)
             else:
                 output.say(f"run {current.id} is COMPLETED: there is nothing to go on with")
             return
@@ -119,11 +115,16 @@ def run(
         wanted = _Wanted(workflow or "", tuple(tasks), input_, workspace, yes)
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
     with Viewer(silent=as_json_, prints=not quiet) as viewer:
-        ended = session.drive(current, plan, viewer)
-        if only_lost(ended, lost):
-            try_again(plan.spec.servers, current)
-            ended = session.drive(current, plan, viewer)
+        ended = drive_again(current, plan, viewer, lost=lost)
     speed_up_next_time(plan.settings, list(plan.tasks.values()))
+    _tell(servers, current, ended, as_json_=as_json_)
+
+
+def _tell(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_json_: bool) -> None:
+    """How a run ended, and the command that goes on with one that did not complete."""
+    from perago.runtime.runs.look import attempts_at
+    from perago.runtime.runs.record import log_file, resume_command
+
     command = resume_command(current, servers.settings.root)
     if ended.running:
         output.fail(f"stopped; `{command}` goes on with it")

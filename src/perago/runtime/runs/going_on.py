@@ -14,7 +14,7 @@ from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt import IN_PROGRESS
 from perago.runtime.root.lock import locked_root
 from perago.runtime.runs.record import Run
-from perago.runtime.runs.session import RunServers
+from perago.runtime.runs.session import Onlooker, RunServers, drive
 from perago.runtime.runs.workflow import digest_of
 from perago.runtime.servers import Servers, opened
 from perago.runtime.worker.plan import WorkerPlan
@@ -52,10 +52,14 @@ def only_lost(state: WorkflowState, lost: frozenset[str]) -> bool:
     return not state.running and bool(ended_it) and all(task.task_id in lost for task in ended_it)
 
 
-def try_again(servers: Servers, run: Run) -> None:
-    """Have a workflow that ended go on."""
-    with opened(servers) as (_, orchestrator):
+def drive_again(run: Run, plan: WorkerPlan, onlooker: Onlooker, *, lost: frozenset[str]) -> WorkflowState:
+    """Work until the workflow is over; if it ended only for the tasks that a dead process held, it gets another try."""
+    ended = drive(run, plan, onlooker)
+    if not only_lost(ended, lost):
+        return ended
+    with opened(plan.spec.servers) as (_, orchestrator):
         orchestrator.retry_workflow(run.workflow_id)
+    return drive(run, plan, onlooker)
 
 
 def workflow_changed(run: Run) -> bool:
