@@ -21,7 +21,6 @@ from perago.protocol.names import (
     parse_workdir_name,
     proof_branch_made,
     proof_branch_name,
-    put_branch_name,
     removing_name,
     replaced_tag_name,
     revoke_prefixes,
@@ -228,9 +227,3 @@ def test_other_folders_are_nobodys(name: str) -> None:
 def test_a_proofs_branch_tells_when_it_was_made() -> None:
     assert proof_branch_made(proof_branch_name(1_700_000_000.9, "0123456789ab")) == 1_700_000_000
     assert proof_branch_made("perago-fence-by-hand") is None
-
-
-def test_a_branch_that_put_stages_on_tells_when_it_was_made() -> None:
-    name = put_branch_name(1_700_000_000.9, "a" * 12)
-    assert name == f"perago-put-1700000000-{'a' * 12}"
-    assert proof_branch_made(name) == 1_700_000_000
