@@ -29,6 +29,7 @@ from perago.protocol.publication import (
     made_by,
     read_advance,
 )
+from perago.protocol.view import View
 
 ATTEMPT = Attempt("wf", "task-2", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
 WORKSPACE = Workspace("songs", "main", "A", "events/")
@@ -235,3 +236,9 @@ def test_the_docs_show_this_very_table() -> None:
 def _cell(steps: tuple[str, str]) -> str:
     changed, unchanged = steps
     return changed if changed == unchanged else f"{changed}; unchanged: {unchanged}"
+
+
+def test_a_workspace_without_a_declared_view_is_seen_whole() -> None:
+    assert WORKSPACE.view == View("events/")
+    narrow = View("events/", reads=("plays",))
+    assert replace(WORKSPACE, declared_view=narrow).view == narrow
