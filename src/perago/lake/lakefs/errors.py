@@ -100,13 +100,12 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
             return LakeUnavailable(
                 f"{doing}: something before lakeFS answered {status}: {' '.join(text.split())}{_ELSEWHERE}"
             )
-        kind = status_class(status, text)
-        return kind(
-            f"{doing}: lakeFS answered {status}: {text}{_KEYS if kind is LakeUnauthenticated else ''}"
-        )
+        means = status_class(status, text)
+        remedy = _KEYS if means is LakeUnauthenticated else ""
+        return means(f"{doing}: lakeFS answered {status}: {text}{remedy}")
     if address and isinstance(error, _NO_ANSWER):
-        remedy = _REMEDY if was_not_sent(error) else ""
-        return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{remedy}")
+        where = _REMEDY if was_not_sent(error) else ""
+        return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{where}")
     if isinstance(error, json.JSONDecodeError):
         return not_lakefs(doing, address)
     for kind, becomes in _CLASSES:
