@@ -100,17 +100,18 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
             return LakeUnavailable(
                 f"{doing}: something before lakeFS answered {status}: {' '.join(text.split())}{_ELSEWHERE}"
             )
-        means = status_class(status, text)
-        remedy = _KEYS if means is LakeUnauthenticated else ""
-        return means(f"{doing}: lakeFS answered {status}: {text}{remedy}")
+        becomes = status_class(status, text)
+        return becomes(
+            f"{doing}: lakeFS answered {status}: {text}{_KEYS if becomes is LakeUnauthenticated else ''}"
+        )
     if address and isinstance(error, _NO_ANSWER):
-        where = _REMEDY if was_not_sent(error) else ""
-        return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{where}")
+        remedy = _REMEDY if was_not_sent(error) else ""
+        return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{remedy}")
     if isinstance(error, json.JSONDecodeError):
         return not_lakefs(doing, address)
-    for kind, becomes in _CLASSES:
-        if isinstance(error, kind):
-            return becomes(f"{doing}: {_short(error)}")
+    for raised, told in _CLASSES:
+        if isinstance(error, raised):
+            return told(f"{doing}: {_short(error)}")
     return LakeError(f"{doing}: {_short(error)}")
 
 
@@ -145,12 +146,14 @@ def message_of(error: sdk.ApiException) -> str:
     return text.strip()[:_LONGEST_TEXT]
 
 
-def is_own_answer(error: sdk.ApiException) -> bool:
+def is_own_answer(error: BaseException) -> bool:
     """Whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
 
     Its 404 says what was not found, in small letters; gateways say "Not Found", or that there is no such route.  A merge
     that conflicts is answered like one that landed, with an empty reference.
     """
+    if not isinstance(error, sdk.ApiException):
+        return False
     try:
         said = json.loads(error.body or "")
     except (ValueError, TypeError):
