@@ -62,7 +62,7 @@ def _sections(text: str, file: Path) -> dict[str, dict[str, Any]]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise RuntimeConfigError(
-            f"lakectl's configuration {file} is not YAML{line}: mend it, or run `lakectl config`"
+            f"lakectl's configuration {file} is not YAML{line}: fix it, or run `lakectl config`"
         ) from None
     if not isinstance(found, dict):
         return {}

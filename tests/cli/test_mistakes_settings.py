@@ -82,7 +82,7 @@ MISTAKES = {
         (*PUT, *YES),
         "{folder}/broken.yaml",
         "is not YAML, line 3",
-        "mend it, or run `lakectl config`",
+        "fix it, or run `lakectl config`",
         environ={"LAKECTL_CONFIG_FILE": "broken.yaml"},
     ),
     "a lakectl file that is a folder": Mistake(
@@ -206,7 +206,7 @@ MISTAKES = {
         ("ls",),
         "perago ls",
         "Missing argument 'REPO[@REF]'",
-        "`perago ls --help` says how it goes",
+        "`perago ls --help` explains the usage",
         code=USAGE,
     ),
 }

@@ -214,7 +214,7 @@ MISTAKES = {
     "a run without its tasks": wrong(
         workflow(ONE),
         "give WORKFLOW.json and --tasks",
-        "`perago run --help` says how it goes",
+        "`perago run --help` explains the usage",
         ("run", "flow.json"),
         where="perago run",
         code=USAGE,

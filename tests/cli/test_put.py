@@ -220,6 +220,6 @@ def test_create_makes_a_repository_once(tmp_path: Path, monkeypatch: pytest.Monk
 
     assert "--create" in lake.refusal("put", "songs", "in")
     assert not (tmp_path / ".perago").exists()
-    assert "has the branch main alone" in lake.refusal("put", "songs@dev", "in", "--create")
+    assert "has only the branch main" in lake.refusal("put", "songs@dev", "in", "--create")
     assert lake.written("put", "songs", "in", "--create")["changed"]
     assert not lake.written("put", "songs", "in", "--create")["changed"]

@@ -188,7 +188,7 @@ def test_a_wrong_command_line_is_told_in_words(shell: Shell, arguments: tuple[st
     ("workspace", "told"),
     [
         ("song", "--workspace song: there is no repository 'song'; did you mean 'songs', which is imported?"),
-        ("songs@dev", "--workspace songs@dev: a new repository has the branch main alone; say songs"),
+        ("songs@dev", "--workspace songs@dev: a new repository has only the branch main; use songs"),
         (
             "other",
             "there is no repository 'other'; the lake holds none; `perago put REPO FOLDER --create` makes one",

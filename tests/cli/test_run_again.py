@@ -182,7 +182,7 @@ class TestResume:
         desk.flag("tasks.py").unlink()
         code, out, err = desk.run("run", "--resume", ended["run"])
         assert (code, err) == (0, "")
-        assert out == f"run {ended['run']} is COMPLETED: there is nothing to go on with\n"
+        assert out == f"run {ended['run']} is COMPLETED: there is nothing to resume\n"
         assert desk.data("run", "--resume") == ended
 
     @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_a_callable_that_wants_a_folder_is_refused_with_direct_placement(tmp_pat
 
     Real(settings(tmp_path)).check_places([fine])
     Real(settings(tmp_path)).check_places([make_spark_task(placement="local", pre=[look_at_files])])
-    with pytest.raises(TaskDefinitionError, match=r"look_at_files: wants a folder on disk"):
+    with pytest.raises(TaskDefinitionError, match=r"look_at_files: needs a folder on disk"):
         Real(settings(tmp_path)).check_places([wrong])
 
 

@@ -86,7 +86,7 @@ def _usage_told() -> Iterator[None]:
         for lead in ("Invalid value: ", "Value error, "):
             text = text.replace(lead, "", 1)
         stop = " " if text.endswith("?") else "; "
-        output.refuse(f"{text.rstrip('.')}{stop}`{path} --help` says how it goes")
+        output.refuse(f"{text.rstrip('.')}{stop}`{path} --help` explains the usage")
 
 
 def _without_secrets(text: str) -> str:

@@ -29,7 +29,9 @@ def branch(
 
     settings = settings_for(root, remote=remote, yes=yes, lake_only=True)
     if name.startswith(OWN):
-        raise RuntimeConfigError(f"{name!r} is no name for a branch: {OWN}* are Perago's own; choose another")
+        raise RuntimeConfigError(
+            f"{name!r} cannot be the name of a branch: {OWN}* are Perago's own; choose another"
+        )
     with writable_lake(settings, remote=remote) as lake:
         with telling_what_there_is(lake, repository, source):
             commit = lake.commit_at(repository, source).id

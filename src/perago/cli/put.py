@@ -69,7 +69,7 @@ def put(
         files = read_folder(lake, target, folder, leave_out=settings.root)
         if create and repository not in lake.repositories():
             if target.branch != "main":
-                raise RuntimeConfigError(f"a new repository has the branch main alone: put {repository}@main")
+                raise RuntimeConfigError(f"a new repository has only the branch main: put {repository}@main")
             agree(f"Make repository {repository}?", yes=yes or not remote)
             lake.create_repository(repository)
         with telling_what_there_is(

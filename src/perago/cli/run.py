@@ -106,7 +106,7 @@ def run(
             if as_json_:
                 _tell(servers, current, done, as_json_=True)
             else:
-                output.say(f"run {current.id} is COMPLETED: there is nothing to go on with")
+                output.say(f"run {current.id} is COMPLETED: there is nothing to resume")
             return
         plan, lost = run_again.taken_up(servers, current, jobs)
     elif from_ is not None:
@@ -127,7 +127,7 @@ def _tell(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_js
 
     command = resume_command(current, servers.settings.root)
     if ended.running:
-        output.fail(f"stopped; `{command}` goes on with it")
+        output.fail(f"stopped; continue with `{command}`")
     attempts = attempts_at(servers.of_run(current.id), ended)
     log = log_file(servers.settings.root, current.id)
     if as_json_:
@@ -137,7 +137,7 @@ def _tell(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_js
             output.say(line, style)
         output.note(f"log: {log}")
     if ended.status != "COMPLETED":
-        output.note(f"when the cause is mended, `{command}` goes on from there")
+        output.note(f"once you have fixed the cause, continue with `{command}`")
         raise typer.Exit(output.FAILED)
 
 

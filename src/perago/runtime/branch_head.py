@@ -17,7 +17,7 @@ def expect_workspace(lake: Lake, workspace: str, *, to_come: Collection[str]) ->
         return
     if repository in to_come:
         raise RuntimeConfigError(
-            f"--workspace {workspace}: a new repository has the branch main alone; say {repository}"
+            f"--workspace {workspace}: a new repository has only the branch main; use {repository}"
         )
     if (close := nearest(repository, to_come)) is not None and repository not in lake.repositories():
         raise RuntimeConfigError(

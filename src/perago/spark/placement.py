@@ -50,6 +50,6 @@ def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embe
         wanting = [label(check) for check in (*spec.pre, *spec.post) if needs_path(check)]
         if wanting:
             raise TaskDefinitionError(
-                f"{task.place}: {', '.join(wanting)}: wants a folder on disk, and with direct placement there is none; "
+                f"{task.place}: {', '.join(wanting)}: needs a folder on disk, and with direct placement there is none; "
                 "use the require_… checks"
             )

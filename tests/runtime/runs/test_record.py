@@ -116,7 +116,7 @@ def test_a_record_that_cannot_be_read_is_told_and_no_older_run_taken_in_its_plac
     damaged.write_text(text)
 
     with pytest.raises(
-        RuntimeConfigError, match=r"run 20260102-000000-bbbbbb cannot be taken up: .*run\.json"
+        RuntimeConfigError, match=r"run 20260102-000000-bbbbbb cannot be resumed: .*run\.json"
     ):
         find_run(tmp_path, None)
     assert find_run(tmp_path, "20260101-000000-aaaaaa").workflow_id == "w1"

@@ -100,7 +100,7 @@ def test_a_result_that_waits_is_counted_and_after_a_minute_makes_the_worker_unhe
     here.hand.run_after(UNHEALTHY_AFTER_SECONDS)
     [(part, reason)] = here.pulse.what_is_wrong()
     assert part == "result"
-    assert reason.startswith("the result of task task-1 (make) was not taken for 60 s: ")
+    assert reason.startswith("the result of task task-1 (make) has not been accepted for 60 s: ")
     assert "500 JSON parse error" in reason
 
     assert here.hand.run_after(10) is None

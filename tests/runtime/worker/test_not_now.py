@@ -168,7 +168,7 @@ def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_s
     said = [record.message for record in caplog.records if record.levelname == "ERROR"]
     assert len(said) == 2
     assert "500 JSON parse error" in said[0]
-    assert "its lease is let go" in said[1]
+    assert "its lease is no longer extended" in said[1]
     assert [parcel.outcome for parcel in outbox.parcels()] == [DONE]
     assert not delivered
 

@@ -126,7 +126,7 @@ def find_run(root: Path, run_id: str | None) -> Run:
     except (OSError, ValueError, TypeError) as error:
         # The newest is not passed over for an older one: nobody asked for that.
         raise RuntimeConfigError(
-            f"run {run_id} cannot be taken up: {records[run_id]} is damaged, or another version of Perago wrote it "
+            f"run {run_id} cannot be resumed: {records[run_id]} is damaged, or another version of Perago wrote it "
             f"({error}); name another run, `{shlex.join(['perago', 'runs', '--root', str(root)])}` lists them"
         ) from error
 

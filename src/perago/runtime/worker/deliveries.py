@@ -119,7 +119,7 @@ class Deliveries:
             return
         if delay.too_long:
             which = f"the result of task {attempt.task_id} ({attempt.task_name})"
-            said = f"{which} was not taken for {delay.seconds:.0f} s: {delay.reason}"
+            said = f"{which} has not been accepted for {delay.seconds:.0f} s: {delay.reason}"
             self._pulse.wrong("result", said, execution_id)
         if delay.let_go:
             self._executions.let_go(execution_id)

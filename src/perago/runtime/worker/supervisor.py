@@ -177,7 +177,7 @@ class Supervisor:
         except Exception:
             if self._end.working:
                 raise
-            log.exception("nobody could see how the work stands, which is being finished")
+            log.exception("the view of the run failed; the attempts in progress are finished first")
             return False
         if done:
             self._begin_to_drain("the work is done")
