@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.made-by-make-setup
 export PYTHON
+# Tests and demo start many processes, which would each compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check docs bench servers-up servers-down clean

@@ -224,13 +224,13 @@ class _Errand:
         trace = None if isinstance(error, PeragoError) else error
         if delay.let_go:
             log.error(
-                "Conductor has not accepted the result for %.0f s although its task is open; its lease is no longer extended: %s",
+                "the result has not been accepted for %.0f s although its task is open: its lease is no longer extended: %s",
                 *(delay.seconds, error),
                 extra=self._fields(),
             )
         elif delay.too_long and not self.waits_long:
             log.error(
-                "Conductor has not accepted the result for %.0f s; it is sent again and again: %s",
+                "the result has not been accepted for %.0f s; Perago keeps sending it: %s",
                 *(delay.seconds, error),
                 extra=self._fields(),
                 exc_info=trace,
