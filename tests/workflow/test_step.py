@@ -318,3 +318,19 @@ def test_every_kind_of_step_becomes_the_json_that_conductor_reads(
     assert end["inputParameters"] == {"terminationStatus": "COMPLETED", "terminationReason": "enough"}
     assert made["outputParameters"] == {"count": "${clean.output.result.count}"}
     assert (made["ownerEmail"], made["version"]) == ("a@b.c", 1)
+
+
+def test_a_step_after_a_fork_joins_a_list_of_workspaces() -> None:
+    left = step(clean_plays, "left", workspace=INPUT_WORKSPACE, params=CleanParams())
+    right = step(clean_plays, "right", workspace=INPUT_WORKSPACE, params=CleanParams())
+    joined = step(clean_plays, "both", workspace=[left.workspace, right.workspace], params=CleanParams())
+    assert joined.input_parameters["workspace"] == [
+        "${left.output.workspace}",
+        "${right.output.workspace}",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [[], ["${left.output.workspace}"], [INPUT_WORKSPACE, 7]])
+def test_a_list_of_something_else_is_refused(wrong: Any) -> None:
+    with pytest.raises(TaskDefinitionError, match="or a list of those to join"):
+        step(clean_plays, "both", workspace=wrong, params=CleanParams())
