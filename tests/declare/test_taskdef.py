@@ -153,7 +153,7 @@ def test_the_output_schema_is_that_of_what_is_dumped() -> None:
 
 
 def test_a_workspace_travels_with_ref_type_or_ref_type_in_camel_case() -> None:
-    workspace = build_taskdef(FULL)["inputSchema"]["data"]["properties"]["workspace"]
+    workspace = build_taskdef(FULL)["inputSchema"]["data"]["properties"]["workspace"]["anyOf"][0]
 
     assert set(workspace["properties"]) == {"repository", "branch", "ref_type", "refType", "ref"}
     assert workspace["required"] == ["repository", "branch", "ref"]
@@ -161,8 +161,14 @@ def test_a_workspace_travels_with_ref_type_or_ref_type_in_camel_case() -> None:
     assert workspace["additionalProperties"] is False
 
 
+def test_an_input_may_have_a_list_of_workspaces_and_an_output_has_one() -> None:
+    one, several = build_taskdef(FULL)["inputSchema"]["data"]["properties"]["workspace"]["anyOf"]
+    assert several == {"type": "array", "items": one, "minItems": 1}
+    assert build_taskdef(FULL)["outputSchema"]["data"]["properties"]["workspace"]["type"] == "object"
+
+
 def test_an_output_workspace_always_says_what_its_ref_is() -> None:
-    given = build_taskdef(FULL)["inputSchema"]["data"]["properties"]["workspace"]
+    given = build_taskdef(FULL)["inputSchema"]["data"]["properties"]["workspace"]["anyOf"][0]
     made = build_taskdef(FULL)["outputSchema"]["data"]["properties"]["workspace"]
 
     assert made["oneOf"] == [{"required": ["ref_type"]}, {"required": ["refType"]}]

@@ -2,7 +2,8 @@
 
 The rule: every field that the controls name is written, defaults too, so that a limit that is taken out of a
 declaration is taken off the server as well.  Schemas come from the models; `workspace` has the shape that
-travels between tasks, with `ref_type` or `refType`: never with both, and in an output always with one.
+travels between tasks, with `ref_type` or `refType`: never with both, and in an output always with one.  An input may have a
+list of them, to be joined; an output has one.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _WORKSPACE: dict[str, Any] = {
     "required": ["repository", "branch", "ref"],
     "additionalProperties": False,
 }
+_GIVEN: dict[str, Any] = _WORKSPACE | {"not": {"required": ["ref_type", "refType"]}}
 _WORKSPACES = {
-    "input": _WORKSPACE | {"not": {"required": ["ref_type", "refType"]}},
+    "input": {"anyOf": [_GIVEN, {"type": "array", "items": _GIVEN, "minItems": 1}]},
     "output": _WORKSPACE | {"oneOf": [{"required": ["ref_type"]}, {"required": ["refType"]}]},
 }
 _MAPS = ("properties", "patternProperties", "$defs")

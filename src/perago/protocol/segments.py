@@ -20,11 +20,15 @@ Segment = tuple[str, str]
 
 def segments(attempt: Attempt, input_ref: str, advance: Sequence[Commit]) -> Sequence[Segment]:
     """The pairs of commits whose views must be equal, oldest first; `advance` goes from the head down to A."""
+    return cut(input_ref, advance, own_commits(attempt, advance))
+
+
+def cut(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Sequence[Segment]:
+    """The range above `since` without the commits that are `aside`, oldest first; both go from the newest down."""
     found: list[Segment] = []
-    since = input_ref
-    for own in reversed(own_commits(attempt, advance)):
-        found.append((since, own.parents[0]))
-        since = own.id
+    for commit in reversed(aside):
+        found.append((since, commit.parents[0]))
+        since = commit.id
     found.append((since, advance[0].id))
     return [(older, newer) for older, newer in found if older != newer]
 

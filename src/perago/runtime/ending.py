@@ -115,6 +115,8 @@ def _publication(
     workspace = (outcome.output or {}).get("workspace")
     if outcome.status != "COMPLETED" or workspace is None:
         return None
-    if workspace["ref"].startswith(given["workspace"]["ref"]):
+    sent = given["workspace"]
+    # Of several that were joined, an output that keeps its input names the last.
+    if any(workspace["ref"].startswith(one["ref"]) for one in (sent if isinstance(sent, list) else [sent])):
         return None
     return Publication(workspace["repository"], workspace["branch"], workspace["ref"], view)

@@ -17,6 +17,7 @@ from perago.orchestrator.base import Assignment, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
 from perago.runtime.attempt.inline import Executor
+from perago.runtime.attempt.input import given_workspaces
 from perago.runtime.process.state import as_before
 from perago.testing.bench import Bench
 from perago.testing.captured import captured
@@ -160,7 +161,8 @@ class Runner:
                     raise Crashed from error
 
     def _move_head(self, move: HeadMove, assignment: Assignment) -> None:
-        task, given = self._tasks[assignment.attempt.task_name], assignment.input["workspace"]
+        task = self._tasks[assignment.attempt.task_name]
+        given = given_workspaces(assignment.input["workspace"])[0]
         prefix = "" if task.workspace is None else task.workspace.object_prefix
         path = move.path[1:] if move.path.startswith("/") else prefix + move.path
         lake = TrialLake(self._bench.lake, self._bench.uploads, given["repository"])

@@ -14,9 +14,11 @@ from perago import task
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, TaskInputError
 from perago.lake.local.lake import LocalLake
+from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
-from perago.runtime.attempt.input import read_input, resolve_workspace, workspace_output
+from perago.runtime.attempt.input import read_input, workspace_output
+from perago.runtime.attempt.joining import start_of
 from tests.support.world import make_task
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "abc"}
@@ -38,6 +40,7 @@ def plain(params: Params) -> Result:
 
 PLAIN: TaskDefinition = plain.__perago_task__
 WITH_WORKSPACE = make_task()
+ATTEMPT = Attempt("workflow", "task", "step", "make", 0, 1, 0)
 
 
 def refusal(definition: TaskDefinition, payload: dict[str, Any]) -> str:
@@ -50,12 +53,12 @@ class TestTopLevel:
     def test_a_task_with_a_workspace_takes_exactly_workspace_and_params(self) -> None:
         given = read_input(WITH_WORKSPACE, {"workspace": WORKSPACE, "params": {"text": "x"}})
         assert given.params.text == "x"  # type: ignore[attr-defined]
-        assert (given.raw_params, given.workspace) == ({"text": "x"}, WORKSPACE)
+        assert (given.raw_params, given.workspaces) == ({"text": "x"}, (WORKSPACE,))
 
     def test_a_task_without_one_takes_exactly_params(self) -> None:
         given = read_input(PLAIN, {"params": {"stem": "x"}})
         assert given.params == Params(stem="x", count=1)
-        assert (given.raw_params, given.workspace) == ({"stem": "x"}, None)
+        assert (given.raw_params, given.workspaces) == ({"stem": "x"}, ())
 
     @pytest.mark.parametrize(
         ("definition", "payload", "texts"),
@@ -101,7 +104,7 @@ class TestWorkspace:
     def test_both_spellings_are_taken_and_answered_in_kind(self, spelled: str) -> None:
         given = {"repository": "songs", "branch": "main", spelled: "commit", "ref": "abc"}
         read = read_input(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
-        assert workspace_output(read.workspace or {}, "new") == {**given, "ref": "new"}
+        assert workspace_output(read.workspaces[0], "new") == {**given, "ref": "new"}
 
     @pytest.mark.parametrize(
         ("change", "text"),
@@ -124,7 +127,7 @@ class TestWorkspace:
     def test_a_missing_type_of_ref_is_commit_and_the_output_says_so(self) -> None:
         given = {"repository": "songs", "branch": "main", "ref": "abc"}
         read = read_input(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
-        assert workspace_output(read.workspace or {}, "new") == {**given, "ref_type": "commit", "ref": "new"}
+        assert workspace_output(read.workspaces[0], "new") == {**given, "ref_type": "commit", "ref": "new"}
 
     def test_all_that_is_wrong_is_told_at_once_in_one_line_without_a_value(self) -> None:
         given = {"repository": ["hunter2"], "branch": "main"}
@@ -141,7 +144,7 @@ class TestWorkspace:
         payload = {"workspace": given, "params": {"text": "x"}}
         assert f"missing: {field}" in refusal(WITH_WORKSPACE, payload)
 
-    @pytest.mark.parametrize("given", [None, "songs/main", ["songs"], 7])
+    @pytest.mark.parametrize("given", [None, "songs/main", 7])
     def test_what_is_no_object_is_refused(self, given: object) -> None:
         said = refusal(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
         assert "workspace must be an object" in said
@@ -157,18 +160,18 @@ class TestRef:
     def test_a_commit_id_and_a_unique_beginning_become_the_full_id(self, lake: LocalLake) -> None:
         head = lake.head("songs", "main").id
         for ref in (head, head[:12]):
-            found = resolve_workspace(lake, {**WORKSPACE, "ref": ref}, View("data/"))
-            assert found == Workspace("songs", "main", head, "data/")
+            found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View("data/"))
+            assert found.workspace == Workspace("songs", "main", head, "data/")
 
     def test_a_branch_or_tag_name_is_refused_with_the_commit_it_names(self, lake: LocalLake) -> None:
         head = lake.head("songs", "main").id
         lake.create_tag("songs", "v1", head)
         for ref in ("main", "v1"):
             with pytest.raises(TaskInputError, match=head):
-                resolve_workspace(lake, {**WORKSPACE, "ref": ref}, View(""))
+                start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""))
 
     @pytest.mark.parametrize("change", [{"ref": "0" * 64}, {"repository": "no-such-repository"}])
     def test_what_is_not_there_is_named(self, lake: LocalLake, change: dict[str, str]) -> None:
         [(_, value)] = change.items()
         with pytest.raises(LakeNotFound, match=value):
-            resolve_workspace(lake, {**WORKSPACE, **change}, View(""))
+            start_of(lake, ATTEMPT, [{**WORKSPACE, **change}], View(""))

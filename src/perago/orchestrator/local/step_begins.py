@@ -26,10 +26,18 @@ def task_input(run: Run, step: Step, task_id: str) -> dict[str, Any]:
 def redirected(given: dict[str, Any], branches: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     """A task's input with the branch of its `workspace` replaced where the run works on another one."""
     workspace = given.get("workspace")
+    if isinstance(workspace, list):
+        return {**given, "workspace": [_on_other_branch(one, branches) for one in workspace]}
     if not isinstance(workspace, Mapping):
         return given
+    return {**given, "workspace": _on_other_branch(workspace, branches)}
+
+
+def _on_other_branch(workspace: Any, branches: Mapping[str, Mapping[str, str]]) -> Any:
+    if not isinstance(workspace, Mapping):
+        return workspace
     branch = branches.get(str(workspace.get("repository")), {}).get(str(workspace.get("branch")))
-    return given if branch is None else {**given, "workspace": {**workspace, "branch": branch}}
+    return workspace if branch is None else {**workspace, "branch": branch}
 
 
 def simple(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:

@@ -2,7 +2,7 @@
 
 Top level exactly `workspace` and `params` (exactly `params` for a task without a workspace); `workspace` exactly
 its four fields, of which `ref_type` may be left out and is `commit` then.  `refType` is taken for `ref_type`, and answered
-in kind; an output always has one of the two.
+in kind; an output always has one of the two.  A list of workspaces, all of one repository and branch, is to be joined.
 All that is wrong is one `TaskInputError` in one line: it names each field and the type of what is there, and says what
 to send.
 """
@@ -10,7 +10,7 @@ to send.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,7 @@ from pydantic import BaseModel
 from perago.declare.payload import input_type
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, TaskInputError
-from perago.lake.base import Lake
-from perago.protocol.publication import Workspace
-from perago.protocol.view import View
+from perago.lake.base import Commit, Lake
 
 _EXAMPLES = {"workspace": '"${workflow.input.workspace}"', "params": '{"name": "value"}'}
 _SEND = {
@@ -37,11 +35,12 @@ _KNOWN_TYPES = {"branch", "tag", "ref"}
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A checked input: the model the body gets, the same as JSON, and the workspace as it was spelled."""
+    """A checked input: the model the body gets, the same as JSON, and the workspaces as they were spelled."""
 
     params: BaseModel
     raw_params: Mapping[str, Any]
-    workspace: Mapping[str, str] | None
+    workspaces: Sequence[Mapping[str, str]] = ()
+    """One; several where they are to be joined; none for a task without a workspace."""
 
 
 def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
@@ -51,7 +50,7 @@ def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
     if wrong:
         raise TaskInputError("; ".join(wrong))
     if task.workspace is not None:
-        wrong = list(_wrong_workspace(payload["workspace"]))
+        wrong = list(_wrong_workspaces(payload["workspace"]))
     raw = payload["params"]
     try:
         params = task.parse_params(json.dumps(raw))
@@ -59,11 +58,22 @@ def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
         raise TaskInputError("; ".join([*wrong, str(error)])) from None
     if wrong:
         raise TaskInputError("; ".join(wrong))
-    return Input(params, raw, None if task.workspace is None else _spelled_out(payload["workspace"]))
+    given = () if task.workspace is None else given_workspaces(payload["workspace"])
+    return Input(params, raw, tuple(map(_spelled_out, given)))
 
 
-def resolve_workspace(lake: Lake, given: Mapping[str, str], view: View) -> Workspace:
-    """Turn the input ref into the full commit id, once; a branch or tag name is refused."""
+def given_workspaces(given: Any) -> Sequence[Any]:
+    """The workspaces of an input, whether it has one or a list of them; they are not checked here."""
+    return given if isinstance(given, list) else (given,)
+
+
+def workspace_label(given: Sequence[object], number: int) -> str:
+    """How an error names one of the workspaces."""
+    return "workspace" if len(given) == 1 else f"workspace[{number}]"
+
+
+def commit_of(lake: Lake, given: Mapping[str, str], label: str = "workspace") -> Commit:
+    """The commit that a workspace names, looked up once; a branch or tag name is refused."""
     repository, ref = given["repository"], given["ref"]
     try:
         commit = lake.commit_at(repository, ref)
@@ -73,10 +83,10 @@ def resolve_workspace(lake: Lake, given: Mapping[str, str], view: View) -> Works
         ) from missing
     if not commit.id.startswith(ref):
         raise TaskInputError(
-            f"workspace.ref {ref!r} is a branch, a tag or an expression, not a commit id: it names commit "
+            f"{label}.ref {ref!r} is a branch, a tag or an expression, not a commit id: it names commit "
             f"{commit.id} now, and could name another one on the next retry. Send the commit id"
         )
-    return Workspace(repository, given["branch"], commit.id, view.prefix, view if view.declared else None)
+    return commit
 
 
 def workspace_output(given: Mapping[str, str], ref: str) -> dict[str, str]:
@@ -99,27 +109,52 @@ def _wrong_top(wanted: tuple[str, ...], given: Mapping[str, Any]) -> Iterator[st
         )
 
 
-def _wrong_workspace(given: object) -> Iterator[str]:
+def _wrong_workspaces(given: object) -> Iterator[str]:
+    if not isinstance(given, list):
+        yield from _wrong_workspace(given, "workspace")
+        return
+    if not given:
+        yield "workspace is an empty list; send one workspace, or those that are to be joined"
+        return
+    wrong = [
+        text for number, one in enumerate(given) for text in _wrong_workspace(one, f"workspace[{number}]")
+    ]
+    yield from wrong or _of_several_branches(given)
+
+
+def _of_several_branches(given: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    for number, one in enumerate(given):
+        for name in ("repository", "branch"):
+            if one[name] != given[0][name]:
+                yield (
+                    f"workspace[{number}].{name} is not that of workspace[0]; send workspaces of one repository and "
+                    "branch, which alone can be joined"
+                )
+                return
+
+
+def _wrong_workspace(given: object, label: str) -> Iterator[str]:
     if not isinstance(given, Mapping):
-        yield f"workspace must be an object, not {input_type(given)}; send its repository, branch and ref"
+        others = ", or a list of such objects" if label == "workspace" else ""
+        yield f"{label} must be an object, not {input_type(given)}; send its repository, branch and ref{others}"
         return
     type_name = "refType" if "refType" in given and "ref_type" not in given else "ref_type"
     required = ("repository", "branch", "ref")
     wrong = list(_other_fields(required, (*required, type_name), given))
     if wrong:
-        yield f"workspace must have exactly repository, branch, ref and, if you like, ref_type; {'; '.join(wrong)}"
+        yield f"{label} must have exactly repository, branch, ref and, if you like, ref_type; {'; '.join(wrong)}"
     for name in (*required, type_name):
         value = given.get(name)
         if name not in given:
             continue
         if not isinstance(value, str):
-            yield f"workspace.{name} must be a string, not {input_type(value)}; send {_SEND[name]}"
+            yield f"{label}.{name} must be a string, not {input_type(value)}; send {_SEND[name]}"
         elif not value.strip():
-            yield f"workspace.{name} must not be blank; send {_SEND[name]}"
+            yield f"{label}.{name} must not be blank; send {_SEND[name]}"
         elif name == type_name and value != "commit":
             # Nothing that was sent is quoted: it may be a secret that got into the wrong field.
             other = repr(value) if value in _KNOWN_TYPES else "another string"
-            yield f"workspace.{name} must be 'commit', not {other}; send {_SEND[name]}"
+            yield f"{label}.{name} must be 'commit', not {other}; send {_SEND[name]}"
 
 
 def _other_fields(

@@ -10,7 +10,7 @@ from perago.declare.author_code import author_code
 from perago.declare.task import TaskDefinition
 from perago.protocol.policies import SUPERSEDE
 from perago.protocol.signing import recordable
-from perago.runtime.attempt.input import Input, workspace_output
+from perago.runtime.attempt.input import workspace_output
 from perago.runtime.attempt.result import Published
 
 log = logging.getLogger("perago.transaction")
@@ -27,11 +27,11 @@ def to_record(result: Mapping[str, Any]) -> str | None:
 
 
 def output_of(
-    task: TaskDefinition, given: Input, published: Published, result: Mapping[str, Any]
+    task: TaskDefinition, given: Mapping[str, str], published: Published, result: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The output for the orchestrator; a recorded result goes through the result model again."""
+    """The output, its workspace spelled like the given one; a recorded result goes through the result model again."""
     if published.recorded is not None:
         log.info("answering with the result that %s records", published.ref)
         with author_code("the result model"):
             result = task.dump_result(task.parse_result(published.recorded))
-    return {"workspace": workspace_output(given.workspace or {}, published.ref), "result": result}
+    return {"workspace": workspace_output(given, published.ref), "result": result}

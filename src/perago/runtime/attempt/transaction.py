@@ -36,7 +36,8 @@ from perago.protocol.outcome import LostToTwin, Outcome, completed
 from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
 from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
-from perago.runtime.attempt.input import Input, read_input, resolve_workspace
+from perago.runtime.attempt.input import Input, read_input
+from perago.runtime.attempt.joining import start_of
 from perago.runtime.attempt.look import in_vain, look_at
 from perago.runtime.attempt.output import output_of, to_record
 from perago.runtime.attempt.overlap import give_up
@@ -99,24 +100,24 @@ class Transaction:
         task, around = self._task, self._around
         with self._in(steps.INPUT), self._witness.of_author(), author_code("the params model"):
             given = read_input(task, self._assignment.input)
-        if task.workspace is None or given.workspace is None:
+        if task.workspace is None:
             return {"result": self._call(given.params)}
         with self._in(steps.INPUT):
-            workspace = resolve_workspace(around.lake, given.workspace, task.workspace.view)
-        publisher = self._new_publisher(given, workspace, cleanup)
+            start = start_of(around.lake, self._attempt, given.workspaces, task.workspace.view)
+        publisher = self._new_publisher(given, start.workspace, cleanup)
         looked = None
         if not task.workspace.read_only:
             with self._in(steps.REVOKE):
                 looked = around.overlap(partial(self._revoke_and_look, publisher))
             with self._in(steps.REUSE):
                 if (reused := self._reuse(publisher, looked)) is not None:
-                    return output_of(task, given, reused, {})
+                    return output_of(task, start.given, reused, {})
         place = self._fill_place(publisher, cleanup, looked)
         with place.at_work():
             result = self._checked_body(given, place, task.workspace)
         if task.workspace.read_only:
-            return output_of(task, given, Published(workspace.ref), result)
-        return output_of(task, given, self._publish(publisher, place, result), result)
+            return output_of(task, start.given, Published(start.workspace.ref), result)
+        return output_of(task, start.given, self._publish(publisher, place, result), result)
 
     def _revoke_and_look(self, publisher: Publisher) -> TargetBranch | None:
         publisher.revoke()

@@ -6,7 +6,6 @@ compared apart: a change there refuses nothing, but what was staged before it mu
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, replace
 
 from perago.lake.base import Lake
@@ -20,8 +19,9 @@ from perago.protocol.publication import (
     Workspace,
     own_commits,
 )
-from perago.protocol.segments import Segment, segments, within
+from perago.protocol.segments import Segment, segments
 from perago.protocol.signing import base_of, is_in_place
+from perago.runtime.attempt.differences import Differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +60,14 @@ class Views:
         return parent is not None and self.same(base_of(commit), parent)
 
     def _change(self, attempt: Attempt, target: TargetBranch) -> ViewChange | None:
-        for segment in segments(attempt, self.workspace.ref, target.advance):
-            path = self._first_difference(segment, self.workspace.view.roots)
-            if path is not None:
-                return ViewChange(path, self._maker(segment, target, path))
-        return None
-
-    def _maker(self, segment: Segment, target: TargetBranch, path: str) -> Commit:
-        """A commit of the segment that changed a path, away from what it was at the older end."""
-        commits = within(segment, target.advance)
-        changed = bisect_left(
-            commits,
-            True,
-            key=lambda commit: self._first_difference((segment[0], commit.id), (path,)) is not None,
+        roots = self.workspace.view.roots
+        return self._differences.change(
+            segments(attempt, self.workspace.ref, target.advance), target.advance, roots
         )
-        return commits[min(changed, len(commits) - 1)]
 
     def _first_difference(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
-        found = self.lake.differing(self.workspace.repository, *segment, roots)
-        return next((path for path in found if self.workspace.view.covers(path)), None)
+        return self._differences.first(segment, roots)
+
+    @property
+    def _differences(self) -> Differences:
+        return Differences(self.lake, self.workspace.repository)

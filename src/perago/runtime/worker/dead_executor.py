@@ -72,5 +72,8 @@ def claim_of(execution: Execution) -> Claim | None:
 
 def _given(payload: Mapping[str, Any], field: str) -> str | None:
     workspace = payload.get("workspace")
+    if isinstance(workspace, list) and workspace:
+        # What is joined is of one repository and branch.
+        workspace = workspace[0]
     value = workspace.get(field) if isinstance(workspace, Mapping) else None
     return value if isinstance(value, str) else None
