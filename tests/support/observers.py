@@ -77,10 +77,11 @@ class KillBeside:
         """The victim's pid; this process, if nobody was chosen yet."""
         name = self.folder / "victim"
         mine = self.folder / f"candidate-{os.getpid()}"
-        mine.write_text(str(os.getpid()))
-        with suppress(FileExistsError):
+        if not name.exists():
+            mine.write_text(str(os.getpid()))
             # A link is there with its content or not at all.
-            os.link(mine, name)
+            with suppress(FileExistsError):
+                os.link(mine, name)
         return int(name.read_text())
 
 
