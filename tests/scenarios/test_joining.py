@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from perago.protocol import publication
 from perago.protocol.metadata import INPUT_REF, KEY
 from perago.runtime.ending import Settled, parcel_of
+from tests.support.ports import Wrapped
 from tests.support.side_by_side import PACE, a_side, inside, outside, there_and_back
 from tests.support.world import Made, World, make_task, published_ref
 
@@ -145,7 +147,10 @@ class TestWorkspacesThatNoCommitHolds:
             outside(world)
             refs.append(world.head().id)
         assert published_ref(join(world, refs[1], refs[4])) == refs[4]
-        assert f"workspace[0].ref {refs[0]} is not among" in refused(join(world, refs[0], refs[4]))
+        reason = refused(join(world, refs[0], refs[4]))
+        assert "is not among the first-parent ancestors of" in reason
+        assert f"workspace[0].ref {refs[0]}" in reason
+        assert f"workspace[1].ref {refs[4]}" in reason
 
     def test_a_ref_that_is_a_branch_is_named_with_its_place(self, world: World) -> None:
         given = workspaces(world, world.head().id, "main")
@@ -216,8 +221,6 @@ class TestWhatCannotBeSent:
 
 def _joined_by(world: World, workflow_id: str, *refs: str) -> str:
     """How a step of that very workflow ends that joins these."""
-    from dataclasses import replace
-
     world.start_with(READER, {"workspace": workspaces(world, *refs), "params": {"text": "x"}})
     assignment = world.poll(READER)
     attempt = replace(assignment.attempt, workflow_instance_id=workflow_id)
@@ -226,7 +229,6 @@ def _joined_by(world: World, workflow_id: str, *refs: str) -> str:
 
 def _deaf(world: World) -> Any:
     """An orchestrator that never hears of the result."""
-    from tests.support.ports import Wrapped
 
     def around(name: str, call: Any, arguments: Sequence[Any]) -> Any:
         return None if name == "complete" else call(*arguments)

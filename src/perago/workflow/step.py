@@ -7,7 +7,7 @@ without one, the same mistake ends the import of the module, with the line that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast, overload
 
 from pydantic import BaseModel
@@ -75,17 +75,26 @@ class Step(TaskStep, Generic[ResultOf]):
 def step(task: Callable[[Params], Result], name: str, *, params: Params) -> Step[Result]: ...
 @overload
 def step(
-    task: Callable[[Any, Params], Result], name: str, *, workspace: Workspace, params: Params
+    task: Callable[[Any, Params], Result],
+    name: str,
+    *,
+    workspace: Workspace | Sequence[Workspace],
+    params: Params,
 ) -> Step[Result]: ...
 def step(
-    task: Callable[..., Result], name: str, *, params: BaseModel, workspace: Workspace | None = None
+    task: Callable[..., Result],
+    name: str,
+    *,
+    params: BaseModel,
+    workspace: Workspace | Sequence[Workspace] | None = None,
 ) -> Step[Result]:
     """A step that runs a task, called `name` in its workflow; what is wrong with it is one `TaskDefinitionError`.
 
     Args:
         task: The function that is decorated with `@task`.
         name: The step's own name (`taskReferenceName`), unique in its workflow.
-        workspace: Where it starts, for a task that has a workspace: `INPUT_WORKSPACE` or an earlier step's `.workspace`.
+        workspace: Where it starts, for a task that has a workspace: `INPUT_WORKSPACE` or an earlier step's `.workspace`;
+            after a fork a list of them, `[a.workspace, b.workspace]`: it starts from the commit that holds all of them.
         params: The task's params model; `given(Model, …)` if some of its values come from earlier steps.
     """
     label = f"step {name!r}"
@@ -106,13 +115,16 @@ def step(
             f"{label} has no workspace, and its task {definition.name!r} works on one; add "
             "workspace=INPUT_WORKSPACE, or an earlier step's .workspace"
         )
-    if workspace is not None and not isinstance(workspace, Workspace):
+    given = list(workspace) if isinstance(workspace, list | tuple) else [workspace]
+    if workspace is not None and not (given and all(isinstance(one, Workspace) for one in given)):
         _wrong(
-            f"{label}: workspace is {shortened(workspace)}; give it INPUT_WORKSPACE, an earlier step's .workspace, or "
-            "expression('${…}', Workspace)"
+            f"{label}: workspace is {shortened(workspace)}; give it INPUT_WORKSPACE, an earlier step's .workspace, "
+            "expression('${…}', Workspace), or a list of those to join"
         )
     refuse_secrets(params, label)
-    inputs = {"workspace": str(workspace)} if workspace is not None else {}
+    inputs: dict[str, Any] = {}
+    if workspace is not None:
+        inputs["workspace"] = list(map(str, given)) if isinstance(workspace, list | tuple) else str(workspace)
     try:
         inputs["params"] = written(params)
     except PydanticSerializationError as error:

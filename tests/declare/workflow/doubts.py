@@ -89,7 +89,8 @@ WARNINGS: dict[str, tuple[Json, str]] = {
         workflow(fork("fork", [make("left")], [cases(a=[make("right")])]), join("join", "left", "choose")),
         "steps 'left' and 'right' run side by side in 'fork' and both write the branch of "
         "${workflow.input.workspace}: only one "
-        "of them can publish; run them one after the other, or declare one that writes nothing with read_only=True",
+        "of them can publish; run them one after the other, declare one that writes nothing with read_only=True, "
+        'or, where neither sees what the other writes, declare reads, writes and on_advanced="rebase" for both',
     ),
     "a rule of the author's": (
         workflow(run("careful", "one", high=3)),

@@ -188,7 +188,8 @@ ERRORS: dict[str, tuple[Json, str]] = {
         ),
         "steps 'left' and 'right' run side by side in 'fork' and both write the branch of "
         "${workflow.input.workspace}: only one "
-        "of them can publish; run them one after the other, or declare one that writes nothing with read_only=True",
+        "of them can publish; run them one after the other, declare one that writes nothing with read_only=True, "
+        'or, where neither sees what the other writes, declare reads, writes and on_advanced="rebase" for both',
     ),
     "two writers side by side on a branch by its name": (
         workflow(
@@ -196,6 +197,7 @@ ERRORS: dict[str, tuple[Json, str]] = {
         ),
         "steps 'left' and 'right' run side by side in 'fork' and both write the branch songs@main: only "
         "one of them can "
-        "publish; run them one after the other, or declare one that writes nothing with read_only=True",
+        "publish; run them one after the other, declare one that writes nothing with read_only=True, "
+        'or, where neither sees what the other writes, declare reads, writes and on_advanced="rebase" for both',
     ),
 }

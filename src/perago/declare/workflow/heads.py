@@ -5,7 +5,9 @@ makes every other version of its branch old for good, and a writable step that s
 
     steps in a row             old after one, old after all
     cases of a SWITCH          certainly old what is old in every case that goes on, perhaps old what is in one
-    arms of a FORK_JOIN        old what is old in one; and two arms must not write one branch
+    arms of a FORK_JOIN        old what is old in one; and two arms must not write one branch, unless both publish on
+                               top of others and neither sees what the other writes: then each is perhaps old
+    several that are joined    old if each is, by a step that is not among them
     the body of a DO_WHILE     twice: what is wrong only from the second time on is a warning
 
 A writable step is taken to write; where a branch or a version is not known, nothing is said.
@@ -20,7 +22,7 @@ from itertools import combinations
 from perago.declare.workflow.checking import Checking
 from perago.declare.workflow.mistakes import Finding, Level
 from perago.declare.workflow.order import Ran, has_run
-from perago.declare.workflow.starts import Version, start_of, writes
+from perago.declare.workflow.starts import Version, keep_apart, start_of, starts_of, writes
 from perago.declare.workflow.steps import DEFAULT_CASE, TERMINATE, Block, Step
 
 
@@ -70,7 +72,7 @@ def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | No
     if arms:
         _side_by_side(walk, step, arms)
         ways = [_block(walk, block, state, first=first) for block in arms]
-        return _all_of([way for way in ways if way is not None])
+        return _beside(walk, arms, _all_of([way for way in ways if way is not None]))
     if body is not None:
         once = _block(walk, body, state, first=first)
         # A second time around tells all that there is to tell: loops inside it are not gone around twice again,
@@ -86,11 +88,11 @@ def _published(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State
         return state
     if not writes(walk.checking, step):
         return _State(state.old, state.perhaps, state.seen | {start})
-    _check_start(walk, step, start, state, first=first)
+    _check_start(walk, step, state, first=first)
     made = (start[0], step.reference)
     moved = {
         version: step.reference
-        for version in {*state.seen, start}
+        for version in {*state.seen, start, *starts_of(walk.checking, step)}
         if version[0] == start[0] and version != made
     }
     fresh_old = {version: by for version, by in state.old.items() if version != made}
@@ -100,11 +102,17 @@ def _published(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State
     return _State(old, {**fresh_perhaps, **moved}, state.seen | {start, made})
 
 
-def _check_start(walk: _Walk, step: Step, start: Version, state: _State, *, first: bool) -> None:
-    by = state.old.get(start) or state.perhaps.get(start)
-    if by is None:
+def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None:
+    starts = starts_of(walk.checking, step)
+    made = {version[1] for version in starts}
+    movers = [state.old.get(start) or state.perhaps.get(start) for start in starts]
+    # A join starts from whichever comes last: one that nobody else has moved past is enough.
+    if not movers or any(by is None or (by in made and len(starts) > 1) for by in movers):
         return
-    certain = start in state.old and first
+    by = str(movers[0])
+    if by in walk.checking.flow.steps and keep_apart(walk.checking, step, walk.checking.flow.steps[by]):
+        return
+    certain = all(start in state.old for start in starts) and first
     if by == step.reference:
         text = f"writes the same branch in every iteration, but starts from {_written(step)} each time"
         remedy = "carry its output over to the next iteration (SET_VARIABLE), or move it out of the loop"
@@ -112,10 +120,35 @@ def _check_start(walk: _Walk, step: Step, start: Version, state: _State, *, firs
         moved = "has moved" if certain else "may have moved"
         text = f"starts from {_written(step)}, but step {by!r} {moved} that branch on by then"
         remedy = f"start it from ${{{by}.output.workspace}}"
+        if _is_beside(walk.checking, starts, by):
+            names = ", ".join(f'"${{{one}.output.workspace}}"' for one in (*sorted(made), by))
+            remedy = f"start it from both: [{names}]"
     message = f"step {step.reference!r} {text}; {remedy}"
     key = (step.reference, by)
     if key not in walk.found:
         walk.found[key] = Finding("error" if certain else "warning", step.reference, message)
+
+
+def _is_beside(checking: Checking, starts: tuple[Version, ...], by: str) -> bool:
+    """Whether all that a step starts from was published side by side with `by`."""
+    steps = checking.flow.steps
+    return by in steps and all(
+        name in steps and keep_apart(checking, steps[name], steps[by]) for _, name in starts
+    )
+
+
+def _beside(walk: _Walk, arms: list[Block], state: _State | None) -> _State | None:
+    """After a fork: of two arms that wrote one branch, either may have published last."""
+    if state is None:
+        return None
+    perhaps = dict(state.perhaps)
+    for left, right in combinations(arms, 2):
+        for one, branch, _ in _writers(walk.checking, left):
+            for other, same, _ in _writers(walk.checking, right):
+                if branch == same and keep_apart(walk.checking, one, other):
+                    perhaps.setdefault((branch, one.reference), other.reference)
+                    perhaps.setdefault((branch, other.reference), one.reference)
+    return _State(state.old, perhaps, state.seen)
 
 
 def _side_by_side(walk: _Walk, fork: Step, arms: list[Block]) -> None:
@@ -124,11 +157,14 @@ def _side_by_side(walk: _Walk, fork: Step, arms: list[Block]) -> None:
             for other, same, sure_too in _writers(walk.checking, right):
                 if branch != same or _in_turn(walk.checking, one, other):
                     continue
+                if keep_apart(walk.checking, one, other):
+                    continue
                 level: Level = "error" if sure and sure_too else "warning"
                 text = (
                     f"steps {one.reference!r} and {other.reference!r} run side by side in {fork.reference!r} and both "
                     f"write {_branch(branch)}: only one of them can publish; run them one "
-                    "after the other, or declare one that writes nothing with read_only=True"
+                    "after the other, declare one that writes nothing with read_only=True, or, where neither sees what "
+                    'the other writes, declare reads, writes and on_advanced="rebase" for both'
                 )
                 walk.found.setdefault(
                     (fork.reference, f"{left.name}|{right.name}"), Finding(level, other.reference, text)
@@ -175,4 +211,6 @@ def _branch(called: str) -> str:
 def _written(step: Step) -> str:
     """What a step starts from, as its author wrote it."""
     given = step.inputs["workspace"]
+    if isinstance(given, list):
+        return " and ".join(str(one["ref"]) if isinstance(one, Mapping) else str(one) for one in given)
     return str(given["ref"]) if isinstance(given, Mapping) else str(given)

@@ -64,6 +64,17 @@ def _envelope(step: Step, task: TaskDefinition, fields: Sequence[str]) -> Iterat
 
 
 def _workspace(checking: Checking, step: Step, given: Any) -> Iterator[Finding]:
+    if not isinstance(given, list):
+        yield from _one_workspace(checking, step, given, "workspace")
+    elif not given:
+        text = "workspace is an empty list; give it one workspace, or those that are to be joined"
+        yield error(step.reference, f"step {step.reference!r}: {text}")
+    else:
+        for number, one in enumerate(given):
+            yield from _one_workspace(checking, step, one, f"workspace[{number}]")
+
+
+def _one_workspace(checking: Checking, step: Step, given: Any, called: str) -> Iterator[Finding]:
     label = f"step {step.reference!r}"
     expression = whole(given)
     if expression is not None:
@@ -71,8 +82,12 @@ def _workspace(checking: Checking, step: Step, given: Any) -> Iterator[Finding]:
     value = known(given, checking.given)
     if value is UNKNOWN:
         return
+    if called == "workspace" and expression is not None and isinstance(value, list):
+        # The workflow's input has a list of them.
+        yield from _workspace(checking, step, value)
+        return
     if not isinstance(value, Mapping):
-        yield error(step.reference, f"{label}: workspace must be an object, not {type(value).__name__}")
+        yield error(step.reference, f"{label}: {called} must be an object, not {type(value).__name__}")
         return
     absent = [name for name in _FIELDS if name not in value]
     for name in value:
@@ -82,14 +97,14 @@ def _workspace(checking: Checking, step: Step, given: Any) -> Iterator[Finding]:
         absent = [field for field in absent if field != nearest(str(name), absent)]
         yield error(step.reference, f"{label}: a workspace has no field {name!r}{close}")
     for name in absent:
-        yield error(step.reference, f"{label}: workspace.{name} is missing; {_WHOLE}")
+        yield error(step.reference, f"{label}: {called}.{name} is missing; {_WHOLE}")
     for name, item in value.items():
         if item is UNKNOWN or (name not in _FIELDS and name not in _REF_TYPES):
             continue
         if not isinstance(item, str) or not item.strip():
-            yield error(step.reference, f"{label}: workspace.{name} must be a text that is not blank")
+            yield error(step.reference, f"{label}: {called}.{name} must be a text that is not blank")
         elif name in _REF_TYPES and item != "commit":
-            yield error(step.reference, f"{label}: workspace.{name} must be 'commit', not {item!r}; {_WHOLE}")
+            yield error(step.reference, f"{label}: {called}.{name} must be 'commit', not {item!r}; {_WHOLE}")
 
 
 def _whole_workspace(checking: Checking, step: Step, expression: str) -> Iterator[Finding]:

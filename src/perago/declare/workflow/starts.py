@@ -2,6 +2,7 @@
 
 Both go by what they are called in the workflow: a branch by the input that it comes from, or as repository@branch; a version
 by that input, by the step that publishes it, or by its literal ref.  Equal names are the same thing; different ones may be.
+Of several versions that are joined nobody can say before the run which comes last: the step starts from one of them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from perago.declare.workflow.checking import Checking
 from perago.declare.workflow.steps import Step
 from perago.declare.workflow.values import whole
 from perago.protocol.expressions import understood
+from perago.protocol.view import overlap
 
 Version = tuple[str, str]
 """A branch and which state of it, both as they are called in the workflow."""
@@ -24,23 +26,58 @@ def writes(checking: Checking, step: Step) -> bool:
     return task is not None and task.workspace is not None and not task.workspace.read_only
 
 
+def keep_apart(checking: Checking, one: Step, other: Step) -> bool:
+    """Whether two writers publish on top of each other, and neither sees what the other writes."""
+    tasks = [checking.task_of(step) for step in (one, other)]
+    views = [task.workspace.view for task in tasks if task and task.workspace and task.workspace.rebases]
+    return len(views) == 2 and not any(
+        overlap(left.write_roots, right.roots) for left, right in (views, views[::-1])
+    )
+
+
+def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
+    """The versions of one branch that a step starts from, one or those that are joined; none if they cannot be told."""
+    given = step.inputs.get("workspace")
+    if not isinstance(given, list):
+        start = start_of(checking, step)
+        return () if start is None else (start,)
+    found = [_given_version(checking, one, frozenset({step.reference})) for one in given]
+    known = tuple(version for version in found if version is not None)
+    one_branch = len({version[0] for version in known}) == 1
+    return known if one_branch and len(known) == len(found) else ()
+
+
 def start_of(checking: Checking, step: Step, followed: frozenset[str] = frozenset()) -> Version | None:
-    """The branch and version that a step starts from, if they can be told."""
+    """The branch and version that a step starts from, if they can be told; of a join the branch, and a name of its own."""
     if step.reference in checking.starts:
         return checking.starts[step.reference]
     task = checking.task_of(step)
     if task is None or task.workspace is None or step.reference in followed:
         return None
     given, inner = step.inputs.get("workspace"), followed | {step.reference}
-    if isinstance(given, Mapping):
-        found = _put_together(checking, given, inner)
-    else:
-        expression = whole(given)
-        found = None if expression is None else _version(checking, expression, inner)
+    found = (
+        _joined(checking, given, inner) if isinstance(given, list) else _given_version(checking, given, inner)
+    )
     if not followed:
         # Steps are asked about in their order, so a chain of any length is followed by one link at a time.
         checking.starts[step.reference] = found
     return found
+
+
+def _given_version(checking: Checking, given: Any, followed: frozenset[str]) -> Version | None:
+    if isinstance(given, Mapping):
+        return _put_together(checking, given, followed)
+    expression = whole(given)
+    return None if expression is None else _version(checking, expression, followed)
+
+
+def _joined(checking: Checking, given: list[Any], followed: frozenset[str]) -> Version | None:
+    found = [_given_version(checking, one, followed) for one in given]
+    known = [version for version in found if version is not None]
+    if not known or len(known) < len(found) or len({version[0] for version in known}) > 1:
+        return None
+    names = list(dict.fromkeys(version[1] for version in known))
+    return known[0][0], " + ".join(names)
 
 
 def _version(checking: Checking, expression: str, followed: frozenset[str]) -> Version | None:

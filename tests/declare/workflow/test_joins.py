@@ -1,0 +1,97 @@
+"""Forks whose arms write one branch, and the steps that join what they have published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from perago import WorkspaceSpec, task
+from perago.declare.task import TaskDefinition
+from perago.declare.workflow.check import check_workflow
+from tests.declare.workflow.flows import INPUT, Json, after
+from tests.support.workflows import fork, join, simple, workflow
+
+
+class Nothing(BaseModel):
+    pass
+
+
+def made(name: str, **spec: Any) -> TaskDefinition:
+    @task(name=name, owner_email="tests@example.com", workspace=WorkspaceSpec(**spec))
+    def run(workspace: Path, params: Nothing) -> Nothing:
+        return params
+
+    return run.__perago_task__  # type: ignore[no-any-return]
+
+
+BESIDE = {"on_abandoned": "supersede", "on_advanced": "rebase"}
+TASKS = {
+    one.name: one
+    for one in (
+        made("left", reads=("in",), writes=("left",), **BESIDE),
+        made("right", reads=("in",), writes=("right",), **BESIDE),
+        made("nosy", reads=("left",), writes=("nosy",), **BESIDE),
+        made("strict", reads=("in",), writes=("strict",)),
+        made("whole"),
+        made("look", read_only=True),
+    )
+}
+
+
+def a_step(name: str, workspace: Any = INPUT, reference: str | None = None) -> Json:
+    return simple(reference or name, name=name, inputParameters={"workspace": workspace, "params": {}})
+
+
+def said(*steps: Json) -> list[str]:
+    found = check_workflow(workflow(*steps), TASKS, file="w.json")
+    return [f"{one.level}: {one.message}" for one in found]
+
+
+def a_fork(left: str, right: str) -> tuple[Json, Json]:
+    return fork("fork", [a_step(left)], [a_step(right)]), join("join", left, right)
+
+
+def test_writers_that_see_nothing_of_each_other_may_run_side_by_side_and_be_joined() -> None:
+    both = [after("left"), after("right")]
+    for last in ("whole", "look"):
+        assert said(*a_fork("left", "right"), a_step(last, both)) == []
+
+
+@pytest.mark.parametrize(("left", "right"), [("left", "nosy"), ("left", "strict"), ("left", "whole")])
+def test_others_are_errors_that_say_how(left: str, right: str) -> None:
+    [line] = said(*a_fork(left, right))
+    assert line.startswith(f"error: steps {left!r} and {right!r} run side by side")
+    assert 'on_advanced="rebase"' in line
+
+
+def test_a_step_that_starts_from_one_of_two_is_told_to_start_from_both() -> None:
+    [line] = said(*a_fork("left", "right"), a_step("whole", after("left")))
+    assert line.startswith(
+        "warning: step 'whole' starts from ${left.output.workspace}, but step 'right' may have moved"
+    )
+    assert line.endswith('start it from both: ["${left.output.workspace}", "${right.output.workspace}"]')
+
+
+def test_a_join_of_what_another_step_has_moved_past_is_old() -> None:
+    both = [after("left"), after("right")]
+    [line] = said(*a_fork("left", "right"), a_step("whole", both), a_step("whole", both, "again"))
+    assert line.startswith(
+        "error: step 'again' starts from ${left.output.workspace} and ${right.output.workspace}"
+    )
+    assert line.endswith("start it from ${whole.output.workspace}")
+
+
+def test_a_join_with_an_older_one_is_fine() -> None:
+    assert said(a_step("whole"), a_step("whole", [INPUT, after("whole")], "next")) == []
+
+
+def test_an_empty_list_and_a_wrong_element_are_named() -> None:
+    assert said(a_step("whole", [])) == [
+        "error: step 'whole': workspace is an empty list; give it one workspace, or those that are to be joined"
+    ]
+    assert said(a_step("whole", [INPUT, 7])) == [
+        "error: step 'whole': workspace[1] must be an object, not int"
+    ]
