@@ -260,7 +260,9 @@ class TestTheHeadMovesWhileItPublishes:
         side = a_side(world, "left")
         lake = before(world.lake, "merge", lambda: inside(world))
         reason = refused(world.execute(side.task, side.current, lake=lake, pace=PACE))
-        assert f"{world.head().id} changed 'left/input.txt', which this task sees (not made by Perago" in reason
+        assert (
+            f"{world.head().id} changed 'left/input.txt', which this task sees (not made by Perago" in reason
+        )
         assert world.leftovers() == []
 
     def test_an_attempt_that_goes_stale_in_between_stops_before_it_stages_again(self, world: World) -> None:
