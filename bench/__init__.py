@@ -11,7 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-BENCHES = ("attempt_local", "narrow_attempt", "lake_local", "lake_lakefs", "worker", "spark_tasks")
+BENCHES = (
+    "attempt_local",
+    "narrow_attempt",
+    "side_by_side",
+    "lake_local",
+    "lake_lakefs",
+    "worker",
+    "spark_tasks",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ SERVER_FIXTURES = frozenset(
 GROUPS = {
     "tests/spark/": "sessions",
     "tests/runtime/worker/test_outages.py": "own_servers",
+    "tests/runtime/worker/test_forks.py": "crowd",
     "tests/test_ci_skips.py": "in_ci",
     "tests/cli/test_bodies.py": "bodies",
     "tests/cli/test_init_wheel.py": "wheel",
@@ -54,6 +55,7 @@ LONG = (
     "tests/lake/local/test_processes.py",
     "tests/runtime/worker/test_leases.py",
     "tests/runtime/worker/test_kills.py",
+    "tests/runtime/worker/test_kills_beside.py",
     "tests/scenarios/test_in_flight.py",
     "tests/scenarios/test_lakefs_in_flight.py",
     "tests/scenarios/test_crashes.py",

@@ -21,6 +21,7 @@ from typing import Any
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 PERAGO = [sys.executable, "-m", "perago"]
+SIDE_BY_SIDE = ("sessions", "daily")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,14 @@ class Demo:
         if ended["status"] != "COMPLETED":
             say(f"the workflow is {ended['status']}: {ended.get('reason')}")
             return 1
-        self._show_history()
+        commits = self._show_history()
+        beside = self._show_beside(ended, commits)
         replaced = self._show_replaced(ended)
         self._save_report()
         say(f"\nIt took {time.monotonic() - began:.0f} s for {self.rows} plays.")
-        return 0 if replaced else 1
+        return 0 if replaced and beside else 1
 
-    def _show_history(self) -> None:
+    def _show_history(self) -> list[dict[str, Any]]:
         title("What was published, by whom (newest first)")
         commits = json.loads(self._perago("history", self.repository, "--json"))
         for commit in commits:
@@ -69,6 +71,25 @@ class Demo:
             if (retry := said.get("perago.retry_count", "0")) != "0":
                 who += f", retry {retry}"
             say(f"  {commit['id'][:12]}  {who:<18}  {commit['message']}")
+        return commits
+
+    def _show_beside(self, ended: dict[str, Any], commits: list[dict[str, Any]]) -> bool:
+        """The two steps of the fork: both worked from one commit, and the later one published on top of the earlier."""
+        title("What was published side by side")
+        made = {commit["id"]: commit for commit in commits}
+        refs = {
+            one["reference"]: one["output"]["workspace"]["ref"]
+            for one in ended["tasks"]
+            if one["reference"] in ("clean", *SIDE_BY_SIDE) and one["status"] == "COMPLETED"
+        }
+        order = [commit["id"] for commit in commits]
+        later, earlier = sorted(SIDE_BY_SIDE, key=lambda step: order.index(refs[step]))
+        say(f"  {earlier} and {later} both worked from {refs['clean'][:12]}, which clean published.")
+        say(
+            f"  {earlier} was first, with {refs[earlier][:12]}. It changed nothing that {later} reads or writes,"
+        )
+        say(f"  so {refs[later][:12]} of {later} went on top of it, and the audit worked from both.")
+        return bool(made[refs[later]]["parents"] == [refs[earlier]])
 
     def _show_replaced(self, ended: dict[str, Any]) -> bool:
         """The publication that the accident left behind: replaced on the branch, kept under a tag."""

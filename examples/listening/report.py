@@ -60,6 +60,8 @@ td, th {{ padding: 0 1em 0 0; text-align: left }}
 <h1>Listening</h1>
 <p>{facts["plays"]} plays of {facts["songs"]} songs by {facts["users"]} users.
 Rejected: {rejects}, {facts["rejected_percent"]} percent in all.</p>
+<p>Two steps made the rest of it beside each other and published to one branch: one the {facts["sessions"]} sessions, the
+other the counts of {facts["days"]} days.</p>
 <p><img src="chart.png" alt="Hours listened each day, by genre" style="max-width: 100%"></p>
 <table>
 <tr><th>day</th><th>genre</th><th>plays</th><th>listeners</th></tr>

@@ -120,7 +120,7 @@ MISTAKES = {
     "two writers side by side": wrong(
         workflow(SIDE_BY_SIDE, join("joined", "left", "right")),
         "steps 'left' and 'right' run side by side in 'both' and both write the branch of ${workflow.input.workspace}",
-        "run them one after the other, or declare one that writes nothing with read_only=True",
+        'declare reads, writes and on_advanced="rebase" for both',
     ),
     "a workspace that an earlier step has moved on from": wrong(
         workflow(ONE, clean("two")),

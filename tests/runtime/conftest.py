@@ -15,6 +15,8 @@ from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.attempt.workdir import hash_file
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
+from tests.support.forked_flows import start_worker
+from tests.support.forked_steps import EIGHT
 from tests.support.lakefs import lakefs_lake
 from tests.support.sites import Site
 
@@ -81,21 +83,20 @@ def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Ite
         yield Site("real", lake, flow, repository, folder, environ, requeue, terminate)
 
 
-def _open(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[Site]:
+def _open(request: pytest.FixtureRequest, kind: str, folder: Path) -> AbstractContextManager[Site]:
     """The site of that name: `own` is `real` on servers that the test may stop."""
     value = request.getfixturevalue
-    if request.param == "local":
+    if kind == "local":
         return _local(folder)
-    if request.param == "own":
+    if kind == "own":
         return _real(value("own_servers").lakefs, value("own_servers").conductor, folder)
     return _real(value("lakefs_server"), value("conductor_server"), folder)
 
 
-@pytest.fixture(params=["local", REAL])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """Servers with a repository whose main holds one file in the tasks' prefix."""
-    with _open(request, tmp_path) as made:
-        source = tmp_path / "input.txt"
+@contextmanager
+def _filled(request: pytest.FixtureRequest, kind: str, folder: Path) -> Iterator[Site]:
+    with _open(request, kind, folder) as made:
+        source = folder / "input.txt"
         source.write_text("in")
         state = hash_file(source, made.lake.checksum_algorithm)
         upload = Upload(source, "data/input.txt", state.size, state.checksum or "")
@@ -105,3 +106,30 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
             yield made
         finally:
             made.close()
+
+
+@pytest.fixture(params=["local", REAL])
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+    """Servers with a repository whose main holds one file in the tasks' prefix."""
+    with _filled(request, request.param, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "local",
+        pytest.param("real, soft", marks=pytest.mark.servers),
+        pytest.param("real, hard", marks=pytest.mark.servers),
+    ],
+)
+def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site with one worker of eight executors for the forked tasks; each test has a branch of its own."""
+    with _filled(request, request.param.partition(",")[0], tmp_path_factory.mktemp("crowd")) as made:
+        if request.param.endswith("hard"):
+            from perago.lake.lakefs.fence import Fence
+
+            # Branches made from main have it too.
+            Fence(made.lake).install(made.repository, "main")
+        start_worker(made, slots=EIGHT)
+        yield made

@@ -81,7 +81,7 @@ def test_with_one_view_one_lands_and_the_others_are_told_the_commit_and_the_path
             continue
         assert (settled.outcome.status, settled.refused) == ("FAILED", True), settled.outcome
         reason = settled.outcome.reason or ""
-        told = f"{made} (made by Perago task" in reason and "changed 't0/out/part-" in reason
+        told = f"{made} changed 't0/out/part-" in reason and "(made by Perago task" in reason
         if crowded.head().metadata["perago.fence"] == "soft":
             # A merge can land on the winner's commit between the look and the swap: never accepted, and told of others.
             told = "changed 't0/out/part-" in reason or "what this task sees differs there" in reason

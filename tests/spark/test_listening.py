@@ -87,6 +87,12 @@ def test_the_demonstration_ends_with_equal_tables_on_embedded_and_real_servers(
         assert "clean      COMPLETED, retry 1" in said
         assert re.search(r"\$ perago ls listening\S* [0-9a-f]{64} listening/published", said)
         assert "published/plays/part-" in said
+        [first, second, base] = re.findall(r"(\w+) and (\w+) both worked from ([0-9a-f]{12})", said)[0]
+        assert {first, second} == {"sessions", "daily"}
+        # Newest first: the audit worked from the later one, that one lies on the earlier one, and that on their base.
+        published = re.findall(r"^  ([0-9a-f]{12})  (\w+)", said, flags=re.MULTILINE)
+        assert [who for _, who in published][:4] == ["report", "audit", second, first]
+        assert published[4] == (base, "clean")
         assert "report/chart.png" in said
 
 
@@ -96,26 +102,26 @@ class Pipeline:
     def __init__(self, world: SparkWorld) -> None:
         self._world = world
 
-    def run(self, function: Any, **params: Any) -> Any:
+    def run(self, function: Any, *, ref: str | None = None, **params: Any) -> Any:
         definition: TaskDefinition = function.__perago_task__
         world = self._world
         workspace = {
             "repository": world.repository,
             "branch": "main",
             "ref_type": "commit",
-            "ref": world.head().id,
+            "ref": ref or world.head().id,
         }
         world.start_with(definition, {"workspace": workspace, "params": params})
         return world.execute(definition, world.poll(definition))
 
+    def up_to_the_plays(self) -> None:
+        published_ref(self.run(listening.generate_plays, rows=ROWS))
+        published_ref(self.run(listening.clean_plays, accident={"file": None, "ref": ""}))
+
     def up_to_the_audit(self) -> None:
-        nothing = {"file": None, "ref": ""}
-        for function, params in (
-            (listening.generate_plays, {"rows": ROWS}),
-            (listening.clean_plays, {"accident": nothing}),
-            (listening.aggregate, {}),
-        ):
-            published_ref(self.run(function, **params))
+        self.up_to_the_plays()
+        published_ref(self.run(listening.make_sessions))
+        published_ref(self.run(listening.count_days))
 
 
 def test_a_failing_audit_publishes_nothing_and_says_which_rule(local_world: SparkWorld) -> None:
@@ -131,6 +137,22 @@ def test_a_failing_audit_publishes_nothing_and_says_which_rule(local_world: Spar
     assert (local_world.head().id, local_world.paths()) == (head, paths)
     published_ref(pipeline.run(listening.audit))
     assert len(local_world.rows(f"{PUBLISHED}/quality")) == 3
+
+
+def test_sessions_and_days_see_only_what_they_say_and_need_not_know_of_each_other(
+    local_world: SparkWorld,
+) -> None:
+    """Both from one commit, the days published first: what the sessions' attempt saw is as it was."""
+    pipeline = Pipeline(local_world)
+    pipeline.up_to_the_plays()
+    base = local_world.head().id
+
+    days = published_ref(pipeline.run(listening.count_days, ref=base))
+    sessions = published_ref(pipeline.run(listening.make_sessions, ref=base))
+
+    assert local_world.lake.commit_at(local_world.repository, sessions).parents == (days,)
+    assert local_world.lake.commit_at(local_world.repository, days).parents == (base,)
+    published_ref(pipeline.run(listening.audit))
 
 
 def test_planted_faults_are_found_and_counted(local_world: SparkWorld) -> None:

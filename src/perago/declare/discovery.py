@@ -19,8 +19,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from perago.declare.import_failure import is_authors, told_failure
 from perago.declare.mistakes import NotedMistake, Place, noting
@@ -188,6 +189,14 @@ def _dotted_name(file: Path) -> tuple[str | None, Path]:
     return (".".join(parts), folder) if in_package else (None, file.parent)
 
 
+class _FromSource(SourceFileLoader):
+    """Compiles the file as it is now: what Python keeps of a file that changes twice in a second may be the older one."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _executed(file: Path, target: str) -> ModuleType:
     name = f"perago_file_{sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
     with _told(target):
@@ -195,7 +204,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__perago_digest__", None) == digest:
         return known
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = importlib.util.spec_from_file_location(name, file, loader=_FromSource(name, str(file)))
     if spec is None or spec.loader is None:
         raise TaskDefinitionError(f"target {target!r}: Python cannot import it")
     module = importlib.util.module_from_spec(spec)

@@ -242,9 +242,10 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
             f"by moving the branch. Commit or reset them. {next_step}"
         )
     if target.passed is not None and (change := target.passed.change) is not None:
+        # The commit and the path come first: a reason that is too long for Conductor is cut in its middle.
         return (
-            f"{where} was advanced by {len(target.advance)} commit(s), and {change.commit.id} ({made_by(change.commit)}) "
-            f"changed {change.path!r}, which this task sees: input ref {workspace.ref}, head {target.head.id}. "
+            f"{change.commit.id} changed {change.path!r}, which this task sees ({made_by(change.commit)}). "
+            f"{where} was advanced by {len(target.advance)} commit(s): input ref {workspace.ref}, head {target.head.id}. "
             f"{way_on(attempt, workspace, [change.commit])}"
         )
     if target.reached == "limit":

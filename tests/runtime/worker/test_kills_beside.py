@@ -1,0 +1,64 @@
+"""Every step of an attempt, and the death of its executor there in the moment that another step publishes to the branch.
+
+On the embedded servers at every step; on the real ones where something is in flight, with and without the fence.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from perago.orchestrator.base import WorkflowState
+from perago.protocol.steps import BODY, CLAIM, CLEANUP, HAND_OVER, ORDER, PUBLISH, STAGE
+from tests.support.forked_flows import commits_since, done_by, forked, start, start_worker, tables
+from tests.support.observers import KillBeside
+from tests.support.sites import Site
+
+pytestmark = pytest.mark.slow
+TWO = (0, 1)
+REAL_STEPS = {"soft": (STAGE, HAND_OVER), "hard": (BODY, CLAIM, PUBLISH, HAND_OVER)}
+MEETINGS = [
+    *(("local", "hard", step.name) for step in ORDER),
+    *(
+        pytest.param("real", fence, step.name, marks=pytest.mark.servers)
+        for fence, steps in REAL_STEPS.items()
+        for step in steps
+    ),
+]
+
+
+def assert_both_published(site: Site, before: str, done: WorkflowState) -> None:
+    """Each table holds the file of the attempt that was accepted and no other, and no commit was lost."""
+    assert done.status == "COMPLETED", [(task.status, task.reason) for task in done.tasks]
+    accepted = [done_by(done, f"w{n}") for n in TWO]
+    assert tables(site) == {
+        one["result"]["part"]: f"{n} from in" for n, one in zip(TWO, accepted, strict=True)
+    }
+    on_branch = [commit.id for commit in commits_since(site, before)]
+    assert {one["workspace"]["ref"] for one in accepted} <= set(on_branch)
+
+
+@pytest.mark.parametrize(("site", "fence", "step"), MEETINGS, indirect=["site"])
+def test_an_executor_killed_while_another_step_publishes_takes_nothing_along_and_its_retry_publishes(
+    site: Site, fence: str, step: str
+) -> None:
+    if (site.kind, fence) == ("real", "hard"):
+        from perago.lake.lakefs.fence import Fence
+
+        Fence(site.lake).install(site.repository, "main")
+    before = site.head().id
+    told = site.folder / "told"
+    told.mkdir()
+    worker = start_worker(site, slots=2, observe=KillBeside(step, told))
+
+    done = site.finished(start(site, "two", forked(site, TWO), {}))
+
+    assert (told / "killed").exists()
+    assert_both_published(site, before, done)
+    abandoned = [task.reason for task in done.tasks if task.status == "FAILED"]
+    died = f"the executor died with signal SIGKILL at step {step!r}"
+    assert abandoned == ([] if step == CLEANUP.name else [died])
+    # Who dies between its publication and its answer leaves a commit, which its retry supersedes.
+    left = 1 if step == HAND_OVER.name else 0
+    assert len(commits_since(site, before)) == len(TWO) + left
+    assert worker.drain() == 0
+    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
