@@ -205,7 +205,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a branch for a commit": (
         ("flow", "--input", '{"text": "la", "workspace": "songs"}'),
-        f"{INPUT}workspace must be an object, but ${{{{workflow.input.workspace}}}} is a string",
+        f"{INPUT}workspace must be an object or a list, but ${{{{workflow.input.workspace}}}} is a string",
     ),
     "a misspelt repository": (
         ("flow", "--workspace", "sogns", "--input", '{"text": "la"}'),

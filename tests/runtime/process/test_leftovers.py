@@ -101,6 +101,9 @@ def test_a_program_that_still_runs_is_named() -> None:
     with left.watched():
         program = subprocess.Popen(["sleep", "600"])
 
+    # A process has its new name a moment after it has become another program.
+    while Path(f"/proc/{program.pid}/comm").read_text().strip() != "sleep":
+        pass
     try:
         assert left.spoiled() == "the task left a program running: sleep"
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures.thread as pools
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from perago.protocol.outcome import describe
 from perago.runtime.process.state import as_before
 from perago.runtime.root.identity import children
 
+_LOOKS = 50
 _POOLED = ("multiprocessing", "loky")
 """In the command lines of Python's process pools and of what these need."""
 
@@ -85,9 +87,20 @@ def _is_idle(thread: threading.Thread) -> bool:
 
 def _counts(pid: int) -> bool:
     """Whether it still runs and is not one that libraries keep for their next call."""
-    command = _read(pid, "cmdline")
-    # What has ended has no command line any more.
+    command = _command_line(pid)
     return bool(command) and _name(pid) != "java" and not any(name in command for name in _POOLED)
+
+
+def _command_line(pid: int) -> str:
+    """Empty for a program that has ended; one that is just being started gets its command line in a moment."""
+    for _ in range(_LOOKS):
+        command = _read(pid, "cmdline")
+        # The state stands behind the name, which may hold anything.
+        state = _read(pid, "stat").rpartition(")")[2].split()[:1]
+        if command or not state or state[0] in "ZX":
+            return command
+        time.sleep(0.001)
+    return ""
 
 
 def _name(pid: int) -> str:
