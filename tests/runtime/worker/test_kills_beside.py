@@ -5,11 +5,14 @@ On the embedded servers at every step; on the real ones where something is in fl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.steps import BODY, CLAIM, CLEANUP, HAND_OVER, ORDER, PUBLISH, STAGE
-from tests.support.forked_flows import commits_since, done_by, forked, start, start_worker, tables
+from tests.support.forked_flows import commits_since, done_by, start, start_worker, tables
+from tests.support.forked_flows import step as step_of
 from tests.support.observers import KillBeside
 from tests.support.sites import Site
 
@@ -26,10 +29,12 @@ MEETINGS = [
 ]
 
 
-def assert_both_published(site: Site, before: str, done: WorkflowState) -> None:
+def assert_both_published(site: Site, before: str, done: Sequence[WorkflowState]) -> None:
     """Each table holds the file of the attempt that was accepted and no other, and no commit was lost."""
-    assert done.status == "COMPLETED", [(task.status, task.reason) for task in done.tasks]
-    accepted = [done_by(done, f"w{n}") for n in TWO]
+    assert {one.status for one in done} == {"COMPLETED"}, [
+        (task.status, task.reason) for one in done for task in one.tasks
+    ]
+    accepted = [done_by(one, f"w{n}") for n, one in zip(TWO, done, strict=True)]
     assert tables(site) == {
         one["result"]["part"]: f"{n} from in" for n, one in zip(TWO, accepted, strict=True)
     }
@@ -50,11 +55,13 @@ def test_an_executor_killed_while_another_step_publishes_takes_nothing_along_and
     told.mkdir()
     worker = start_worker(site, slots=2, observe=KillBeside(step, told))
 
-    done = site.finished(start(site, "two", forked(site, TWO), {}))
+    # Two workflows: Conductor ends a JOIN now and then that looks at an arm between its failure and its retry.
+    started = [start(site, f"alone_{n}", [step_of(site, n)], {}) for n in TWO]
+    done = [site.finished(workflow) for workflow in started]
 
     assert (told / "killed").exists()
     assert_both_published(site, before, done)
-    abandoned = [task.reason for task in done.tasks if task.status == "FAILED"]
+    abandoned = [task.reason for one in done for task in one.tasks if task.status == "FAILED"]
     died = f"the executor died with signal SIGKILL at step {step!r}"
     assert abandoned == ([] if step == CLEANUP.name else [died])
     # Who dies between its publication and its answer leaves a commit, which its retry supersedes.
