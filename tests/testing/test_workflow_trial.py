@@ -12,7 +12,7 @@ from perago import PublishFenceError
 from perago.testing import Clock, TrialError, crash, goes_stale, head_moves, try_workflow
 from tests.support.workflows import loop, simple, switch, workflow
 from tests.testing import tasks
-from tests.testing.tasks import counting, make, plain
+from tests.testing.tasks import Params, counting, make, plain
 
 PLAIN = Path(__file__).parents[2] / "examples" / "plain"
 
@@ -67,6 +67,23 @@ def test_retries_are_honoured_and_cost_no_time() -> None:
     assert [attempt.status for attempt in trial.steps["count"].attempts] == ["FAILED", "FAILED", "COMPLETED"]
     assert trial.log == trial.steps["count"].log == ("run 1", "run 2", "run 3")
     assert clock.now - began == 7200
+
+
+def test_a_workflow_in_python_is_taken_as_an_object_and_by_its_name(tmp_path: Path) -> None:
+    from perago.workflow import INPUT_WORKSPACE, new_workflow
+    from perago.workflow import step as typed_step
+
+    counted = counting()
+    count = typed_step(counted, "count", workspace=INPUT_WORKSPACE, params=Params())
+    made = new_workflow("counting", owner_email="a@b.c")
+    made >> count
+    (tmp_path / "flows.py").write_text(
+        "from perago.workflow import new_workflow\nempty = new_workflow('empty')\n"
+    )
+
+    assert try_workflow(made, [counted], DATA).steps["count"].status == "COMPLETED"
+    with pytest.raises(TrialError, match="the workflow has no steps"):
+        try_workflow(f"{tmp_path}/flows.py:empty", [counted], DATA)
 
 
 def test_a_step_without_retries_left_fails_the_workflow() -> None:
@@ -145,7 +162,10 @@ def test_only_the_tasks_that_a_workflow_uses_are_looked_at() -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no workflow": ({"workflow": 3}, "workflow is int; give a dict, or the path of a JSON file"),
+    "no workflow": (
+        {"workflow": 3},
+        "workflow is int; give a dict, the path of a JSON file, or a workflow in Python",
+    ),
     "no such file": ({"workflow": "no-such.json"}, "the workflow file no-such.json cannot be read"),
     "no name": ({"workflow": {"tasks": []}}, 'the workflow has no name; add "name"'),
     "no tasks": ({"tasks": []}, "tasks is empty"),

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel
 
@@ -25,8 +25,16 @@ from perago.testing.incidents import At, HeadMove, checked_at
 Task = Callable[..., Any] | ModuleType | str
 """A decorated function, a module that declares tasks, or the path of such a file."""
 
-Workflow = Mapping[str, Any] | str | os.PathLike[str]
-"""A workflow's definition, or the path of the JSON file that holds it."""
+
+class PythonWorkflow(Protocol):
+    """A workflow of the official client's classes."""
+
+    def to_workflow_def(self) -> Any:
+        """Its definition."""
+
+
+Workflow = Mapping[str, Any] | str | os.PathLike[str] | PythonWorkflow
+"""A workflow's definition, the path of its JSON file, or a workflow in Python: the object, or `module:name`."""
 
 
 def task_of(function: object) -> TaskDefinition:
@@ -96,7 +104,12 @@ def workflow_of(given: Workflow) -> tuple[dict[str, Any], str]:
         name = given.get("name")
         return dict(given), f"workflow {name!r}" if name else "the workflow"
     if not isinstance(given, str | os.PathLike):
-        raise TrialError(f"workflow is {type(given).__name__}; give a dict, or the path of a JSON file")
+        return _definition_of(given)
+    if isinstance(given, str) and ":" in given and not given.endswith(".json"):
+        # It brings the official client along.
+        from perago.workflow.loading import load_definition
+
+        return load_definition(given), given
     file = Path(given)
     try:
         read = json.loads(file.read_text(encoding="utf-8"))
@@ -107,6 +120,17 @@ def workflow_of(given: Workflow) -> tuple[dict[str, Any], str]:
     if not isinstance(read, dict):
         raise TrialError(f"the workflow file {file} must hold one JSON object, {{…}}")
     return read, str(file)
+
+
+def _definition_of(given: PythonWorkflow) -> tuple[dict[str, Any], str]:
+    if not hasattr(given, "to_workflow_def"):
+        raise TrialError(
+            f"workflow is {type(given).__name__}; give a dict, the path of a JSON file, or a workflow in Python"
+        )
+    from perago.orchestrator.conductor.workflow_objects import definition_of
+
+    definition = definition_of(given, "the workflow")
+    return definition, f"workflow {definition.get('name')!r}"
 
 
 def check_fits(
