@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from perago.runtime.runs.from_step import Sibling, redirections, siblings_of
+from perago.lake.local.lake import LocalLake
+from perago.runtime.runs.from_step import Sibling, at_the_last, redirections, siblings_of
+from tests.support.lake_writers import upload_of
 
 
 @dataclass
@@ -60,3 +63,19 @@ def test_a_run_that_started_at_a_step_itself_is_followed_from_its_own_branch() -
     assert redirections(moved, [found]) == {
         "songs": {"main-from-two-t": "main-from-three-u", "main": "main-from-three-u"}
     }
+
+
+def test_a_step_that_joins_begins_at_the_commit_that_holds_all_of_it(tmp_path: Path) -> None:
+    lake = LocalLake(tmp_path / "lake")
+    lake.create_repository("songs")
+    commits = []
+    for name in ("one", "two"):
+        lake.upload("songs", "main", [upload_of(tmp_path, name, b"a")])
+        commits.append(lake.commit("songs", "main", name, {}))
+    first, last = commits
+    joins = {"workspace": [on(last)["workspace"], on(first)["workspace"]]}
+
+    (found,) = siblings_of(Old([], [Done(3, joins)]), "sum", "t")
+
+    assert found.joined == (last, first)
+    assert at_the_last(lake, found).commit == last

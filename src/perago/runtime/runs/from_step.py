@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from perago.lake.base import Lake
+from perago.protocol.publication import MAX_RANGE
 from perago.runtime.runs.record import Run, save_run
 from perago.runtime.servers import opened
 from perago.runtime.worker.plan import WorkerPlan
@@ -66,6 +67,8 @@ class Sibling:
     branch: str
     name: str
     commit: str
+    joined: tuple[str, ...] = ()
+    """All the commits that the step joins, where it joins several: the branch begins at the last of them."""
 
 
 def begin_from(
@@ -77,6 +80,7 @@ def begin_from(
     with opened(plan.spec.servers) as (lake, orchestrator):
         check_lake(lake)
         mend_taskdefs(orchestrator, list(plan.tasks.values()))
+        siblings = [at_the_last(lake, sibling) for sibling in siblings]
         _make(lake, siblings)
         workflow_id = servers[1].start_from(recorded, redirections(recorded.branches, siblings))
     begun = replace(old, id=run_id, workflow_id=workflow_id, from_run=old.id, from_step=step)
@@ -86,19 +90,28 @@ def begin_from(
 
 def siblings_of(recorded: Recorded, step: str, token: str) -> Iterator[Sibling]:
     """The new branches: each at the first commit that is read again, or at the last one that was published before."""
-    commits: dict[tuple[str, str], str] = {}
+    commits: dict[tuple[str, str], list[str]] = {}
     for task in _in_order(recorded.after):
-        for pair, commit in _workspaces(task.input, recorded.branches):
-            commits.setdefault(pair, commit)
-    earlier: dict[tuple[str, str], str] = {}
+        for pair, refs in _refs(task.input, recorded.branches).items():
+            commits.setdefault(pair, refs)
+    earlier: dict[tuple[str, str], list[str]] = {}
     for task in _in_order(recorded.done):
-        earlier.update(_workspaces(task.input, recorded.branches))
-        earlier.update(_workspaces(task.output, recorded.branches))
-    for (repository, branch), commit in {**earlier, **commits}.items():
+        earlier.update(_refs(task.input, recorded.branches))
+        earlier.update(_refs(task.output, recorded.branches))
+    for (repository, branch), refs in {**earlier, **commits}.items():
         # The branch of a run that started at a step itself goes by the name of the first one.
         origins = {new: old for old, new in recorded.branches.get(repository, {}).items()}
         name = f"{origins.get(branch, branch)}-from-{_part(step)}-{token}"
-        yield Sibling(repository, branch, name, commit)
+        yield Sibling(repository, branch, name, refs[-1], tuple(refs) if len(refs) > 1 else ())
+
+
+def at_the_last(lake: Lake, sibling: Sibling) -> Sibling:
+    """The branch at the commit that holds all that its step joins; where none does, the step itself says so."""
+    for ref in sibling.joined:
+        below = {commit.id for commit in lake.log(sibling.repository, ref, MAX_RANGE)}
+        if below.issuperset(sibling.joined):
+            return replace(sibling, commit=ref)
+    return sibling
 
 
 def redirections(before: Branches, siblings: Iterable[Sibling]) -> Branches:
@@ -121,16 +134,21 @@ def _in_order(tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
     return sorted(tasks, key=lambda task: task.seq)
 
 
-def _workspaces(values: Mapping[str, Any], branches: Branches) -> Iterator[tuple[tuple[str, str], str]]:
-    """The branch and the commit in an input's or output's `workspace`, if it has one.
+def _refs(values: Mapping[str, Any], branches: Branches) -> dict[tuple[str, str], list[str]]:
+    """By branch, the commits in an input's or output's `workspace`, which may join several.
 
     What a redirected run took over from the run before it names that one's branch: its own is meant.
     """
-    workspace = values.get("workspace")
-    if isinstance(workspace, Mapping):
+    given = values.get("workspace")
+    found: dict[tuple[str, str], list[str]] = {}
+    for workspace in given if isinstance(given, list) else [given]:
+        if not isinstance(workspace, Mapping):
+            continue
         repository, branch, ref = (workspace.get(name) for name in ("repository", "branch", "ref"))
         if isinstance(repository, str) and isinstance(branch, str) and isinstance(ref, str):
-            yield (repository, branches.get(repository, {}).get(branch, branch)), ref
+            own = branches.get(repository, {}).get(branch, branch)
+            found.setdefault((repository, own), []).append(ref)
+    return found
 
 
 def _part(step: str) -> str:
