@@ -107,7 +107,7 @@ def test_a_change_of_the_view_is_refused_with_the_commit_and_the_path(
         build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy=policy)
     made = target.advance[-1]
     for part in (
-        f"{made.id} ({made_by(made)}) changed 'events/plays/a.csv'",
+        f"{made.id} changed 'events/plays/a.csv', which this task sees ({made_by(made)})",
         "input ref A",
         "Start a new workflow",
     ):

@@ -19,6 +19,7 @@ VARYING = (
     (r"\b[0-9a-f]{64}\b|\b[0-9a-f]{8,12}(?:…|\b)", "<commit>"),
     (r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b", "<time>"),
     (r"\b(?:\d+ h )?(?:\d+ min )?\d+(?:\.\d+)? ?s\b", "<seconds>"),
+    (r" \(\d+:\d\d:\d\d\)", ""),
     (r"\[[\w.-]+:\d+\]", "<worker>"),
     (r"\S*/\.perago\b", "<root>"),
     (r"[ \t]+", " "),
