@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perago.protocol.joining import below, candidates, to_compare, written_by
+from perago.protocol.joining import apart, below, candidates, changed_since, to_compare, written_by
 from perago.protocol.publication import MAX_RANGE, Commit
 
 
@@ -82,3 +82,11 @@ def test_steps_of_the_same_workflow_that_started_since_are_aside(
         return
     two = Commit("c2", ("c1",), "", {"perago.logical_task_key": key, "perago.input_ref": input_ref})
     assert to_compare("w", "c0", [three, two, one]) == segments
+
+
+def test_refusals_name_both_workspaces_and_what_came_in_between() -> None:
+    assert apart("workspace[0]", "workspace[1]", "branch 'main'").startswith(
+        "workspace[0] is not among the first-parent ancestors of workspace[1], at most 1024 back on branch 'main'"
+    )
+    said = changed_since("workspace[0]", "workspace[1]", "plays/a.csv", Commit("c1", ("c0",), "by hand"))
+    assert "c1 (not made by Perago: 'by hand') changed 'plays/a.csv' in between" in said

@@ -19,6 +19,7 @@ from perago.errors import LakeError
 from perago.lake.base import Merge
 from perago.protocol.publication import build_workspace_publication_plan
 from perago.runtime.attempt import publisher, views
+from perago.runtime.attempt.differences import Differences
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.attempt.views import Views
@@ -256,7 +257,7 @@ def test_nor_past_a_soft_fence_while_only_steps_write_the_branch(tmp_path: Path,
 
 
 def _view_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Views, "_first_difference", lambda self, segment, roots: None)
+    monkeypatch.setattr(Differences, "first", lambda self, segment, roots: None)
 
 
 def _compared_with_a_only(monkeypatch: pytest.MonkeyPatch) -> None:
