@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-import perago
 from perago import (
     ExecutionLimits,
     PublishBudget,
@@ -22,6 +18,7 @@ from perago import (
     WorkspaceSpec,
     task,
 )
+from tests.support.type_errors import only_marked_lines_are_errors
 
 DECLARED = [WorkspaceSpec, TaskControls, RetryPolicy, TimeoutPolicy, ExecutionLimits, PublishBudget]
 
@@ -117,25 +114,4 @@ def test_every_keyword_of_the_decorator_is_explained_in_its_docstring() -> None:
 
 @pytest.mark.slow
 def test_a_wrong_keyword_or_value_is_a_type_error_to_mypy(tmp_path: Path) -> None:
-    sample = tmp_path / "sample.py"
-    sample.write_text(SAMPLE)
-
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            f"--cache-dir={tmp_path / 'cache'}",
-            "--follow-imports=silent",
-            str(sample),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(Path(perago.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line}
-    wrong = {number for number, line in enumerate(SAMPLE.splitlines(), 1) if "# wrong" in line}
-    assert found == wrong, done.stdout + done.stderr
+    only_marked_lines_are_errors(SAMPLE, tmp_path)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import perago
+from tests.support.type_errors import only_marked_lines_are_errors
 
 SAMPLE = """
 from pathlib import Path
@@ -79,26 +76,4 @@ new_workflow(name="x", vresion=1)  # wrong: a keyword
 
 @pytest.mark.slow
 def test_wrong_params_keywords_and_results_are_type_errors_to_mypy(tmp_path: Path) -> None:
-    sample = tmp_path / "sample.py"
-    sample.write_text(SAMPLE)
-
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "mypy",
-            "--strict",
-            f"--cache-dir={tmp_path / 'cache'}",
-            "--follow-imports=silent",
-            str(sample),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "MYPYPATH": str(Path(perago.__file__).parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line}
-    wrong = {number for number, line in enumerate(SAMPLE.splitlines(), 1) if "# wrong" in line}
-    assert found == wrong, done.stdout + done.stderr
+    only_marked_lines_are_errors(SAMPLE, tmp_path, "--strict")

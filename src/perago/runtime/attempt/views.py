@@ -19,7 +19,7 @@ from perago.protocol.publication import (
     Workspace,
     own_commits,
 )
-from perago.protocol.segments import Segment, segments
+from perago.protocol.segments import segments
 from perago.protocol.signing import base_of, is_in_place
 from perago.runtime.attempt.differences import Differences
 
@@ -42,7 +42,7 @@ class Views:
 
     def same(self, left: str, right: str) -> bool:
         """Whether the task would see the same at both commits."""
-        return left == right or self._first_difference((left, right), self.workspace.view.roots) is None
+        return left == right or self._differences.first((left, right), self.workspace.view.roots) is None
 
     def new_actions(self, left: str, right: str) -> bool:
         """Whether lakeFS would run other actions for what is staged on `left` than for what is staged on `right`."""
@@ -64,9 +64,6 @@ class Views:
         return self._differences.change(
             segments(attempt, self.workspace.ref, target.advance), target.advance, roots
         )
-
-    def _first_difference(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
-        return self._differences.first(segment, roots)
 
     @property
     def _differences(self) -> Differences:
