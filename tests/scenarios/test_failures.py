@@ -323,7 +323,7 @@ def test_an_attempt_that_failed_for_the_workers_own_reason_says_so(
 ) -> None:
     definition = make_task()
     world.start(definition)
-    lake = refusing(world.lake, "commit_at", error=error)
+    lake = refusing(world.lake, "head", "commit_at", error=error)
 
     settled = world.execute(definition, world.poll(definition), lake=lake)
 
