@@ -15,7 +15,7 @@ from perago.lake.lakefs.fence import Fence
 from tests.support.clock import eventually
 from tests.support.lake_work import Work
 from tests.support.proxy import FaultProxy, fault_proxy
-from tests.support.server_calls import KINDS, LAST, calls, on_the_page, sum_on_the_page
+from tests.support.server_calls import KINDS, LAST, calls, named, on_the_page, sum_on_the_page
 from tests.support.sites import Site
 
 REAL_ONLY = pytest.mark.parametrize(
@@ -58,3 +58,12 @@ def test_an_attempt_makes_the_calls_that_the_page_shows(site: Site, kind: str) -
         seen = count_one_attempt(site, lakefs, conductor)
     assert seen == on_the_page(kind)
     assert seen.total() == sum_on_the_page(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_pages_sum_is_that_of_its_rows(kind: str) -> None:
+    assert on_the_page(kind).total() == sum_on_the_page(kind) > 0
+
+
+def test_a_path_that_has_no_name_is_seen_as_it_is() -> None:
+    assert named("GET /api/v1/config?x=1") == "GET /api/v1/config"

@@ -5,10 +5,10 @@
     attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
 Revoking and the look may run alongside the download, and claiming alongside staging; each is over before what comes next.
-The look permits nothing and may end an attempt before its body.  Both look and head are left out where the attempt began at
-the head, the head only where the lake itself compares it with A while it merges (`publisher`).  The output is handed over as soon as the publication
-is settled; cleanup does not delay it.  The claim outlives this function: who sends the result drops it once Conductor
-has answered.
+The look permits nothing and may end an attempt before its body.  Where the attempt began at the head, the look is left out,
+and so is reading the head to decide, if the lake itself compares it while it merges (`publisher`).  The output is handed
+over as soon as the publication is settled; cleanup does not delay it.  The claim outlives this function: who sends the
+result drops it once Conductor has answered.
 """
 
 from __future__ import annotations
