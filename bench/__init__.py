@@ -18,6 +18,7 @@ BENCHES = (
     "lake_local",
     "lake_lakefs",
     "worker",
+    "server_calls",
     "spark_tasks",
 )
 

@@ -87,6 +87,8 @@ class Merge:
     timeout: float
     level: FenceLevel | None = None
     """What `fence_level` says of the source, where the caller has asked."""
+    base: str = ""
+    """The commit that the source was made at, where the caller knows: merged onto that very commit, it is all there is."""
     put_off_is_an_answer: bool = False
     """Whether a call that the lake puts off raises `HeadMoved` at once, and is not sent again: the head may have moved."""
 

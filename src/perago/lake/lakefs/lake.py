@@ -205,9 +205,13 @@ class LakeFSLake(Refs):
                 raise HeadMoved(str(error)) from error
             raise
         try:
-            return str(answer["reference"])
+            made = str(answer["reference"])
         except (KeyError, TypeError):
             raise LakeUnavailable(f"{doing}: the answer names no commit, so it is not lakeFS's") from None
+        if merge.level == "hard" and merge.base == merge.expected_head:
+            # Nothing but the source is in it, and the source carries the fence: the next attempt need not look.
+            self._levels.note_fenced(repository, made)
+        return made
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
         """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""

@@ -1,7 +1,8 @@
 """The look at the target branch before the body (protocol/look decides; docs/decisions/0010).
 
-One call on the usual way: the head.  Only where it shows commits that may keep the attempt from ever publishing are
-the log and the orchestrator asked.  The look permits nothing, so where it cannot be taken the attempt goes on.
+Not taken where the head was A when the input was read.  Else one call as a rule: the head.  Only where it shows commits that
+may keep the attempt from ever publishing are the log and the orchestrator asked.  The look permits nothing, so where it
+cannot be taken the attempt goes on.
 """
 
 from __future__ import annotations
