@@ -3,7 +3,7 @@
 The worker has one slot.  Its first attempt is for what a worker asks once; the second, on an input that it has not seen, is
 counted.  docs/publication.md lists the calls by name, and tests/runtime/worker/test_server_calls.py holds it to that list.
 
-What it was before is the same count at commit 256958f (decision 0019).
+What it was before is the same count at commit 256958f (decision 0023).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run() -> list[Row]:
             for name, count in sorted(seen.items()):
                 print(f"  {kind}: {count} × {name}")
             rows.append(Row(f"{kind} fence: server calls", seen.total(), "calls", BEFORE[kind]))
-            rows.append(Row(f"{kind} fence: before decision 0019", BEFORE[kind], "calls"))
+            rows.append(Row(f"{kind} fence: before decision 0023", BEFORE[kind], "calls"))
     return rows
 
 
