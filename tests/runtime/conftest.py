@@ -19,6 +19,7 @@ from tests.support.lakefs import lakefs_lake
 from tests.support.sites import Site
 
 REAL = pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])
+PRODUCTION = pytest.param("production", marks=[pytest.mark.servers, pytest.mark.slow])
 
 
 @contextmanager
@@ -82,12 +83,15 @@ def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Ite
 
 
 def _open(request: pytest.FixtureRequest, folder: Path) -> AbstractContextManager[Site]:
-    """The site of that name: `own` is `real` on servers that the test may stop."""
+    """The site of that name: `own` is `real` on servers that the test may stop, `production` is it on the production set."""
     value = request.getfixturevalue
     if request.param == "local":
         return _local(folder)
     if request.param == "own":
         return _real(value("own_servers").lakefs, value("own_servers").conductor, folder)
+    if request.param == "production":
+        production = value("production_servers")
+        return _real(production.lakefs, production.conductor, folder)
     return _real(value("lakefs_server"), value("conductor_server"), folder)
 
 
