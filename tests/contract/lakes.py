@@ -54,10 +54,13 @@ def _lakefs(request: pytest.FixtureRequest) -> Iterator[OpenLake]:
 
 @contextmanager
 def _production(request: pytest.FixtureRequest) -> Iterator[OpenLake]:
-    """lakeFS on PostgreSQL and S3, where bytes go past lakeFS."""
+    """lakeFS on PostgreSQL and S3, where all bytes go past lakeFS."""
     server = request.getfixturevalue("production_servers").lakefs
     folder: Path = request.getfixturevalue("tmp_path")
-    with fresh_repository(server) as repository, closing(lakefs_lake(server, folder / "cache")) as lake:
+    with (
+        fresh_repository(server) as repository,
+        closing(lakefs_lake(server, folder / "cache", transfer="presigned")) as lake,
+    ):
         yield OpenLake(lake, repository)
 
 

@@ -37,7 +37,7 @@ def work(past: PastLakefs, tmp_path: Path) -> Iterator[Work]:
     past.forget()
     with (
         fresh_repository(past.server) as repository,
-        lakefs_lake(past.server, tmp_path / "cache", cache_bytes=0, **WITHOUT_WAITING) as lake,
+        _lake(past.server, tmp_path, transfer="presigned") as lake,
     ):
         yield Work(lake, repository, tmp_path / "files")
     past.forget()
@@ -59,7 +59,7 @@ class TestWays:
         wanted = {"a/1.txt": b"one", "a/empty": b"", "b/large.bin": LARGE, "c/ü \n~.txt": b"odd name"}
         with (
             fault_proxy(past.server.url) as before,
-            lakefs_lake(past.server, tmp_path / "c", url=before.url, cache_bytes=0) as lake,
+            _lake(past.server, tmp_path, url=before.url, transfer="presigned") as lake,
         ):
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", wanted)
@@ -99,13 +99,24 @@ class TestWays:
         past.proxy.faults.append(Fault("cut before", PROBE, times=100))
         wanted = {"a": b"1", "b": LARGE, "c": b"3"}
 
-        commit = work.commit("main", wanted)
-
-        assert fetch(work, commit, tmp_path / "got") == wanted
+        with _lake(past.server, tmp_path, transfer="auto") as lake:
+            commit = Work(lake, work.repository, tmp_path / "through").commit("main", wanted)
+            assert fetch(work, commit, tmp_path / "got", lake) == wanted
         assert past.proxy.count(GET) + past.proxy.count(PUT) == 0
         [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert "cannot be reached from here" in said
         assert "PERAGO_TRANSFER=gateway" in said
+
+    def test_left_to_itself_it_sends_small_files_through_lakefs_and_reads_all_past_it(
+        self, past: PastLakefs, work: Work, tmp_path: Path
+    ) -> None:
+        with _lake(past.server, tmp_path, transfer="auto") as lake:
+            through = Work(lake, work.repository, tmp_path / "through")
+            commit = through.commit("main", {"small": b"1", "larger": LARGE[: 2 * MIB]})
+            assert past.proxy.count(PUT) == 1
+            fetch(through, commit, tmp_path / "got")
+
+        assert past.proxy.count(GET) == 2
 
     def test_presigned_by_name_fails_where_the_store_cannot_be_reached(
         self, past: PastLakefs, work: Work, tmp_path: Path
@@ -279,10 +290,12 @@ class TestAddresses:
                 assert "X-Amz" not in _everything(told)
 
 
-def _lake(server: LakefsServer, folder: Path, *, transfer: str, **options: object) -> LakeFSLake:
-    return lakefs_lake(
-        server, folder / "own-cache", cache_bytes=0, transfer=transfer, **{**WITHOUT_WAITING, **options}
-    )
+def _lake(
+    server: LakefsServer, folder: Path, *, transfer: str, url: str | None = None, **options: object
+) -> LakeFSLake:
+    """A lake without a cache, and without waits between retries."""
+    chosen = {**WITHOUT_WAITING, **options}
+    return lakefs_lake(server, folder / "cache", url=url, cache_bytes=0, transfer=transfer, **chosen)
 
 
 def _everything(error: BaseException) -> str:

@@ -4,6 +4,10 @@
                        gateway      the gateway
                        presigned    presigned, or an error that says why not
 
+With `auto`, small files are sent through the gateway: past it they take two calls of lakeFS each, to ask for an address
+and to link, which cost lakeFS more than passing on a few bytes (measured for 10 KB: 1.9 ms of its CPU against 1.1, and four
+times the wall time).  Reading has no such price, since addresses come by the hundred.
+
 With `auto`, a store that cannot be reached from this machine means the gateway as well: one warning says so, and after
 ten minutes the store gets another chance.
 """
@@ -23,6 +27,7 @@ from perago.lake.lakefs.transfer.ways import StoreUnreachable
 TransferMode = Literal["auto", "gateway", "presigned"]
 
 _PATIENCE_SECONDS = 600.0
+_SMALL = 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
@@ -46,6 +51,12 @@ class Choice:
         self._offer: Offer | None = None
         self._not_before = 0.0
         self._said = False
+
+    def past_up(self, size: int, *, in_parts: bool) -> bool:
+        """Whether a file of this size is sent straight to the store, in parts or whole."""
+        if self._mode == "auto" and size < _SMALL:
+            return False
+        return self.presigned(in_parts=in_parts)
 
     def presigned(self, *, in_parts: bool = False) -> bool:
         """Whether to go straight to the store; `LakeRefused` where that is demanded and cannot be."""

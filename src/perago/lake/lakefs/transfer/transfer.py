@@ -137,4 +137,4 @@ class Transfer:
     def _past(self, size: int) -> Sink | None:
         """How a file of this size goes past lakeFS, if it does."""
         in_parts = size > self._options.multipart_bytes
-        return self._writes if self._choice.presigned(in_parts=in_parts) else None
+        return self._writes if self._choice.past_up(size, in_parts=in_parts) else None
