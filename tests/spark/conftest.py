@@ -30,10 +30,14 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     return made
 
 
-PLACEMENTS = {"local": ("local", ()), "direct": ("lakefs", (pytest.mark.servers,))}
+PLACEMENTS = {
+    "local": ("local", "local", ()),
+    "direct": ("direct", "lakefs", (pytest.mark.servers,)),
+    "direct on production": ("direct", "production", (pytest.mark.servers,)),
+}
 
 
-@pytest.fixture(params=[pytest.param(name, marks=marks) for name, (_, marks) in PLACEMENTS.items()])
+@pytest.fixture(params=[pytest.param(name, marks=marks) for name, (*_, marks) in PLACEMENTS.items()])
 def world(request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path) -> Iterator[SparkWorld]:
     """A world on each placement: the workdir on the embedded lake, and s3a on real lakeFS."""
     yield from _world(request, sessions, tmp_path, request.param)
@@ -54,9 +58,10 @@ def direct_world(
 
 
 def _world(
-    request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path, placement: str
+    request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path, where: str
 ) -> Iterator[SparkWorld]:
-    with LAKES[PLACEMENTS[placement][0]].open(request) as opened:
+    placement, lake, _ = PLACEMENTS[where]
+    with LAKES[lake].open(request) as opened:
         made = SparkWorld(opened.lake, opened.repository, tmp_path, sessions=sessions, placement=placement)
         made.commit(
             {"data/raw/events.csv": RAW, "data/notes.txt": "kept", "database.txt": "not in the prefix"}

@@ -80,6 +80,7 @@ class Apis:
         self.objects = _unchecked(sdk.ObjectsApi)(client)
         self.refs = _unchecked(sdk.RefsApi)(client)
         self.repositories = _unchecked(sdk.RepositoriesApi)(client)
+        self.staging = _unchecked(sdk.StagingApi)(client)
         self.tags = _unchecked(sdk.TagsApi)(client)
 
 

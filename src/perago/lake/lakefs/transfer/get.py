@@ -17,14 +17,30 @@ from pathlib import Path
 from perago.errors import LakeError, LakeUnavailable
 from perago.lake.base import Download, Progress
 from perago.lake.lakefs.cache.files import create, write_all
-from perago.lake.lakefs.checksums import SMALLEST_PART, OddChecksums, fits_one_part, fits_usual_parts
+from perago.lake.lakefs.checksums import (
+    SMALLEST_PART,
+    OddChecksums,
+    fits_counted_parts,
+    fits_one_part,
+    fits_usual_parts,
+)
 from perago.lake.lakefs.client import Options
 from perago.lake.lakefs.transfer.budget import Budget
-from perago.lake.lakefs.transfer.gateway import Buffer, Stores
+from perago.lake.lakefs.transfer.ways import Buffer, Source
 
 _AHEAD = 4
 _TINY = 64 * 1024
 _CHUNK = 1024 * 1024
+# Two machines may share a folder, and a process id.
+_RUN = uuid.uuid4().hex
+
+
+_numbers = itertools.count()
+
+
+def part_name(target: Path) -> str:
+    """A new name next to `target`, short however long that one is."""
+    return f"{os.path.dirname(target)}/.perago-{os.getpid()}-{_RUN}-{next(_numbers)}.part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +58,7 @@ class Getter:
 
     def __init__(
         self,
-        stores: Stores,
+        stores: Source,
         budget: Budget,
         ranges: ThreadPoolExecutor,
         options: Options,
@@ -56,21 +72,15 @@ class Getter:
         self._options = options
         self._repository, self._ref = where
         self._odd = odd
-        self._part_name = f".perago-{uuid.uuid4().hex}-"
-        self._numbers = itertools.count()
 
     def is_large(self, file: Download) -> bool:
         """Whether an object is streamed, and its bytes are reported as they come."""
         return file.entry.size > self._options.part_bytes
 
-    def part(self, target: Path) -> str:
-        """A new name next to `target`, short however long that one is."""
-        return f"{os.path.dirname(target)}/{self._part_name}{next(self._numbers)}.part"
-
     def fetch(self, file: Download, progress: Progress | None) -> Fetched:
         """Get an object into a part file, verified."""
         wanted = file.entry.checksum
-        part = self.part(file.target)
+        part = part_name(file.target)
         try:
             first = self._once(file, part, progress)
             if wanted is None or self._fits(file, first):
@@ -182,10 +192,13 @@ class Getter:
         wanted = file.entry.checksum or ""
         if got.md5 == wanted or fits_one_part(got.md5, wanted):
             return True
-        if file.entry.size <= SMALLEST_PART:
+        counted = "-" in wanted
+        if file.entry.size <= SMALLEST_PART and not counted:
             return False
         source = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            if counted:
+                return fits_counted_parts(source, file.entry.size, wanted)
             return fits_usual_parts(source, file.entry.size, wanted)
         finally:
             os.close(source)
