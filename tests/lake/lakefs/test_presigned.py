@@ -11,11 +11,14 @@ import pytest
 from perago.errors import LakeError, LakeForbidden, LakeRefused, LakeUnavailable
 from perago.lake.base import Download, Entry
 from perago.lake.lakefs.lake import LakeFSLake
+from perago.runtime.observe.logs import TextFormatter
+from perago.runtime.observe.masking import MASK, Masker
 from tests.conftest import LakefsServer, ProductionServers, fresh_repository
 from tests.support.lake_work import Work
 from tests.support.lakefs import WITHOUT_WAITING, lakefs_lake
 from tests.support.past_lakefs import GET, PROBE, PUT, PastLakefs, past_lakefs
 from tests.support.proxy import Fault, fault_proxy
+from tests.support.world import World, make_task
 
 MIB = 1024 * 1024
 LARGE = bytes(range(256)) * (72 * 1024)
@@ -167,6 +170,15 @@ class TestFaults:
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE}
         assert past.proxy.count(GET) == 2
 
+    def test_a_large_object_whose_bytes_are_others_is_fetched_again(
+        self, past: PastLakefs, work: Work, tmp_path: Path
+    ) -> None:
+        commit = work.commit("main", {"a": LARGE})
+        past.proxy.faults.append(Fault("other bytes", GET))
+
+        assert fetch(work, commit, tmp_path / "got") == {"a": LARGE}
+        assert past.proxy.count(GET) == 2
+
     @pytest.mark.parametrize("way", ["stall", "drip"])
     def test_a_store_that_does_not_come_to_an_end_is_left(
         self, past: PastLakefs, work: Work, tmp_path: Path, way: str
@@ -288,6 +300,29 @@ class TestAddresses:
                     Work(lake, work.repository, tmp_path / "through").put("main", {"b": LARGE[:size]})
             for told in (fetching.value, sending.value):
                 assert "X-Amz" not in _everything(told)
+
+    @pytest.mark.parametrize("status", [403, 503])
+    def test_none_is_in_what_an_attempt_reports_nor_its_signature_in_a_log(
+        self, past: PastLakefs, work: Work, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        world = World(work.lake, work.repository, tmp_path)
+        world.commit({"data/input.txt": "in"})
+        past.proxy.faults.append(Fault("answer", GET, status=status, times=100))
+
+        with caplog.at_level(logging.DEBUG):
+            settled = world.run(make_task())
+        world.orchestrator.close()
+
+        assert settled.outcome.status == "FAILED"
+        assert f"answered {status}" in (settled.outcome.reason or "")
+        assert "X-Amz" not in (settled.outcome.reason or "")
+        ours = [record.getMessage() for record in caplog.records if record.name.startswith("perago")]
+        assert [text for text in ours if "X-Amz" in text] == []
+        # The HTTP library tells its own log every address; what a worker writes of that has no signature.
+        shown = [TextFormatter(Masker([])).format(record) for record in caplog.records]
+        signed = [line for line in shown if "X-Amz-Signature=" in line]
+        assert signed
+        assert [line for line in signed if f"X-Amz-Signature={MASK}" not in line] == []
 
 
 def _lake(

@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import os
 import uuid
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,7 +15,8 @@ from pathlib import Path
 
 from perago.errors import LakeError, LakeUnavailable
 from perago.lake.base import Download, Progress
-from perago.lake.lakefs.cache.files import create, write_all
+from perago.lake.copies import write_all
+from perago.lake.lakefs.cache.files import create
 from perago.lake.lakefs.checksums import (
     SMALLEST_PART,
     OddChecksums,
@@ -26,6 +26,7 @@ from perago.lake.lakefs.checksums import (
 )
 from perago.lake.lakefs.client import Options
 from perago.lake.lakefs.transfer.budget import Budget
+from perago.lake.lakefs.transfer.digests import Hashers
 from perago.lake.lakefs.transfer.ways import Buffer, Source
 
 _AHEAD = 4
@@ -53,6 +54,14 @@ class Fetched:
     vouched_for: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What runs beside the threads that fetch: those that get ranges of large objects, and those that hash."""
+
+    ranges: ThreadPoolExecutor
+    hashers: Hashers
+
+
 class Getter:
     """Fetches objects of one ref of one repository."""
 
@@ -60,7 +69,7 @@ class Getter:
         self,
         stores: Source,
         budget: Budget,
-        ranges: ThreadPoolExecutor,
+        beside: Beside,
         options: Options,
         where: tuple[str, str],
         *,
@@ -68,7 +77,7 @@ class Getter:
     ) -> None:
         self._stores = stores
         self._budget = budget
-        self._ranges = ranges
+        self._beside = beside
         self._options = options
         self._repository, self._ref = where
         self._odd = odd
@@ -105,21 +114,23 @@ class Getter:
     def _once(self, file: Download, part: str, progress: Progress | None) -> Fetched:
         if not self.is_large(file):
             return Fetched(self._small(file, part), part)
-        total, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
+        digest = self._beside.hashers.stream()
         out = create(part)
         try:
             for piece in self._pieces(file):
-                total.update(piece)
-                crc = zlib.crc32(piece, crc)
+                digest.update(piece)
                 write_all(out, piece)
-                size += len(piece)
                 if progress is not None:
                     progress(0, len(piece))
+        except BaseException:
+            digest.drop()
+            raise
         finally:
             os.close(out)
-        if size != file.entry.size:
-            raise LakeUnavailable(f"{self._doing(file)}: {size} bytes arrived, not {file.entry.size}")
-        return Fetched(total.hexdigest(), part, crc)
+        got = digest.result()
+        if got.size != file.entry.size:
+            raise LakeUnavailable(f"{self._doing(file)}: {got.size} bytes arrived, not {file.entry.size}")
+        return Fetched(got.md5, part, got.crc)
 
     def _small(self, file: Download, part: str) -> str:
         size = file.entry.size
@@ -160,7 +171,7 @@ class Getter:
                     length = spans[0][1] - spans[0][0]
                     if not self._budget.take(length, wait=not under_way):
                         break
-                    under_way.append((length, self._ranges.submit(self._range, file, spans.popleft())))
+                    under_way.append((length, self._beside.ranges.submit(self._range, file, spans.popleft())))
                 length, piece = under_way[0]
                 yield piece.result()
                 under_way.popleft()

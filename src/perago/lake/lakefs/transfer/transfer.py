@@ -1,7 +1,7 @@
 """Moving bytes, through lakeFS's S3 gateway or past it (see `ways`): parallel, streamed, retried per object, verified.
 
     small object or file    one request, bytes in memory
-    larger object           ranges of one part each, a few under way, written in order
+    larger object           a stream, or ranges of one part each, a few under way; written in order, hashed beside it
     larger file             multipart upload, streamed
 
 Memory is bounded by one budget of bytes in flight, whatever a file's size.  A download goes to a temporary name next
@@ -10,10 +10,8 @@ to its target and is renamed when size and MD5 fit.  An upload whose bytes are n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from perago.lake.base import Download, Progress, Upload
 from perago.lake.lakefs.cache.cache import Cache
@@ -22,20 +20,18 @@ from perago.lake.lakefs.client import LakeFSClient, Options
 from perago.lake.lakefs.transfer.addresses import Addresses
 from perago.lake.lakefs.transfer.budget import Budget
 from perago.lake.lakefs.transfer.choice import Choice, TransferMode
+from perago.lake.lakefs.transfer.digests import Hashers
 from perago.lake.lakefs.transfer.downloads import Downloads
 from perago.lake.lakefs.transfer.each import each
 from perago.lake.lakefs.transfer.gateway import Stores
-from perago.lake.lakefs.transfer.get import Getter
+from perago.lake.lakefs.transfer.get import Beside, Getter
 from perago.lake.lakefs.transfer.presigned_get import PresignedReads
 from perago.lake.lakefs.transfer.presigned_put import PresignedWrites
 from perago.lake.lakefs.transfer.put import Putter
 from perago.lake.lakefs.transfer.store_http import StoreHttp
 from perago.lake.lakefs.transfer.ways import Sink, Source, StoreUnreachable
 
-T = TypeVar("T")
-
 _IN_FLIGHT_BYTES = 64 * 1024 * 1024
-_COPIERS = min(8, os.cpu_count() or 1)
 _READ_CHUNK = 1024 * 1024
 
 
@@ -125,13 +121,15 @@ class Transfer:
         with (
             ThreadPoolExecutor(options.parallel, "perago-range") as ranges,
             ThreadPoolExecutor(2, "perago-address") as ahead,
+            Hashers(self._budget) as hashers,
         ):
             source: Source = self._stores
             if self._choice.presigned():
                 names = [file.entry.path for file in small]
                 addresses = Addresses(self._client, repository, ref, names, ahead)
                 source = PresignedReads(self._http, addresses, options)
-            getter = Getter(source, self._budget, ranges, options, (repository, ref), odd=self._odd)
+            beside = Beside(ranges, hashers)
+            getter = Getter(source, self._budget, beside, options, (repository, ref), odd=self._odd)
             each([*large, *small], lambda file: downloads.fetch(getter, file, admitted), options.parallel)
 
     def _past(self, size: int) -> Sink | None:
