@@ -40,13 +40,23 @@ SERVER_FIXTURES = frozenset(
         "production_servers",
     }
 )
-# Modules whose tests run a second time on the lakeFS of the production set.  What takes long stays on one of the two.
+# Modules whose tests run a second time on the lakeFS of the production set.
 PRODUCTION_TOO = frozenset(
     {
         "tests.scenarios.test_lakefs_fence",
         "tests.scenarios.test_lakefs_cuts",
         "tests.scenarios.test_lakefs_in_flight",
         "tests.scenarios.test_lakefs_races",
+    }
+)
+# Of these and of the contract suite, what takes long and asks nothing of database or store stays on one of the two.
+ON_ONE = frozenset(
+    {
+        "test_a_proxys_404_drops_nothing",
+        "test_a_proxys_200_drops_nothing",
+        "test_a_proxys_200_makes_no_branch",
+        "test_hundreds_of_objects_are_listed_each_once",
+        "test_more_than_a_page_is_told_whole",
     }
 )
 # Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
@@ -57,6 +67,8 @@ GROUPS = {
     "tests/test_ci_skips.py": "in_ci",
     "tests/cli/test_bodies.py": "bodies",
     "tests/cli/test_init_wheel.py": "wheel",
+    "tests/lake/lakefs/test_presigned.py": "past",
+    "tests/test_dev_servers_production.py": "backing",
 }
 # What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
 LONGEST = (
@@ -238,7 +250,8 @@ def fresh_repository(server: LakefsServer) -> Iterator[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Modules that run on both sets take `lakefs_server` once as the trial server and once as the production one."""
     if "lakefs_server" in metafunc.fixturenames and metafunc.module.__name__ in PRODUCTION_TOO:
-        metafunc.parametrize("lakefs_server", ["trial", "production"], indirect=True, scope="session")
+        servers = ["trial"] if metafunc.function.__name__ in ON_ONE else ["trial", "production"]
+        metafunc.parametrize("lakefs_server", servers, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:

@@ -24,17 +24,22 @@ from tests.conftest import ProductionServers
 TRIAL = State(lakefs_port=1, conductor_port=1, access_key_id="key", secret_access_key="secret")
 
 
-@pytest.fixture(autouse=True)
-def a_set_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """State and locks below the test's folder; what was built before is found where it is."""
+def _own_set(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """State and locks below a folder; what was built before is found where it is."""
+    (folder / "cache").mkdir()
     for name in ("lakefs", "conductor", "versitygw", "pixeltable"):
         for made in cache_folder().glob(f"{name}*"):
-            (tmp_path / "cache").mkdir(exist_ok=True)
-            (tmp_path / "cache" / made.name).symlink_to(made)
-    monkeypatch.setenv("PERAGO_DEV_CACHE", str(tmp_path / "cache"))
+            (folder / "cache" / made.name).symlink_to(made)
+    monkeypatch.setenv("PERAGO_DEV_CACHE", str(folder / "cache"))
     monkeypatch.setenv("PERAGO_DEV_SET", "killed")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+
+
+@pytest.fixture
+def own_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set that no other test knows of."""
+    _own_set(tmp_path, monkeypatch)
 
 
 def noted(state: State) -> State:
@@ -44,6 +49,7 @@ def noted(state: State) -> State:
     return state
 
 
+@pytest.mark.usefixtures("own_set")
 def test_a_trial_set_does_not_become_a_production_set_by_the_way() -> None:
     noted(TRIAL)
 
@@ -51,6 +57,7 @@ def test_a_trial_set_does_not_become_a_production_set_by_the_way() -> None:
         commands.up(production=True)
 
 
+@pytest.mark.usefixtures("own_set")
 def test_the_status_of_a_production_set_names_its_four_servers(capsys: pytest.CaptureFixture[str]) -> None:
     states.create(production=True)
 
@@ -59,6 +66,7 @@ def test_the_status_of_a_production_set_names_its_four_servers(capsys: pytest.Ca
     assert [line.split()[0] for line in lines] == ["postgres", "store", "lakefs", "conductor"]
 
 
+@pytest.mark.usefixtures("own_set")
 def test_a_state_that_an_earlier_version_wrote_is_a_trial_set() -> None:
     noted(TRIAL)
     file = states.state_folder() / "servers.json"
@@ -71,6 +79,7 @@ def test_a_state_that_an_earlier_version_wrote_is_a_trial_set() -> None:
     assert not found.production
 
 
+@pytest.mark.usefixtures("own_set")
 @pytest.mark.parametrize("name", BACKING)
 def test_what_only_a_production_set_has_is_not_restarted_in_another(name: str) -> None:
     noted(TRIAL)
@@ -79,6 +88,7 @@ def test_what_only_a_production_set_has_is_not_restarted_in_another(name: str) -
         commands.restart(name)
 
 
+@pytest.mark.usefixtures("own_set")
 @pytest.mark.parametrize("name", BACKING)
 def test_what_other_servers_keep_their_state_in_is_not_forgotten_alone(name: str) -> None:
     states.create(production=True)
@@ -98,15 +108,23 @@ def test_postgres_keeps_root_s_state_folder_closed_and_is_not_root(monkeypatch: 
 
 @pytest.mark.slow
 class TestBacking:
-    """A real PostgreSQL and a real versitygw, without the servers that use them."""
+    """A real PostgreSQL and a real versitygw, without the servers that use them; the tests of this class share them."""
 
-    @pytest.fixture
-    def state(self, production_servers: ProductionServers) -> Iterator[State]:
+    @pytest.fixture(scope="class")
+    def state(
+        self, production_servers: ProductionServers, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[State]:
         # The shared set is up, so both are built.
-        state = states.create(production=True)
-        commands._start_all(list(BACKING), state)
-        yield state
-        commands.down()
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            _own_set(tmp_path_factory.mktemp("backing"), monkeypatch)
+            state = states.create(production=True)
+            commands._start_all(list(BACKING), state)
+            folder, pids = states.state_folder(), [process(name).pid() for name in BACKING]
+            yield state
+            pids += [process(name).pid() for name in BACKING]
+            commands.down()
+        assert not folder.exists(), "down leaves no state"
+        assert [pid for pid in pids if Path(f"/proc/{pid}/cwd").exists()] == [], "and no process"
 
     def test_killed_they_come_up_again_with_what_they_knew(self, state: State) -> None:
         database.ensure(state, "kept")
@@ -123,15 +141,6 @@ class TestBacking:
             == "kept"
         )
         assert [reported_version(name, state) for name in BACKING] == ["16", "1.8.0"]
-
-    def test_down_leaves_no_process_and_no_state(self, state: State) -> None:
-        folder = states.state_folder()
-        pids = [process(name).pid() for name in BACKING]
-
-        commands.down()
-
-        assert not folder.exists()
-        assert [pid for pid in pids if Path(f"/proc/{pid}/cwd").exists()] == []
 
     def test_nobody_gets_in_without_the_password(self, state: State) -> None:
         stranger = State(**{**asdict(state), "backing_secret": "guessed"})

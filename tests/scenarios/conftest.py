@@ -11,7 +11,7 @@ from tests.contract.lakes import LAKES
 from tests.support.world import World
 
 # What the server's database and its transfers may change: how a publication ends.  The others stay on one lakeFS.
-ON_PRODUCTION = ("test_publishing", "test_fences", "test_failures", "test_failures_after_body")
+ON_PRODUCTION = ("test_publishing", "test_fences", "test_failures_after_body")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

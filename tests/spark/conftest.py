@@ -37,7 +37,33 @@ PLACEMENTS = {
 }
 
 
-@pytest.fixture(params=[pytest.param(name, marks=marks) for name, (*_, marks) in PLACEMENTS.items()])
+# What database and store may change: writing, listing, publishing.  The rest stays on one lakeFS, as the session is one.
+ON_PRODUCTION = (
+    "test_a_table_is_published_whole_and_nothing_else_with_it",
+    "test_partitions_are_folders_and_come_back_as_columns",
+    "test_overwriting_a_table_replaces_all_of_it",
+    "test_a_body_that_fails_leaves_nothing_on_the_target",
+    "test_a_stale_attempt_leaves_nothing_on_the_target",
+    "test_a_body_that_changes_nothing_commits_nothing",
+    "test_a_following_plain_task_with_the_same_prefix_reads_the_table",
+    "test_an_abandoned_publication_ends_as_the_policy_says",
+    "test_a_narrow_table_is_published_and_all_else_stays",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes the `world` of this file takes it on each placement."""
+    if "world" in metafunc.fixturenames and not hasattr(metafunc.module, "world"):
+        on_production = metafunc.function.__name__ in ON_PRODUCTION
+        worlds = [
+            pytest.param(name, marks=marks)
+            for name, (_, lake, marks) in PLACEMENTS.items()
+            if lake != "production" or on_production
+        ]
+        metafunc.parametrize("world", worlds, indirect=True)
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path) -> Iterator[SparkWorld]:
     """A world on each placement: the workdir on the embedded lake, and s3a on real lakeFS."""
     yield from _world(request, sessions, tmp_path, request.param)

@@ -20,10 +20,11 @@ def whole(pieces: list[bytes]) -> Digested:
     return Digested(hashlib.md5(data).hexdigest(), zlib.crc32(data), len(data))
 
 
+@pytest.mark.parametrize("cores", [1, 8])
 @pytest.mark.parametrize("room", [1, 3_000, 10**9], ids=["none", "a little", "enough"])
-def test_a_stream_comes_to_what_its_bytes_come_to_however_much_room_there_is(room: int) -> None:
+def test_a_stream_comes_to_what_its_bytes_come_to_whoever_has_room_and_time(room: int, cores: int) -> None:
     budget = Budget(room)
-    with Hashers(budget) as hashers:
+    with Hashers(budget, cores=cores) as hashers:
         digest = hashers.stream()
         for piece in PIECES:
             digest.update(piece)
@@ -31,8 +32,9 @@ def test_a_stream_comes_to_what_its_bytes_come_to_however_much_room_there_is(roo
     assert budget.take(room, wait=False), "all of it was given back"
 
 
-def test_many_streams_at_once_do_not_get_into_each_other() -> None:
-    with Hashers(Budget(20_000)) as hashers, ThreadPoolExecutor(8) as transfers:
+@pytest.mark.parametrize("cores", [2, 6, 100])
+def test_many_streams_at_once_do_not_get_into_each_other(cores: int) -> None:
+    with Hashers(Budget(20_000), cores=cores) as hashers, ThreadPoolExecutor(8) as transfers:
 
         def transfer(number: int) -> bool:
             mine = PIECES[number:] + PIECES[:number]
@@ -46,7 +48,7 @@ def test_many_streams_at_once_do_not_get_into_each_other() -> None:
 
 def test_who_brings_bytes_does_not_wait_until_they_are_hashed() -> None:
     pool, gate = ThreadPoolExecutor(1), threading.Event()
-    with Hashers(Budget(10**6), pool) as hashers:
+    with Hashers(Budget(10**6), cores=2, pool=pool) as hashers:
         pool.submit(gate.wait)
         digest = hashers.stream()
         # The only thread that hashes is busy, and these come back all the same.
@@ -58,10 +60,26 @@ def test_who_brings_bytes_does_not_wait_until_they_are_hashed() -> None:
 
 def test_what_waits_for_a_transfer_that_failed_is_dropped_and_its_room_given_back() -> None:
     budget, pool, gate = Budget(100), ThreadPoolExecutor(1), threading.Event()
-    with Hashers(budget, pool) as hashers:
+    with Hashers(budget, cores=2, pool=pool) as hashers:
         pool.submit(gate.wait)
         digest = hashers.stream()
         digest.update(b"x" * 60)
         threading.Timer(0.05, gate.set).start()
         digest.drop()
     assert budget.take(100, wait=False)
+
+
+def test_with_as_many_streams_as_cores_each_hashes_its_own() -> None:
+    pool, gate = ThreadPoolExecutor(1), threading.Event()
+    with Hashers(Budget(10**6), cores=2, pool=pool) as hashers:
+        pool.submit(gate.wait)
+        one, two = hashers.stream(), hashers.stream()
+        # Nobody else hashes: the only other thread waits.
+        one.update(b"one")
+        two.update(b"two")
+        assert (one.result(), two.result()) == (whole([b"one"]), whole([b"two"]))
+        # Both have ended, so the next one has a core for it.
+        three = hashers.stream()
+        three.update(b"three")
+        gate.set()
+        assert three.result() == whole([b"three"])
