@@ -106,25 +106,24 @@ def test_postgres_keeps_root_s_state_folder_closed_and_is_not_root(monkeypatch: 
     assert database._as_whom() == []
 
 
+@pytest.fixture(scope="class")
+def state(production_servers: ProductionServers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
+    # The shared set is up, so both are built.
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        _own_set(tmp_path_factory.mktemp("backing"), monkeypatch)
+        state = states.create(production=True)
+        commands._start_all(list(BACKING), state)
+        folder, pids = states.state_folder(), [process(name).pid() for name in BACKING]
+        yield state
+        pids += [process(name).pid() for name in BACKING]
+        commands.down()
+    assert not folder.exists(), "down leaves no state"
+    assert [pid for pid in pids if Path(f"/proc/{pid}/cwd").exists()] == [], "and no process"
+
+
 @pytest.mark.slow
 class TestBacking:
     """A real PostgreSQL and a real versitygw, without the servers that use them; the tests of this class share them."""
-
-    @pytest.fixture(scope="class")
-    def state(
-        self, production_servers: ProductionServers, tmp_path_factory: pytest.TempPathFactory
-    ) -> Iterator[State]:
-        # The shared set is up, so both are built.
-        with pytest.MonkeyPatch.context() as monkeypatch:
-            _own_set(tmp_path_factory.mktemp("backing"), monkeypatch)
-            state = states.create(production=True)
-            commands._start_all(list(BACKING), state)
-            folder, pids = states.state_folder(), [process(name).pid() for name in BACKING]
-            yield state
-            pids += [process(name).pid() for name in BACKING]
-            commands.down()
-        assert not folder.exists(), "down leaves no state"
-        assert [pid for pid in pids if Path(f"/proc/{pid}/cwd").exists()] == [], "and no process"
 
     def test_killed_they_come_up_again_with_what_they_knew(self, state: State) -> None:
         database.ensure(state, "kept")

@@ -226,6 +226,19 @@ class TestFaults:
         assert work.contents("main") == {"a": LARGE}
         assert past.proxy.count(PUT) == 3
 
+    def test_a_link_whose_answer_was_lost_is_made_again(
+        self, past: PastLakefs, work: Work, tmp_path: Path
+    ) -> None:
+        with (
+            fault_proxy(past.server.url, Fault("cut after", r"^PUT .*/staging/backing")) as before,
+            _lake(past.server, tmp_path, url=before.url, transfer="presigned") as lake,
+        ):
+            Work(lake, work.repository, tmp_path / "through").put("main", {"a": b"1"})
+            assert before.count(r"^PUT .*/staging/backing") == 2
+
+        assert work.contents("main") == {"a": b"1"}
+        assert past.proxy.count(PUT) == 1
+
     def test_a_file_that_changes_under_way_does_not_appear(self, work: Work) -> None:
         upload = work.an_upload("a", LARGE)
         upload.source.write_bytes(LARGE[:-1] + b"x")
