@@ -304,7 +304,7 @@ class TestAddresses:
     def test_none_is_in_an_error(self, past: PastLakefs, work: Work, tmp_path: Path, fault: Fault) -> None:
         commit = work.commit("main", {"a": b"1"})
         past.proxy.faults.append(fault)
-        quick = {**WITHOUT_WAITING, "tries": 2, "read_timeout": 1}
+        quick = {**WITHOUT_WAITING, "tries": 2, "read_timeout": 0.5}
         for size in (1, len(LARGE)):
             with _lake(past.server, tmp_path, transfer="presigned", **quick) as lake:
                 with pytest.raises(LakeError) as fetching:
@@ -322,7 +322,8 @@ class TestAddresses:
         world.commit({"data/input.txt": "in"})
         past.proxy.faults.append(Fault("answer", GET, status=status, times=100))
 
-        with caplog.at_level(logging.DEBUG):
+        # The SDK turns this one down whenever it is opened.
+        with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, logger="urllib3"):
             settled = world.run(make_task())
         world.orchestrator.close()
 
