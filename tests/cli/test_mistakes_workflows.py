@@ -222,7 +222,7 @@ MISTAKES = {
     "a step of a type that the embedded orchestrator does not have": wrong(
         workflow(ONE, HTTP),
         "'call' has the type HTTP",
-        "it runs SIMPLE, SWITCH, FORK_JOIN, JOIN, DO_WHILE; a Conductor server runs the rest",
+        "it runs SIMPLE, SWITCH, FORK_JOIN, JOIN, DO_WHILE, NOOP; a Conductor server runs the rest",
         (*RUN, "--import", "events=data", "--workspace", "events"),
         where="workflow flow",
     ),

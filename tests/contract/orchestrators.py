@@ -185,18 +185,22 @@ def by_reference(state: WorkflowState) -> dict[str, TaskState]:
     return {task.reference: task for task in state.tasks}
 
 
-def fork(line: Line) -> list[dict[str, object]]:
-    """Two branches and their join."""
+def fork(line: Line, last: Mapping[str, object] | None = None) -> list[dict[str, object]]:
+    """Two branches and their join; with `last`, such a step ends each branch, and the join waits for those."""
+    arms = {"left": [line.step("left")], "right": [line.step("right"), line.step("right_too")]}
+    if last is not None:
+        for name, arm in arms.items():
+            arm.append({"name": "last", "taskReferenceName": f"{name}_last", **last})
     forked: dict[str, object] = {
         "name": "fork",
         "taskReferenceName": "fork",
         "type": "FORK_JOIN",
-        "forkTasks": [[line.step("left")], [line.step("right"), line.step("right_too")]],
+        "forkTasks": list(arms.values()),
     }
     join: dict[str, object] = {
         "name": "join",
         "taskReferenceName": "join",
         "type": "JOIN",
-        "joinOn": ["left", "right_too"],
+        "joinOn": [arm[-1]["taskReferenceName"] for arm in arms.values()],
     }
     return [forked, join]

@@ -69,6 +69,29 @@ class TestGoingOn:
         assert state.status == "COMPLETED"
         assert [task.reference for task in state.tasks].count("left") == 1
 
+    def test_a_join_that_waits_for_noops_never_sees_an_arm_fail_that_is_tried_again(self, line: Line) -> None:
+        forked, join = fork(line, last={"type": "NOOP"})
+        line.define(
+            [forked, join, line.step("after", {"joined": "${join.output}"})],
+            taskdef={"retryCount": 4, "retryDelaySeconds": 0},
+        )
+        workflow_id = line.start()
+        branches = {one.attempt.reference_task_name: one for one in line.take(2)}
+        assert line.send(branches["left"], by="left")
+        failing = branches["right"]
+        # Conductor's JOIN looks every 50 ms at first, and three failures out of four end a workflow that joins on "right".
+        for _ in range(4):
+            assert line.send(failing, "FAILED", reason="not yet")
+            failing = line.take_one()
+        assert line.send(failing)
+        line.work("right_too")
+        assert line.work("after").input == {"joined": {}}
+        state = line.end_of(workflow_id)
+        assert state.status == "COMPLETED"
+        assert {by_reference(state)[name].status for name in ("left_last", "right_last", "join")} == {
+            "COMPLETED"
+        }
+
     def test_of_a_fork_both_branches_go_on_where_both_were_open(self, line: Line) -> None:
         line.define([*fork(line)], taskdef={"retryCount": 0})
         workflow_id = line.start()

@@ -76,6 +76,7 @@ def test_the_module_exports_exactly_this() -> None:
         "Step",
         "Workspace",
         "expression",
+        "fork",
         "given",
         "new_workflow",
         "step",

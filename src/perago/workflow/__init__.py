@@ -7,8 +7,9 @@ while, so keep workflows in a module of their own, apart from the tasks that eve
 from __future__ import annotations
 
 from perago.orchestrator.conductor.workflow_objects import new_workflow
+from perago.workflow.fork import fork
 from perago.workflow.params import given
 from perago.workflow.references import INPUT_WORKSPACE, Workspace, expression
 from perago.workflow.step import Step, step
 
-__all__ = ["INPUT_WORKSPACE", "Step", "Workspace", "expression", "given", "new_workflow", "step"]
+__all__ = ["INPUT_WORKSPACE", "Step", "Workspace", "expression", "fork", "given", "new_workflow", "step"]

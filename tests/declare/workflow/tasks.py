@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from pydantic import AliasChoices, BaseModel, Field, FilePath, field_validator, model_validator
 
-from perago import WorkspaceSpec, task
+from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 
 OWNER = "data@example.com"
@@ -80,11 +80,15 @@ class Careful(BaseModel):
         return self
 
 
-@task(name="make", owner_email=OWNER, workspace=WorkspaceSpec(prefix="/made"))
+# Without retries, which a JOIN must not wait for: `stubborn` has them.
+ONCE = TaskControls(retry=RetryPolicy(count=0))
+
+
+@task(name="make", owner_email=OWNER, controls=ONCE, workspace=WorkspaceSpec(prefix="/made"))
 def make(workspace: Path, params: Make) -> Made: ...
 
 
-@task(name="look", owner_email=OWNER, workspace=WorkspaceSpec(read_only=True))
+@task(name="look", owner_email=OWNER, controls=ONCE, workspace=WorkspaceSpec(read_only=True))
 def look(workspace: Path, params: Nothing) -> Counted: ...
 
 

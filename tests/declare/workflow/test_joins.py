@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from perago import WorkspaceSpec, task
+from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 from perago.declare.workflow.check import check_workflow
 from tests.declare.workflow.flows import INPUT, Json, after
@@ -19,8 +19,10 @@ class Nothing(BaseModel):
     pass
 
 
-def made(name: str, **spec: Any) -> TaskDefinition:
-    @task(name=name, owner_email="tests@example.com", workspace=WorkspaceSpec(**spec))
+def made(name: str, retries: int = 0, **spec: Any) -> TaskDefinition:
+    controls = TaskControls(retry=RetryPolicy(count=retries))
+
+    @task(name=name, owner_email="tests@example.com", controls=controls, workspace=WorkspaceSpec(**spec))
     def run(workspace: Path, params: Nothing) -> Nothing:
         return params
 
@@ -37,6 +39,7 @@ TASKS = {
         made("strict", reads=("in",), writes=("strict",)),
         made("whole"),
         made("look", read_only=True),
+        made("stubborn", retries=1, read_only=True),
     )
 }
 
@@ -95,3 +98,26 @@ def test_an_empty_list_and_a_wrong_element_are_named() -> None:
     assert said(a_step("whole", [INPUT, 7])) == [
         "error: step 'whole': workspace[1] must be an object, not int"
     ]
+
+
+def test_a_join_on_a_step_that_may_be_tried_again_is_told_what_conductor_does_with_it() -> None:
+    stubborn = a_step("stubborn")
+    assert said(*a_fork("stubborn", "look")) == [
+        "warning: step 'join' joins on 'stubborn', which has retries: Conductor may see it fail before the retry is there, "
+        "and fail the workflow; end that arm with a NOOP step, and join on that one"
+    ]
+    # A step that is not the last of its arm is not seen, and one that is optional does not fail the join.
+    done = {"name": "done", "taskReferenceName": "done", "type": "NOOP"}
+    assert said(fork("fork", [stubborn, done], [a_step("look")]), join("join", "done", "look")) == []
+    assert (
+        said(
+            fork("fork", [stubborn | {"optional": True}], [a_step("look")]), join("join", "stubborn", "look")
+        )
+        == []
+    )
+
+
+def test_a_workspace_from_an_arm_that_ends_with_a_noop_is_there_after_the_join() -> None:
+    done = [{"name": "done", "taskReferenceName": f"{name}_done", "type": "NOOP"} for name in "ab"]
+    arms = fork("fork", [a_step("left"), done[0]], [a_step("right"), done[1]])
+    assert said(arms, join("join", "a_done", "b_done"), a_step("look", [after("left"), after("right")])) == []

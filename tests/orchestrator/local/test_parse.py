@@ -37,7 +37,7 @@ def test_every_unsupported_type_is_listed_with_its_reference_wherever_it_stands(
         "'sub' has the type SUB_WORKFLOW",
         "'calc' has the type INLINE",
         "failureWorkflow 'clean_up'",
-        "it runs SIMPLE, SWITCH, FORK_JOIN, JOIN, DO_WHILE",
+        "it runs SIMPLE, SWITCH, FORK_JOIN, JOIN, DO_WHILE, NOOP",
     ):
         assert part in text
     assert "'fine'" not in text

@@ -63,6 +63,7 @@ FIRST = {
             "loopOver": [simple("b")],
         }
     ],
+    "NOOP": [{"name": "nothing", "taskReferenceName": "a", "type": "NOOP"}],
 }
 BEGIN_WITH_IT = {
     "-": [],
@@ -136,6 +137,7 @@ def test_a_task_of_a_system_step_is_called_as_conductor_calls_it() -> None:
         "FORK_JOIN": "FORK",
         "JOIN": "JOIN",
         "DO_WHILE": "again",
+        "NOOP": "nothing",
     }
 
 

@@ -17,7 +17,7 @@ from perago.declare.workflow.heads import moved_heads
 from perago.declare.workflow.inputs import step_input
 from perago.declare.workflow.mistakes import Finding, WorkflowMistake, error, warning
 from perago.declare.workflow.reads import output_reads, step_reads
-from perago.declare.workflow.steps import JOINS, SIMPLE, Flow, Step, read_flow
+from perago.declare.workflow.steps import JOIN, JOINS, SIMPLE, Step, read_flow
 from perago.protocol.nearest import did_you_mean
 
 
@@ -63,7 +63,7 @@ def _findings(
     checking = Checking(flow, tasks, filled, tuple(map(str, named)) if isinstance(named, list) else ())
     for step in flow.steps.values():
         findings.extend(_step(checking, step, elsewhere))
-    findings.extend(_joins(flow))
+    findings.extend(_joins(checking))
     # Of two steps with one name nobody can say which comes first.
     if not flow.has_twins:
         findings.extend(moved_heads(checking))
@@ -92,7 +92,8 @@ def _unknown_task(checking: Checking, step: Step) -> Finding:
     return error(step.reference, f"{label}, which no given module declares{close}")
 
 
-def _joins(flow: Flow) -> Iterator[Finding]:
+def _joins(checking: Checking) -> Iterator[Finding]:
+    flow = checking.flow
     for step in flow.steps.values():
         trail = flow.trails[step.reference]
         following = trail[-1].block.steps[trail[-1].index + 1 :][:1]
@@ -110,3 +111,14 @@ def _joins(flow: Flow) -> Iterator[Finding]:
                 close = did_you_mean(name, flow.steps, otherwise=f"; the steps are {others}")
                 text = f"step {step.reference!r} joins on {name!r}, but no step is called that{close}"
                 yield error(step.reference, text)
+            elif step.type == JOIN and _may_come_again(checking, flow.steps[name]):
+                text = (
+                    f"step {step.reference!r} joins on {name!r}, which has retries: Conductor may see it fail before the "
+                    "retry is there, and fail the workflow; end that arm with a NOOP step, and join on that one"
+                )
+                yield warning(step.reference, text)
+
+
+def _may_come_again(checking: Checking, step: Step) -> bool:
+    task = checking.task_of(step)
+    return task is not None and task.controls.retry.count > 0 and not step.optional

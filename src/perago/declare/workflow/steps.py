@@ -20,7 +20,8 @@ from perago.declare.workflow.step_types import BRING_NO_STEPS
 
 DEFAULT_CASE = "defaultCase"
 SIMPLE = "SIMPLE"
-JOINS = ("JOIN", "EXCLUSIVE_JOIN")
+JOIN = "JOIN"
+JOINS = (JOIN, "EXCLUSIVE_JOIN")
 TERMINATE = "TERMINATE"
 
 

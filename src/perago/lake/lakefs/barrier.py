@@ -14,7 +14,8 @@ from __future__ import annotations
 import uuid
 
 from perago.errors import BranchDirty, LakeError, LakeForbidden, LakeNotFound, LakeUnavailable
-from perago.lake.lakefs.client import LakeFSClient, Options, Repeat, sdk
+from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
+from perago.lake.lakefs.sdk import sdk
 from perago.protocol.metadata import EXPECTED_HEAD
 
 SOURCE = "perago-barrier-"

@@ -19,15 +19,13 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-import lakefs_sdk
 import urllib3
 
 from perago.errors import LakeBusy, LakeError, LakeUnavailable
 from perago.lake.lakefs.deadlines import bound_answers
 from perago.lake.lakefs.errors import address_of, is_busy, is_own_answer, not_lakefs, translate, was_not_sent
+from perago.lake.lakefs.sdk import sdk
 
-sdk: Any = lakefs_sdk
-"""The SDK, whose generated models say less to a type checker than nothing."""
 Json = dict[str, Any]
 Timeout = tuple[float, float] | float
 
@@ -73,15 +71,15 @@ class Apis:
         client = _PlainClient(configuration)
         self.pool: urllib3.PoolManager = client.rest_client.pool_manager
         bound_answers(self.pool)
-        self.branches = _unchecked(sdk.BranchesApi)(client)
-        self.commits = _unchecked(sdk.CommitsApi)(client)
-        self.config = _unchecked(sdk.ConfigApi)(client)
-        self.experimental = _unchecked(sdk.ExperimentalApi)(client)
-        self.objects = _unchecked(sdk.ObjectsApi)(client)
-        self.refs = _unchecked(sdk.RefsApi)(client)
-        self.repositories = _unchecked(sdk.RepositoriesApi)(client)
-        self.staging = _unchecked(sdk.StagingApi)(client)
-        self.tags = _unchecked(sdk.TagsApi)(client)
+        self.branches = sdk.BranchesApi(client)
+        self.commits = sdk.CommitsApi(client)
+        self.config = sdk.ConfigApi(client)
+        self.experimental = sdk.ExperimentalApi(client)
+        self.objects = sdk.ObjectsApi(client)
+        self.refs = sdk.RefsApi(client)
+        self.repositories = sdk.RepositoriesApi(client)
+        self.staging = sdk.StagingApi(client)
+        self.tags = sdk.TagsApi(client)
 
 
 Call = Callable[[Apis, Timeout], Any]
@@ -156,17 +154,11 @@ class LakeFSClient:
         return self._apis
 
 
-class _PlainClient(lakefs_sdk.ApiClient):  # type: ignore[misc,name-defined]
+class _PlainClient(sdk.ApiClient):  # type: ignore[misc]
     """Answers as plain JSON: a model per object would cost more than the call."""
 
     def deserialize(self, response: Any, response_type: Any) -> Any:
         return response.data if response_type == "str" else json.loads(response.data)
-
-
-def _unchecked(api: Any) -> Any:
-    """A part of the SDK without its checks of arguments, which it makes twice a call: the server checks them too."""
-    plain = {name: call.raw_function for name, call in vars(api).items() if hasattr(call, "raw_function")}
-    return type(api.__name__, (api,), plain)
 
 
 def check_status(answer: Any, expected: int, doing: str) -> None:

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
-import lakefs_sdk.exceptions as sdk
 import obstore.exceptions as obs
 import urllib3.exceptions as http
 
@@ -42,6 +42,7 @@ from perago.errors import (
     NothingToCommit,
 )
 from perago.lake.lakefs.fence import FENCE_MARK
+from perago.lake.lakefs.sdk import sdk
 
 _STATUSES: dict[int, type[LakeError]] = {
     401: LakeUnauthenticated,
@@ -75,7 +76,7 @@ _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
     (TimeoutError, LakeUnavailable),
     (ConnectionError, LakeUnavailable),
     (json.JSONDecodeError, LakeUnavailable),
-    (sdk.OpenApiException, LakeError),
+    (sdk.exceptions.OpenApiException, LakeError),
     (ValueError, LakeRefused),
 )
 _NOT_SENT = (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError)
@@ -136,7 +137,7 @@ def status_class(status: int, text: str = "") -> type[LakeError]:
     return _STATUSES.get(status, default)
 
 
-def message_of(error: sdk.ApiException) -> str:
+def message_of(error: Any) -> str:
     """The server's own words."""
     body = error.body if isinstance(error.body, str) else ""
     try:

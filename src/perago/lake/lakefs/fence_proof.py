@@ -16,7 +16,8 @@ import threading
 from collections.abc import Callable
 
 from perago.errors import HeadMoved, LakeError, LakeUnavailable
-from perago.lake.lakefs.client import LakeFSClient, Repeat, sdk
+from perago.lake.lakefs.client import LakeFSClient, Repeat
+from perago.lake.lakefs.sdk import sdk
 from perago.lake.lakefs.side_branches import SIGNED, new_side_name
 from perago.protocol.metadata import EXPECTED_HEAD
 

@@ -32,7 +32,6 @@ from perago.lake.lakefs.client import (
     Options,
     Repeat,
     check_status,
-    sdk,
 )
 from perago.lake.lakefs.differences import differing_paths
 from perago.lake.lakefs.fence_levels import Levels, Recent
@@ -42,6 +41,7 @@ from perago.lake.lakefs.listing import Listings, repository_names
 from perago.lake.lakefs.objects import copy_objects, delete_objects
 from perago.lake.lakefs.refs import Refs
 from perago.lake.lakefs.repositories import create_repository
+from perago.lake.lakefs.sdk import sdk
 from perago.lake.lakefs.server import server_name, store_of
 from perago.lake.lakefs.transfer.choice import TransferMode
 from perago.lake.lakefs.transfer.transfer import Transfer

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from perago.errors import LakeError, LakeForbidden
-from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout, sdk
+from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout
+from perago.lake.lakefs.sdk import sdk
 
 _DELETES_AT_ONCE = 1000
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from perago.errors import LakeNotFound, LakeRefused
 from perago.lake.base import Commit, Ref
-from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout, check_status, sdk
+from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout, check_status
+from perago.lake.lakefs.sdk import sdk
 
 _OWN_METADATA = ".lakefs."
 _PAGE = 1000

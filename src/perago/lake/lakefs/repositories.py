@@ -6,7 +6,8 @@ import secrets
 from typing import Any
 
 from perago.errors import LakeRefused
-from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout, sdk
+from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout
+from perago.lake.lakefs.sdk import sdk
 
 
 def create_repository(client: LakeFSClient, name: str) -> None:

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
 from conductor.client.workflow.conductor_workflow import ConductorWorkflow
+from conductor.client.workflow.task.join_task import JoinTask
 from conductor.client.workflow.task.simple_task import SimpleTask
+from conductor.client.workflow.task.task import TaskInterface, get_task_interface_list_as_workflow_task_list
+from conductor.client.workflow.task.task_type import TaskType
 
 from perago.errors import TaskDefinitionError
 
@@ -33,6 +36,39 @@ class TaskStep(SimpleTask):  # type: ignore[misc]  # the client has no types
         self.input_parameters.update(inputs)
 
 
+class Fork(TaskInterface):  # type: ignore[misc]  # the client has no types
+    """A FORK_JOIN and its JOIN.  Each arm ends in a NOOP, and the JOIN waits for those: see decision 0022."""
+
+    def __init__(self, reference: str, arms: Sequence[Sequence[TaskInterface]]) -> None:
+        super().__init__(task_reference_name=reference, task_type=TaskType.FORK_JOIN)
+        self._arms = arms
+
+    def to_workflow_task(self) -> list[Any]:
+        """Both steps, in the client's form."""
+        fork = super().to_workflow_task()
+        fork.fork_tasks = [
+            get_task_interface_list_as_workflow_task_list(*arm, _Noop(_done(arm))) for arm in self._arms
+        ]
+        join = JoinTask(f"{self.task_reference_name}_join", join_on=[_done(arm) for arm in self._arms])
+        return [fork, join.to_workflow_task()]
+
+
+class _Noop(TaskInterface):  # type: ignore[misc]
+    """A step that does nothing; the client has no class for it."""
+
+    def __init__(self, reference: str) -> None:
+        super().__init__(task_reference_name=reference, task_type=TaskType.SIMPLE)
+
+    def to_workflow_task(self) -> Any:
+        step = super().to_workflow_task()
+        step.type = "NOOP"
+        return step
+
+
+def _done(arm: Sequence[TaskInterface]) -> str:
+    return f"{arm[-1].task_reference_name}_done"
+
+
 def new_workflow(
     name: str,
     *,
@@ -43,6 +79,11 @@ def new_workflow(
     """A workflow of the official client without steps and without a server; add steps with `>>`."""
     made = ConductorWorkflow(executor=None, name=name, version=version, description=description)
     return made if owner_email is None else made.owner_email(owner_email)
+
+
+def is_step(found: object) -> bool:
+    """Whether an object is a step of the official client."""
+    return isinstance(found, TaskInterface)
 
 
 def is_workflow(found: object) -> bool:

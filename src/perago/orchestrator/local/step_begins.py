@@ -83,6 +83,13 @@ def loop(run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
     return ()
 
 
+def nothing(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """Over at once: a step that a JOIN can wait for."""
+    task.input = resolve(step.input_parameters, run.scope())
+    task.end("COMPLETED", env.now)
+    return ()
+
+
 def _evaluate(step: Step, values: Mapping[str, Any]) -> Any:
     if step.evaluator == "value-param":
         return values.get(step.expression)

@@ -6,6 +6,7 @@
     FORK_JOIN    FORK          over             every branch, the JOIN that follows     never
     JOIN         JOIN          in progress      -                                       between rounds
     DO_WHILE     DO_WHILE      in progress      - (a look begins its body)              in each round
+    NOOP         NOOP          over             -                                       never
 
 A row says how a type is read (`unsupported`, `mistakes`: step_checks), how its turn begins (`begin`: step_begins) and
 how it is carried on (`look`: system_tasks).  A new type is a row here, with its functions beside the others.
@@ -22,6 +23,7 @@ from perago.orchestrator.local.definition import (
     DO_WHILE,
     FORK_JOIN,
     JOIN,
+    NOOP,
     SIMPLE,
     SWITCH,
     Step,
@@ -92,6 +94,7 @@ _TABLE = (
         unsupported=step_checks.unsupported_loop,
         mistakes=step_checks.loop_mistakes,
     ),
+    StepType(NOOP, step_begins.nothing, task_type=NOOP, named_by_type=False),
 )
 STEP_TYPES: Mapping[str, StepType] = {row.name: row for row in _TABLE}
 _SYSTEM: Mapping[str, StepType] = {row.task_type: row for row in _TABLE if row.task_type}

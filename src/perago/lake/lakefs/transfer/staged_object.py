@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from perago.errors import LakeUnavailable
-from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout, sdk
+from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout
 from perago.lake.lakefs.errors import not_lakefs
 from perago.lake.lakefs.listing import KEPT_AS
+from perago.lake.lakefs.sdk import sdk
 
 
 class StagedObject:
