@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +54,9 @@ def lakefs_client(context: Context) -> lakefs_sdk.ApiClient:
 def create_repository(server: lakefs_sdk.ApiClient, name: str) -> None:
     """An empty repository, in the store that the server has."""
     bucket = os.environ.get("PERAGO_DEV_STORE_BUCKET")
-    namespace = f"s3://{bucket}/{name}" if bucket else f"local://{name}"
+    # A lakeFS that was made anew does not take a place that its predecessor has used.
+    place = f"{name}-{uuid.uuid4().hex[:8]}"
+    namespace = f"s3://{bucket}/{place}" if bucket else f"local://{place}"
     wanted = lakefs_sdk.RepositoryCreation(name=name, storage_namespace=namespace, default_branch="main")
     lakefs_sdk.RepositoriesApi(server).create_repository(wanted)
 

@@ -110,16 +110,30 @@ class TestWays:
         assert "cannot be reached from here" in said
         assert "PERAGO_TRANSFER=gateway" in said
 
-    def test_left_to_itself_it_sends_small_files_through_lakefs_and_reads_all_past_it(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+    @pytest.mark.parametrize(("small", "read_past"), [(3, 1), (4, 5)])
+    def test_left_to_itself_it_sends_small_files_through_lakefs_and_reads_a_few_of_them_there(
+        self, past: PastLakefs, work: Work, tmp_path: Path, small: int, read_past: int
     ) -> None:
+        files = {f"small-{number}": b"%d" % number for number in range(small)}
         with _lake(past.server, tmp_path, transfer="auto") as lake:
             through = Work(lake, work.repository, tmp_path / "through")
-            commit = through.commit("main", {"small": b"1", "larger": LARGE[: 2 * MIB]})
+            commit = through.commit("main", {**files, "larger": LARGE[: 2 * MIB]})
             assert past.proxy.count(PUT) == 1
-            fetch(through, commit, tmp_path / "got")
+            assert len(fetch(through, commit, tmp_path / "got")) == small + 1
 
-        assert past.proxy.count(GET) == 2
+        assert past.proxy.count(GET) == read_past
+
+    def test_left_to_itself_with_a_few_small_files_it_does_not_ask_what_the_server_offers(
+        self, past: PastLakefs, work: Work, tmp_path: Path
+    ) -> None:
+        with (
+            fault_proxy(past.server.url) as before,
+            _lake(past.server, tmp_path, url=before.url, transfer="auto") as lake,
+        ):
+            through = Work(lake, work.repository, tmp_path / "through")
+            commit = through.commit("main", {"one": b"1"})
+            fetch(through, commit, tmp_path / "got", lake)
+            assert before.count(r"/config") == 0
 
     def test_presigned_by_name_fails_where_the_store_cannot_be_reached(
         self, past: PastLakefs, work: Work, tmp_path: Path

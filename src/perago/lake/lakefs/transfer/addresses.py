@@ -23,6 +23,11 @@ _MOST_PAGES = 3
 """Objects that others lie between are looked at one by one, rather than listing a whole folder for a few."""
 
 
+def asked_alone(paths: Sequence[str]) -> bool:
+    """Whether these are so few that each is asked for in a call of its own."""
+    return len(paths) <= _FEW
+
+
 class Addresses:
     """Addresses of objects of one ref, `ahead` of them in the order in which they will be asked for; safe for threads."""
 
@@ -33,7 +38,7 @@ class Addresses:
         self._repository = repository
         self._ref = ref
         self._pool = pool
-        ordered = sorted(ahead) if len(ahead) > _FEW else []
+        ordered = [] if asked_alone(ahead) else sorted(ahead)
         self._batches = [ordered[at : at + _BATCH] for at in range(0, len(ordered), _BATCH)]
         self._number = {path: number for number, batch in enumerate(self._batches) for path in batch}
         self._asked: dict[int, Future[dict[str, str]]] = {}

@@ -6,7 +6,8 @@
 
 With `auto`, small files are sent through the gateway: past it they take two calls of lakeFS each, to ask for an address
 and to link, which cost lakeFS more than passing on a few bytes (measured for 10 KB: 1.9 ms of its CPU against 1.1, and four
-times the wall time).  Reading has no such price, since addresses come by the hundred.
+times the wall time).  Reading has no such price where there are many, since addresses come by the hundred; a few small
+objects, each with a call for its address, are read through the gateway as well.
 
 With `auto`, a store that cannot be reached from this machine means the gateway as well: one warning says so, and after
 ten minutes the store gets another chance.
@@ -57,6 +58,12 @@ class Choice:
         if self._mode == "auto" and size < _SMALL:
             return False
         return self.presigned(in_parts=in_parts)
+
+    def past_down(self, size: int, *, asked_alone: bool) -> bool:
+        """Whether an object of this size is read straight from the store; `asked_alone`: its address takes a call."""
+        if self._mode == "auto" and size < _SMALL and asked_alone:
+            return False
+        return self.presigned()
 
     def presigned(self, *, in_parts: bool = False) -> bool:
         """Whether to go straight to the store; `LakeRefused` where that is demanded and cannot be."""

@@ -17,7 +17,7 @@ from perago.lake.base import Download, Progress, Upload
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import LakeFSClient, Options
-from perago.lake.lakefs.transfer.addresses import Addresses
+from perago.lake.lakefs.transfer.addresses import Addresses, asked_alone
 from perago.lake.lakefs.transfer.budget import Budget
 from perago.lake.lakefs.transfer.choice import Choice, TransferMode
 from perago.lake.lakefs.transfer.digests import Hashers
@@ -123,14 +123,21 @@ class Transfer:
             ThreadPoolExecutor(2, "perago-address") as ahead,
             Hashers(self._budget) as hashers,
         ):
-            source: Source = self._stores
-            if self._choice.presigned():
-                names = [file.entry.path for file in small]
-                addresses = Addresses(self._client, repository, ref, names, ahead)
-                source = PresignedReads(self._http, addresses, options)
-            beside = Beside(ranges, hashers)
-            getter = Getter(source, self._budget, beside, options, (repository, ref), odd=self._odd)
-            each([*large, *small], lambda file: downloads.fetch(getter, file, admitted), options.parallel)
+            names = [file.entry.path for file in small]
+            addresses = Addresses(self._client, repository, ref, names, ahead)
+            alone = asked_alone(names)
+            beside, where = Beside(ranges, hashers), (repository, ref)
+
+            def getter(source: Source) -> Getter:
+                return Getter(source, self._budget, beside, options, where, odd=self._odd)
+
+            through, past = getter(self._stores), getter(PresignedReads(self._http, addresses, options))
+
+            def fetch(file: Download) -> None:
+                is_past = self._choice.past_down(file.entry.size, asked_alone=alone)
+                downloads.fetch(past if is_past else through, file, admitted)
+
+            each([*large, *small], fetch, options.parallel)
 
     def _past(self, size: int) -> Sink | None:
         """How a file of this size goes past lakeFS, if it does."""
