@@ -11,6 +11,7 @@ import pytest
 from perago.settings import load_settings
 from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
 from perago.spark.session import Sessions
+from tests.conftest import LakefsServer
 from tests.contract.lakes import LAKES
 from tests.support.spark_world import SparkWorld
 
@@ -89,6 +90,13 @@ def _world(
     placement, lake, _ = PLACEMENTS[where]
     with LAKES[lake].open(request) as opened:
         made = SparkWorld(opened.lake, opened.repository, tmp_path, sessions=sessions, placement=placement)
+        if lake == "production":
+            server: LakefsServer = request.getfixturevalue("production_servers").lakefs
+            made.environ = {
+                LAKEFS: server.url,
+                "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": server.access_key_id,
+                "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": server.secret_access_key,
+            }
         made.commit(
             {"data/raw/events.csv": RAW, "data/notes.txt": "kept", "database.txt": "not in the prefix"}
         )
