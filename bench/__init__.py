@@ -3,7 +3,10 @@
     python -m bench [NAME…]     run them (all by default), add their rows to bench/results.json, write bench/RESULTS.md
     python -m bench report      write bench/RESULTS.md from bench/results.json
 
-A bench is a module in `BENCHES` with `NAME`, `SERVERS` (whether it needs dev/servers) and `run() -> list[Row]`.
+    python -m bench NAME@KIND   run one on one kind of servers only (see `kinds`)
+
+A bench is a module in `BENCHES` with `NAME`, `SERVERS` (whether it needs dev/servers), `KINDS` if it runs on other servers
+than those for trials, and `run() -> list[Row]`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ BENCHES = (
     "side_by_side",
     "lake_local",
     "lake_lakefs",
+    "transfer_ways",
     "worker",
     "server_calls",
     "spark_tasks",

@@ -10,8 +10,10 @@ import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 
 from bench import BENCHES, Row
+from bench.kinds import TRIAL, environment_of
 from bench.report import machine, write_report
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -23,19 +25,30 @@ def main(arguments: list[str]) -> int:
         write_report(_stored())
         return 0
     there = [name for name in BENCHES if importlib.util.find_spec(f"bench.{name}")]
-    unknown = sorted(set(arguments) - set(there))
+    unknown = sorted({argument.partition("@")[0] for argument in arguments} - set(there))
     if unknown:
         print(f"no bench {', '.join(unknown)}; there are {', '.join(there)}", file=sys.stderr)
         return 2
-    for name in arguments or there:
+    for argument in arguments or there:
+        name, _, kind = argument.partition("@")
         module = importlib.import_module(f"bench.{name}")
         if module.SERVERS and "LAKECTL_SERVER_ENDPOINT_URL" not in os.environ:
             print(f"{name}: needs the servers; run `make bench`", file=sys.stderr)
             return 1
-        print(f"== {module.NAME}", flush=True)
-        _store(name, module.NAME, module.run())
+        for chosen in [kind] if kind else getattr(module, "KINDS", (TRIAL,)):
+            _run_on(chosen, name, module)
     write_report(_stored())
     return 0
+
+
+def _run_on(kind: str, name: str, module: ModuleType) -> None:
+    """Run a bench on one kind of servers; what it measured is stored under that."""
+    title, key = module.NAME, name
+    if kind != TRIAL:
+        title, key = f"{title} (production servers)", f"{name}@{kind}"
+    print(f"== {title}", flush=True)
+    with environment_of(kind):
+        _store(key, title, module.run())
 
 
 def _store(name: str, title: str, rows: list[Row]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,10 +52,12 @@ def lakefs_client(context: Context) -> lakefs_sdk.ApiClient:
 
 
 def create_repository(server: lakefs_sdk.ApiClient, name: str) -> None:
-    """An empty repository."""
-    wanted = lakefs_sdk.RepositoryCreation(
-        name=name, storage_namespace=f"local://{name}", default_branch="main"
-    )
+    """An empty repository, in the store that the server has."""
+    bucket = os.environ.get("PERAGO_DEV_STORE_BUCKET")
+    # A lakeFS that was made anew does not take a place that its predecessor has used.
+    place = f"{name}-{uuid.uuid4().hex[:8]}"
+    namespace = f"s3://{bucket}/{place}" if bucket else f"local://{place}"
+    wanted = lakefs_sdk.RepositoryCreation(name=name, storage_namespace=namespace, default_branch="main")
     lakefs_sdk.RepositoriesApi(server).create_repository(wanted)
 
 
@@ -63,6 +66,14 @@ def dev_cache() -> Path:
     chosen = os.environ.get("PERAGO_DEV_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(chosen).expanduser().absolute() if chosen else Path(base) / "perago-dev"
+
+
+def cpu_seconds(context: Context, server: str) -> float:
+    """Seconds of CPU that a server of dev/servers has taken since it started."""
+    pid = Path(context.needed("PERAGO_DEV_SERVERS"), f"{server}.pid").read_text().strip()
+    # After the name, which may hold spaces: the 12th and 13th are the ticks in user and system mode.
+    fields = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def timed(work: Callable[[], object]) -> float:

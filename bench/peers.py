@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import lakefs_sdk
 from obstore.store import S3Store
 
 from bench.harness import Context, dev_cache, timed
@@ -22,6 +23,62 @@ OLD_VERSION = "0.6.1"
 _THREADS = 16
 _STREAM_ABOVE = 8 * 1024 * 1024
 _CHUNK = 1024 * 1024
+
+
+def _get_all(
+    store: S3Store, objects: Sequence[tuple[str, int]], files: Sequence[Path], *, md5: bool = False
+) -> float:
+    """Seconds to get the objects, of which the sizes are known, into their files."""
+
+    def one(key: str, size: int, file: Path) -> None:
+        found = store.get(key)
+        pieces = found.stream(min_chunk_size=_CHUNK) if size > _STREAM_ABOVE else [found.bytes()]
+        total = hashlib.md5(usedforsecurity=False)
+        with open(file, "wb", buffering=0) as out:
+            for piece in pieces:
+                if md5:
+                    total.update(piece)
+                out.write(piece)
+
+    def all_of_them() -> None:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(one, *zip(*objects, strict=True), files))
+
+    return timed(all_of_them)
+
+
+class RawStore:
+    """The limit of a production server: the same gets, straight from its object store, by the keys that lakeFS has."""
+
+    def __init__(self, context: Context) -> None:
+        self._store = S3Store(
+            context.needed("PERAGO_DEV_STORE_BUCKET"),
+            endpoint=context.needed("PERAGO_DEV_STORE_URL"),
+            access_key_id=context.needed("PERAGO_DEV_STORE_ACCESS_KEY_ID"),
+            secret_access_key=context.needed("PERAGO_DEV_STORE_SECRET_ACCESS_KEY"),
+            region="us-east-1",
+            client_options={"allow_http": True},
+        )
+        self._home = f"s3://{context.needed('PERAGO_DEV_STORE_BUCKET')}/"
+
+    def objects(
+        self, server: lakefs_sdk.ApiClient, where: tuple[str, str, str], wanted: Sequence[tuple[str, int]]
+    ) -> list[tuple[str, str, int]]:
+        """Path, key and size of objects below a prefix."""
+        repository, ref, prefix = where
+        api, keys, after = lakefs_sdk.ObjectsApi(server), {}, ""
+        while True:
+            page = api.list_objects(repository, ref, prefix=prefix, after=after, amount=1000)
+            keys |= {one.path: one.physical_address.removeprefix(self._home) for one in page.results}
+            if not page.pagination.has_more:
+                return [(path, keys[path], size) for path, size in wanted]
+            after = page.pagination.next_offset
+
+    def download(self, objects: Sequence[tuple[str, str, int]], folder: Path) -> float:
+        """Seconds to get the objects, whose folders are made before."""
+        fresh(folder, [path for path, *_ in objects])
+        files = [folder / path for path, *_ in objects]
+        return _get_all(self._store, [(key, size) for _, key, size in objects], files)
 
 
 class RawLoop:
@@ -42,23 +99,8 @@ class RawLoop:
     ) -> float:
         """Seconds to get the objects, whose folders are made before."""
         fresh(folder, [path for path, _ in objects])
-
-        def one(item: tuple[str, int]) -> None:
-            path, size = item
-            found = self._store.get(f"{ref}/{path}")
-            pieces = found.stream(min_chunk_size=_CHUNK) if size > _STREAM_ABOVE else [found.bytes()]
-            total = hashlib.md5(usedforsecurity=False)
-            with open(folder / path, "wb", buffering=0) as out:
-                for piece in pieces:
-                    if md5:
-                        total.update(piece)
-                    out.write(piece)
-
-        def all_of_them() -> None:
-            with ThreadPoolExecutor(_THREADS) as pool:
-                list(pool.map(one, objects))
-
-        return timed(all_of_them)
+        keys = [(f"{ref}/{path}", size) for path, size in objects]
+        return _get_all(self._store, keys, [folder / path for path, _ in objects], md5=md5)
 
     def put(self, branch: str, path: str, data: bytes) -> None:
         """One object, as plainly as it goes."""

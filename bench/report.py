@@ -32,7 +32,8 @@ def write_report(stored: Mapping[str, Mapping[str, Any]]) -> None:
         "# What we measured",
         "",
         "Made by `python -m bench report` from `bench/results.json`, which `make bench` writes. Machines here are shared",
-        "and noisy: ratios of one run are worth more than times. lakeFS 1.84.0 and Conductor 3.32.3 run on the same cores.",
+        "and noisy: ratios of one run are worth more than times. lakeFS 1.84.0 and Conductor 3.32.3 run on the same cores;",
+        "on production servers lakeFS is on PostgreSQL and an S3 store (versitygw), which run there too.",
     ]
     for name, bench in stored.items():
         lines += [

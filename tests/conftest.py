@@ -31,7 +31,33 @@ from realservers.state import memory_folder
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
 SERVER_FIXTURES = frozenset(
-    {"lakefs_server", "conductor_server", "lakefs_repository", "lakefs_without_actions", "own_servers"}
+    {
+        "lakefs_server",
+        "conductor_server",
+        "lakefs_repository",
+        "lakefs_without_actions",
+        "own_servers",
+        "production_servers",
+    }
+)
+# Modules whose tests run a second time on the lakeFS of the production set.
+PRODUCTION_TOO = frozenset(
+    {
+        "tests.scenarios.test_lakefs_fence",
+        "tests.scenarios.test_lakefs_cuts",
+        "tests.scenarios.test_lakefs_in_flight",
+        "tests.scenarios.test_lakefs_races",
+    }
+)
+# Of these and of the contract suite, what takes long and asks nothing of database or store stays on one of the two.
+ON_ONE = frozenset(
+    {
+        "test_a_proxys_404_drops_nothing",
+        "test_a_proxys_200_drops_nothing",
+        "test_a_proxys_200_makes_no_branch",
+        "test_hundreds_of_objects_are_listed_each_once",
+        "test_more_than_a_page_is_told_whole",
+    }
 )
 # Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
 GROUPS = {
@@ -41,6 +67,8 @@ GROUPS = {
     "tests/test_ci_skips.py": "in_ci",
     "tests/cli/test_bodies.py": "bodies",
     "tests/cli/test_init_wheel.py": "wheel",
+    "tests/lake/lakefs/test_presigned.py": "past",
+    "tests/test_dev_servers_production.py": "backing",
 }
 # What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
 LONGEST = (
@@ -65,6 +93,8 @@ LONG = (
 # Behind them in the queues of the workers; see `_turn`.
 QUICK = "tests/protocol/test_publication.py"
 DEV_SERVERS = Path(__file__).parents[1] / "dev" / "servers"
+PRODUCTION_UP = [DEV_SERVERS, "--set", "production", "up", "--production"]
+STARTING = pytest.StashKey[subprocess.Popen[bytes]]()
 
 # Databases and workdirs wait for the disk at every change; what tests write is not to outlive them.
 if (memory := memory_folder()) is not None:
@@ -88,6 +118,8 @@ class LakefsServer:
     access_key_id: str
     secret_access_key: str = field(repr=False)
     state_folder: Path | None = None
+    namespace: str = "local://"
+    """What the storage of a new repository begins with."""
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """One API call past our own code: `path` starts below `/api/v1`."""
@@ -119,9 +151,31 @@ class OwnServers:
         subprocess.run([DEV_SERVERS, "--set", self.name, "restart", "conductor"], check=True)
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectStore:
+    """The S3 store of a production lakeFS, and the keys with which lakeFS itself goes there."""
+
+    url: str
+    bucket: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductionServers:
+    """lakeFS on PostgreSQL and S3, Conductor on PostgreSQL; shared by all tests."""
+
+    lakefs: LakefsServer
+    conductor: ConductorServer
+    store: ObjectStore
+
+
 @pytest.fixture(scope="session")
-def lakefs_server() -> LakefsServer:
+def lakefs_server(request: pytest.FixtureRequest) -> LakefsServer:
     """Real lakeFS of the version that `/config/version` itself reports."""
+    if getattr(request, "param", "trial") == "production":
+        production: ProductionServers = request.getfixturevalue("production_servers")
+        return production.lakefs
     return _lakefs_of(os.environ)
 
 
@@ -146,6 +200,28 @@ def own_servers(lakefs_server: LakefsServer, conductor_server: ConductorServer) 
 
 
 @pytest.fixture(scope="session")
+def production_servers() -> ProductionServers:
+    """A production set beside the servers of the environment, started by the first test that wants it.
+
+    Skipped where those are not up.  Whoever started them, `dev/with-servers` or a developer, stops this set as well.
+    """
+    _needed(os.environ, "PERAGO_DEV_SERVERS")
+    environ: Mapping[str, str] = os.environ
+    if not environ.get("PERAGO_DEV_PRODUCTION"):
+        subprocess.run(PRODUCTION_UP, check=True, stdout=subprocess.DEVNULL)
+        servers = [DEV_SERVERS, "--set", "production"]
+        lines = subprocess.run([*servers, "env"], check=True, stdout=subprocess.PIPE, text=True).stdout
+        environ = dict(word.split("=", 1) for word in shlex.split(lines) if "=" in word)
+    store = ObjectStore(
+        url=_needed(environ, "PERAGO_DEV_STORE_URL"),
+        bucket=_needed(environ, "PERAGO_DEV_STORE_BUCKET"),
+        access_key_id=_needed(environ, "PERAGO_DEV_STORE_ACCESS_KEY_ID"),
+        secret_access_key=_needed(environ, "PERAGO_DEV_STORE_SECRET_ACCESS_KEY"),
+    )
+    return ProductionServers(_lakefs_of(environ), _conductor_of(environ), store)
+
+
+@pytest.fixture(scope="session")
 def lakefs_without_actions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakefsServer]:
     """A real lakeFS of this test run's own, whose operator has switched actions off."""
     from tests.support.own_lakefs import running
@@ -165,10 +241,17 @@ def lakefs_repository(lakefs_server: LakefsServer) -> Iterator[str]:
 def fresh_repository(server: LakefsServer) -> Iterator[str]:
     """A repository with a name that nobody else uses."""
     name = f"test-{uuid.uuid4().hex[:16]}"
-    wanted = {"name": name, "storage_namespace": f"local://{name}", "default_branch": "main"}
+    wanted = {"name": name, "storage_namespace": f"{server.namespace}{name}", "default_branch": "main"}
     server.call("POST", "/repositories", wanted)
     yield name
     server.call("DELETE", f"/repositories/{name}?force=true")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Modules that run on both sets take `lakefs_server` once as the trial server and once as the production one."""
+    if "lakefs_server" in metafunc.fixturenames and metafunc.module.__name__ in PRODUCTION_TOO:
+        servers = ["trial"] if metafunc.function.__name__ in ON_ONE else ["trial", "production"]
+        metafunc.parametrize("lakefs_server", servers, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
@@ -184,6 +267,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
                 )
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: _turn(item.nodeid))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the production set start beside the first tests, so that none of them waits for all of it."""
+    there = os.environ.get("PERAGO_DEV_SERVERS") and not os.environ.get("PERAGO_DEV_PRODUCTION")
+    first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
+    if there and first and not session.config.option.collectonly and any(map(_on_production, session.items)):
+        # The fixture runs the same command, which waits for this one, and says what is wrong if it failed.
+        session.config.stash[STARTING] = subprocess.Popen(
+            PRODUCTION_UP, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run that ends early does not leave a set behind that comes up after everything was stopped."""
+    starting = session.config.stash.get(STARTING, None)
+    if starting is not None:
+        starting.wait()
+
+
+def _on_production(item: pytest.Item) -> bool:
+    """Whether a test takes the production set, by name or through a parameter."""
+    return (
+        "production_servers" in getattr(item, "fixturenames", ())
+        or "production" in item.nodeid.partition("[")[2]
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -247,6 +356,7 @@ def _lakefs_of(environ: Mapping[str, str]) -> LakefsServer:
         access_key_id=_needed(environ, "LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
         secret_access_key=_needed(environ, "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
         state_folder=_state_folder(environ),
+        namespace=f"s3://{bucket}/" if (bucket := environ.get("PERAGO_DEV_STORE_BUCKET")) else "local://",
     )
     assert server.call("GET", "/config/version")["version"] == LAKEFS_VERSION
     return server

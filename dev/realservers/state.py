@@ -18,7 +18,7 @@ import shutil
 import socket
 import stat
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from realservers.tools import DevError
@@ -31,12 +31,20 @@ _ROOMY_BYTES = 8 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one `up` chose: two ports and the keys of the throw-away lakeFS."""
+    """What one `up` chose: ports, and the keys of the throw-away servers.
+
+    A production set has a database and an S3 store besides, with ports and a secret of their own.
+    """
 
     lakefs_port: int
     conductor_port: int
     access_key_id: str
     secret_access_key: str
+    production: bool = False
+    postgres_port: int = 0
+    store_port: int = 0
+    store_key_id: str = ""
+    backing_secret: str = ""
 
     @property
     def lakefs_url(self) -> str:
@@ -45,6 +53,10 @@ class State:
     @property
     def conductor_url(self) -> str:
         return f"http://127.0.0.1:{self.conductor_port}"
+
+    @property
+    def store_url(self) -> str:
+        return f"http://127.0.0.1:{self.store_port}"
 
 
 def set_name() -> str:
@@ -113,23 +125,36 @@ def load() -> State | None:
     return State(**json.loads(text))
 
 
-def create() -> State:
+def create(*, production: bool = False) -> State:
     """A fresh folder with fresh ports and keys."""
     remove()
     folder = state_folder()
     folder.mkdir(mode=0o700)
-    lakefs_port, conductor_port = free_ports(2)
+    ports = free_ports(4)
     state = State(
-        lakefs_port=lakefs_port,
-        conductor_port=conductor_port,
-        access_key_id="AKIA" + secrets.token_hex(8).upper(),
+        lakefs_port=ports[0],
+        conductor_port=ports[1],
+        access_key_id=_key_id(),
         secret_access_key=secrets.token_urlsafe(30),
     )
+    if production:
+        state = replace(
+            state,
+            production=True,
+            postgres_port=ports[2],
+            store_port=ports[3],
+            store_key_id=_key_id(),
+            backing_secret=secrets.token_urlsafe(30),
+        )
     part = folder / "servers.json.part"
     part.touch(mode=0o600)
     part.write_text(json.dumps(asdict(state), indent=2) + "\n")
     part.rename(folder / "servers.json")
     return state
+
+
+def _key_id() -> str:
+    return "AKIA" + secrets.token_hex(8).upper()
 
 
 def remove() -> None:

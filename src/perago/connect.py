@@ -283,6 +283,7 @@ def open_lakefs(settings: Settings) -> Lake:
         secret_access_key=lakefs.secret_access_key,
         cache_dir=settings.cache_dir,
         cache_bytes=settings.cache_bytes,
+        transfer=settings.transfer,
     )
 
 

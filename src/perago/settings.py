@@ -20,6 +20,7 @@ from perago.protocol.nearest import nearest
 from perago.variables import ROOT, default_of
 
 FenceMode = Literal["auto", "hard", "soft"]
+TransferMode = Literal["auto", "gateway", "presigned"]
 LogFormat = Literal["text", "json"]
 SparkSessionKind = Literal["auto", "quick", "full"]
 
@@ -67,6 +68,7 @@ class Settings:
     conductor: ConductorSettings | None
     lakefs: LakeFSSettings | None
     fence: FenceMode
+    transfer: TransferMode
     failure_reason_max_length: int
     log_format: LogFormat
     log_root: Path | None
@@ -120,6 +122,7 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool) -> Setting
         conductor=_conductor(read),
         lakefs=_lakefs(read, remote=remote),
         fence=cast(FenceMode, read.one_of("PERAGO_FENCE", ("auto", "hard", "soft"))),
+        transfer=cast(TransferMode, read.one_of("PERAGO_TRANSFER", ("auto", "gateway", "presigned"))),
         failure_reason_max_length=read.count("PERAGO_FAILURE_REASON_MAX_LENGTH", least=40),
         log_format=cast(LogFormat, read.one_of("PERAGO_LOG_FORMAT", ("text", "json"))),
         log_root=Path(log_root).absolute() if log_root else None,

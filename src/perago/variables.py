@@ -145,6 +145,14 @@ _WORKER = Group(
             values="`auto`, `hard`, `soft`",
         ),
         Variable(
+            "PERAGO_TRANSFER",
+            "how bytes reach lakeFS's store: `gateway` through lakeFS, `presigned` straight to the store; `auto`: straight "
+            "where lakeFS offers it and the store can be reached, except small uploads",
+            "`start`, `run`, `put`",
+            default="auto",
+            values="`auto`, `gateway`, `presigned`",
+        ),
+        Variable(
             "PERAGO_LOG_FORMAT",
             "log lines for people, or one JSON object per line; `start --log-format` wins over it",
             "`start`, `run`",

@@ -9,12 +9,22 @@ import pytest
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
+from tests.conftest import ON_ONE
 from tests.contract.lakes import LAKES, OpenLake
 from tests.contract.orchestrators import ORCHESTRATORS, Line
 from tests.support.lake_work import Work
 
 
-@pytest.fixture(params=[pytest.param(name, marks=kind.marks) for name, kind in LAKES.items()])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of the lake runs on every lake, one that takes long not on the production lakeFS."""
+    if "open_lake" in metafunc.fixturenames:
+        short = metafunc.function.__name__ not in ON_ONE
+        lakes = {name: kind for name, kind in LAKES.items() if short or name != "production"}
+        opened = [pytest.param(name, marks=kind.marks) for name, kind in lakes.items()]
+        metafunc.parametrize("open_lake", opened, indirect=True)
+
+
+@pytest.fixture
 def open_lake(request: pytest.FixtureRequest) -> Iterator[OpenLake]:
     with LAKES[request.param].open(request) as opened:
         yield opened

@@ -14,6 +14,7 @@ import pytest
 
 from perago.lake.base import Lake
 from perago.lake.local.lake import LocalLake
+from tests.conftest import fresh_repository
 from tests.support.lakefs import lakefs_lake
 
 
@@ -51,7 +52,20 @@ def _lakefs(request: pytest.FixtureRequest) -> Iterator[OpenLake]:
         yield OpenLake(lake, request.getfixturevalue("lakefs_repository"))
 
 
+@contextmanager
+def _production(request: pytest.FixtureRequest) -> Iterator[OpenLake]:
+    """lakeFS on PostgreSQL and S3, where all bytes go past lakeFS."""
+    server = request.getfixturevalue("production_servers").lakefs
+    folder: Path = request.getfixturevalue("tmp_path")
+    with (
+        fresh_repository(server) as repository,
+        closing(lakefs_lake(server, folder / "cache", transfer="presigned")) as lake,
+    ):
+        yield OpenLake(lake, repository)
+
+
 LAKES: dict[str, LakeUnderTest] = {
     "local": LakeUnderTest(_local),
     "lakefs": LakeUnderTest(_lakefs, (pytest.mark.servers,)),
+    "production": LakeUnderTest(_production, (pytest.mark.servers,)),
 }

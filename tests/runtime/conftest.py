@@ -21,6 +21,7 @@ from tests.support.lakefs import lakefs_lake
 from tests.support.sites import Site
 
 REAL = pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])
+PRODUCTION = pytest.param("production", marks=[pytest.mark.servers, pytest.mark.slow])
 
 
 @contextmanager
@@ -84,12 +85,15 @@ def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Ite
 
 
 def _open(request: pytest.FixtureRequest, kind: str, folder: Path) -> AbstractContextManager[Site]:
-    """The site of that name: `own` is `real` on servers that the test may stop."""
+    """The site of that name: `own` is `real` on servers that the test may stop, `production` on the production set."""
     value = request.getfixturevalue
     if kind == "local":
         return _local(folder)
     if kind == "own":
         return _real(value("own_servers").lakefs, value("own_servers").conductor, folder)
+    if kind == "production":
+        production = value("production_servers")
+        return _real(production.lakefs, production.conductor, folder)
     return _real(value("lakefs_server"), value("conductor_server"), folder)
 
 

@@ -25,7 +25,8 @@ COMMIT = r"POST .*/branches/[^/]+/commits"
 RESET = r"PUT .*/branches/main/hard_reset"
 TAG = r"POST .*/tags$"
 DROP = r"DELETE .*/branches/"
-PUT = r"PUT /test-[^/]+/perago-staging-"
+# Through the gateway, or the link of what went past it.
+PUT = r"PUT (/test-[^/]+/perago-staging-|.*/branches/perago-staging-[^/]+/staging/backing)"
 GET = r"GET /test-[^/]+/"
 
 

@@ -24,7 +24,8 @@ from tests.support.world import World, change_nothing, make_task, published_ref
 
 pytestmark = pytest.mark.slow
 PUBLISHERS = 8
-ROUNDS = 20
+ROUNDS = 6
+"""On each of the two servers."""
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 from perago.settings import load_settings
 from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
 from perago.spark.session import Sessions
+from tests.conftest import LakefsServer
 from tests.contract.lakes import LAKES
 from tests.support.spark_world import SparkWorld
 
@@ -30,10 +31,40 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     return made
 
 
-PLACEMENTS = {"local": ("local", ()), "direct": ("lakefs", (pytest.mark.servers,))}
+PLACEMENTS = {
+    "local": ("local", "local", ()),
+    "direct": ("direct", "lakefs", (pytest.mark.servers,)),
+    "direct on production": ("direct", "production", (pytest.mark.servers,)),
+}
 
 
-@pytest.fixture(params=[pytest.param(name, marks=marks) for name, (_, marks) in PLACEMENTS.items()])
+# What database and store may change: writing, listing, publishing.  The rest stays on one lakeFS, as the session is one.
+ON_PRODUCTION = (
+    "test_a_table_is_published_whole_and_nothing_else_with_it",
+    "test_partitions_are_folders_and_come_back_as_columns",
+    "test_overwriting_a_table_replaces_all_of_it",
+    "test_a_body_that_fails_leaves_nothing_on_the_target",
+    "test_a_stale_attempt_leaves_nothing_on_the_target",
+    "test_a_body_that_changes_nothing_commits_nothing",
+    "test_a_following_plain_task_with_the_same_prefix_reads_the_table",
+    "test_an_abandoned_publication_ends_as_the_policy_says",
+    "test_a_narrow_table_is_published_and_all_else_stays",
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes the `world` of this file takes it on each placement."""
+    if "world" in metafunc.fixturenames and not hasattr(metafunc.module, "world"):
+        on_production = metafunc.function.__name__ in ON_PRODUCTION
+        worlds = [
+            pytest.param(name, marks=marks)
+            for name, (_, lake, marks) in PLACEMENTS.items()
+            if lake != "production" or on_production
+        ]
+        metafunc.parametrize("world", worlds, indirect=True)
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path) -> Iterator[SparkWorld]:
     """A world on each placement: the workdir on the embedded lake, and s3a on real lakeFS."""
     yield from _world(request, sessions, tmp_path, request.param)
@@ -54,10 +85,18 @@ def direct_world(
 
 
 def _world(
-    request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path, placement: str
+    request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path, where: str
 ) -> Iterator[SparkWorld]:
-    with LAKES[PLACEMENTS[placement][0]].open(request) as opened:
+    placement, lake, _ = PLACEMENTS[where]
+    with LAKES[lake].open(request) as opened:
         made = SparkWorld(opened.lake, opened.repository, tmp_path, sessions=sessions, placement=placement)
+        if lake == "production":
+            server: LakefsServer = request.getfixturevalue("production_servers").lakefs
+            made.environ = {
+                LAKEFS: server.url,
+                "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": server.access_key_id,
+                "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": server.secret_access_key,
+            }
         made.commit(
             {"data/raw/events.csv": RAW, "data/notes.txt": "kept", "database.txt": "not in the prefix"}
         )

@@ -33,7 +33,13 @@ class Server(Protocol):
 
 
 def lakefs_lake(
-    server: Server, cache: Path, *, url: str | None = None, cache_bytes: int = 10**9, **options: Any
+    server: Server,
+    cache: Path,
+    *,
+    url: str | None = None,
+    cache_bytes: int = 10**9,
+    transfer: Any = "auto",
+    **options: Any,
 ) -> LakeFSLake:
     """A lake on a server, or on what stands before it at `url`; `options` are those of its client."""
     # Imported here: the SDK takes a second, and a run without servers does not need it.
@@ -46,5 +52,6 @@ def lakefs_lake(
         secret_access_key=server.secret_access_key,
         cache_dir=cache,
         cache_bytes=cache_bytes,
+        transfer=transfer,
         options=Options(**options),
     )

@@ -18,7 +18,17 @@ from dataclasses import dataclass, field
 from email.utils import formatdate, parsedate_to_datetime
 from typing import Literal
 
-Way = Literal["cut before", "cut after", "cut body", "other bytes", "answer", "stall", "drip"]
+Way = Literal[
+    "cut before",
+    "cut after",
+    "cut body",
+    "other bytes",
+    "other bytes sent",
+    "answer",
+    "stall",
+    "drip",
+    "hold",
+]
 _HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 
@@ -30,6 +40,8 @@ class Fault:
     cut after     the server has done it, the answer is lost
     cut body      the first `keep` bytes of the answer's body come, then the connection closes
     other bytes   the answer's body has the right length, and its first byte is another
+    other bytes sent    the same for the request's body, on its way to the server
+    hold          the request is passed on after `seconds`
     answer        `status` comes with `text`, and the server never sees the request
     stall         nothing comes, and the server never sees the request
     drip          the answer comes a byte at a time, for ever
@@ -40,6 +52,7 @@ class Fault:
     times: int = 1
     status: int = 503
     keep: int = 0
+    seconds: float = 0
     text: str = '{"message": "said by the fault proxy"}'
 
     def takes(self, line: str) -> bool:
@@ -128,6 +141,10 @@ class _Handler(socketserver.StreamRequestHandler):
         body = self.rfile.read(int(headers.get("Content-Length", 0)))
         if fault is not None and fault.way in ("cut before", "stall", "answer"):
             return self._without_server(fault)
+        if fault is not None and fault.way == "hold":
+            self.server.proxy.over.wait(fault.seconds)
+        if fault is not None and fault.way == "other bytes sent":
+            body = bytes([body[0] ^ 1]) + body[1:]
         answer, data = self._forward(method, path, headers, body)
         self.server.proxy.answered.append(Answered(f"{method} {path}", len(data)))
         if fault is not None and fault.way == "cut after":
@@ -149,7 +166,7 @@ class _Handler(socketserver.StreamRequestHandler):
                 yield name, value
 
     def _send(self, head: bytes, data: bytes, fault: Fault | None) -> bool:
-        if fault is None:
+        if fault is None or fault.way in ("hold", "other bytes sent"):
             self.wfile.write(head + data)
             return True
         if fault.way == "other bytes":

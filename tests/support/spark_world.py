@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,8 @@ class SparkWorld(World):
 
     sessions: Sessions
     placement: str
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """The servers that the tasks' settings name: those of the lake."""
 
     def task(self, body: Body = count_by_user, **spec: Any) -> TaskDefinition:
         """A Spark task with this world's placement."""
@@ -66,7 +68,7 @@ class SparkWorld(World):
 
     @property
     def places(self) -> OpenPlace:
-        settings = load_settings(os.environ, root=self.folder / "root")
+        settings = load_settings(self.environ, root=self.folder / "root")
         return SparkPlaces(settings, self.sessions, embedded=self.placement == "local")
 
     def around(self, **changed: Any) -> Surroundings:

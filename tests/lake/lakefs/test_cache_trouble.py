@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -43,16 +44,37 @@ class TestTrouble:
         assert "damaged" not in caplog.text
         assert kept.get(data) == data
 
+    @pytest.mark.parametrize("size", [5, 5_000_000])
     def test_an_object_that_cannot_be_read_is_a_miss_and_no_damage(
-        self, kept: Kept, caplog: pytest.LogCaptureFixture
+        self, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept.put(b"hello")
-        path = kept.path(b"hello")
+        kept, data = Kept(tmp_path, 10**7), b"x" * size
+        kept.put(data)
+        path = kept.path(data)
         path.unlink()
         path.symlink_to("/proc/self/mem")  # opens well, and its first byte is an input/output error
-        assert kept.get(b"hello") is None
+        assert kept.get(data) is None
         assert path.is_symlink()
         assert "damaged" not in caplog.text
+
+    @pytest.mark.parametrize("number", [errno.EIO, errno.EXDEV, errno.EOPNOTSUPP])
+    def test_a_large_object_that_the_kernel_cannot_copy_is_copied_by_hand(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    ) -> None:
+        kept, data = Kept(tmp_path, 10**7), b"x" * 5_000_000
+        kept.put(data)
+        copy, tried = os.copy_file_range, []
+
+        def half(source: int, target: int, _: int) -> int:
+            tried.append(target)
+            if len(tried) == 1:
+                # A part of it is there before it fails.
+                return copy(source, target, 1_000_000)
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "copy_file_range", half)
+        assert kept.get(data) == data
+        assert tried
 
     def test_a_note_that_does_not_fit_leaves_nothing_half_written(self, tmp_path: Path) -> None:
         kept = Kept(tmp_path, 10**7)

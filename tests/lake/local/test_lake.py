@@ -12,7 +12,7 @@ import pytest
 
 from perago.errors import BranchDirty, HeadMoved, LakeConflict, LakeError, LakeNotFound, LakeRefused
 from perago.lake.base import Download, Merge
-from perago.lake.local.files import copy_whole
+from perago.lake.copies import copy_whole
 from perago.lake.local.lake import LocalLake
 from perago.lake.local.objects import MOST_IN_DATABASE
 from tests.support.lake_work import Work

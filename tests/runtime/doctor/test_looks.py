@@ -12,9 +12,11 @@ from perago.runtime.doctor.bounded import within
 from perago.runtime.doctor.clock import Skew, look_at_clock, read_skew
 from perago.runtime.doctor.disk import LITTLE, TOO_LITTLE, judged
 from perago.runtime.doctor.finding import Finding
+from perago.runtime.doctor.lake_look import look_at_transfer
 from perago.runtime.doctor.machine import look_at_java
 from perago.runtime.doctor.settings_look import shown_size
 from perago.runtime.observe.masking import Masker
+from perago.settings import TransferMode
 from tests.support.proxy import fault_proxy
 from tests.support.scripted_server import scripted
 
@@ -45,6 +47,27 @@ def test_little_room_is_a_warning_and_hardly_any_is_broken(free: int, level: str
 )
 def test_a_clock_is_judged_by_what_its_difference_breaks(seconds: float, signs: bool, level: str) -> None:
     assert look_at_clock("lakeFS", Skew(seconds), signs=signs).level == level
+
+
+@pytest.mark.parametrize(
+    ("mode", "offered", "level", "says"),
+    [
+        ("auto", True, "ok", "bytes go straight"),
+        ("auto", False, "ok", "not supported (gs store); bytes go through lakeFS's S3 gateway"),
+        ("gateway", True, "ok", "PERAGO_TRANSFER=gateway sends bytes through lakeFS all the same"),
+        ("gateway", False, "ok", "bytes go through lakeFS's S3 gateway"),
+        ("presigned", True, "ok", "bytes go straight"),
+        ("presigned", False, "fail", "PERAGO_TRANSFER=presigned moves no bytes without it"),
+    ],
+)
+def test_the_way_of_bytes_is_told_by_the_setting_and_by_what_the_server_offers(
+    mode: TransferMode, offered: bool, level: str, says: str
+) -> None:
+    finding = look_at_transfer(mode, "gs", offered=offered)
+
+    assert finding.level == level
+    assert says in finding.says
+    assert bool(finding.remedy) == (level != "ok")
 
 
 def test_a_server_that_tells_no_time_is_no_failure() -> None:

@@ -79,4 +79,14 @@ def test_a_secret_that_holds_another_one_leaves_nothing_behind() -> None:
 
 def test_without_secrets_nothing_is_hidden() -> None:
     assert Masker([])("a text") == "a text"
-    assert Masker([]).longest == 0
+
+
+@pytest.mark.parametrize("equals", ["=", "%3D"])
+def test_the_signature_of_a_presigned_address_is_hidden_wherever_it_stands(equals: str) -> None:
+    address = f"http://store/bucket/key?X-Amz-Expires=900&X-Amz-Signature{equals}{'0a' * 32}&x-id=GetObject"
+
+    hidden = Masker([])(f"GET {address} 200, {json.dumps({'physical_address': address})}")
+
+    assert "0a0a" not in hidden
+    assert hidden.count(MASK) == 2
+    assert hidden.count("X-Amz-Expires=900") == 2

@@ -7,11 +7,13 @@ import os
 import pytest
 
 from perago.protocol.attempt_record import parse_record
+from tests.runtime.conftest import PRODUCTION, REAL
 from tests.support.clock import eventually
 from tests.support.sites import Site
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("site", ["local", REAL, PRODUCTION], indirect=True)
 def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step(site: Site) -> None:
     before = site.head().id
     worker = site.start_worker()

@@ -3,7 +3,7 @@
 lakeFS keeps, for an object that came in parts, the MD5 of the parts' MD5s, cut to the form of a plain MD5; nothing
 else tells the two apart.  So bytes whose MD5 is not the checksum are either damaged or came in parts.  Parts other
 than the last have at least 5 MiB, so a smaller object has one part; for a larger one the part sizes that tools use are
-tried.
+tried.  S3 itself adds the number of parts to such a hash, which imported objects keep.
 
 Objects that lakeFS did not see the bytes of (imports, presigned uploads) carry what the store calls their ETag, which is
 no hash of the bytes where the store encrypts them with KMS.  Nothing can be compared with such a checksum: two equal
@@ -16,6 +16,7 @@ import hashlib
 import logging
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from perago.lake.base import Entry
 
@@ -23,6 +24,9 @@ SMALLEST_PART = 5 * 1024 * 1024
 _MIB = 1024 * 1024
 # aws and boto 8, s3a 64, obstore 5, lakectl and others 16 and 32, older s3a 100 and 128.
 _USUAL_PARTS = (8 * _MIB, 64 * _MIB, SMALLEST_PART, 16 * _MIB, 32 * _MIB, 100 * _MIB, 128 * _MIB)
+# Each one costs reading the file once.
+_MOST_SIZES = 12
+_CORES = os.cpu_count() or 1
 
 _log = logging.getLogger(__name__)
 
@@ -61,14 +65,33 @@ def fits_usual_parts(file: int, size: int, checksum: str) -> bool:
     return any(_of_parts(_parts(file, size, part)) == checksum for part in _USUAL_PARTS if part < size)
 
 
+def fits_counted_parts(file: int, size: int, checksum: str) -> bool:
+    """Whether `checksum`, a hash of hashes with the number of parts, is that of this file's bytes.
+
+    The number leaves few sizes that the parts can have: the usual ones of these are tried, then whole MiB.
+    """
+    digest, _, count = checksum.partition("-")
+    number = int(count)
+    if number <= 1:
+        return _of_parts(_parts(file, size, max(size, 1))) == digest
+    least, below = -(-size // number), -(-size // (number - 1))
+    whole = range(-(-least // _MIB) * _MIB, below, _MIB)
+    sizes = [part for part in (*_USUAL_PARTS, *whole) if least <= part < below]
+    tried = list(dict.fromkeys(sizes))[:_MOST_SIZES]
+    return any(_of_parts(_parts(file, size, part)) == digest for part in tried)
+
+
 def _parts(file: int, size: int, part: int) -> list[bytes]:
-    digests = []
-    for start in range(0, size, part):
+    """The MD5 of each part, several of them at once."""
+
+    def digest(start: int) -> bytes:
         total = hashlib.md5(usedforsecurity=False)
         for at in range(start, min(start + part, size), _MIB):
             total.update(os.pread(file, min(_MIB, start + part - at), at))
-        digests.append(total.digest())
-    return digests
+        return total.digest()
+
+    with ThreadPoolExecutor(_CORES, "perago-hash") as pool:
+        return list(pool.map(digest, range(0, size, part)))
 
 
 def _of_parts(digests: list[bytes]) -> str:

@@ -78,6 +78,7 @@ class Apis:
         self.objects = sdk.ObjectsApi(client)
         self.refs = sdk.RefsApi(client)
         self.repositories = sdk.RepositoriesApi(client)
+        self.staging = sdk.StagingApi(client)
         self.tags = sdk.TagsApi(client)
 
 

@@ -1,4 +1,4 @@
-"""The lake port over a lakeFS server: control through its API, bytes through its S3 gateway (see transfer).
+"""The lake port over a lakeFS server: control through its API, bytes through its S3 gateway or past it (see transfer).
 
 What holds here and not on the embedded lake:
 
@@ -43,6 +43,7 @@ from perago.lake.lakefs.refs import Refs
 from perago.lake.lakefs.repositories import create_repository
 from perago.lake.lakefs.sdk import sdk
 from perago.lake.lakefs.server import server_name, store_of
+from perago.lake.lakefs.transfer.choice import TransferMode
 from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.lake.lakefs.uncommitted import changed_paths, is_dirty
 from perago.protocol.metadata import EXPECTED_HEAD
@@ -63,6 +64,7 @@ class LakeFSLake(Refs):
         secret_access_key: str,
         cache_dir: Path,
         cache_bytes: int,
+        transfer: TransferMode = "auto",
         options: Options | None = None,
     ) -> None:
         options = options or Options()
@@ -70,7 +72,7 @@ class LakeFSLake(Refs):
         keys = (access_key_id, secret_access_key)
         super().__init__(LakeFSClient(endpoint, keys, options))
         self._cache = Cache(cache_dir, cache_bytes)
-        self._transfer = Transfer(endpoint, keys, self._client, options, self._cache)
+        self._transfer = Transfer(endpoint, keys, self._client, options, self._cache, mode=transfer)
         self._listings = Listings(endpoint, self._client, self._cache)
         self._options = options
         self._levels = Levels(self._transfer.read, FenceProof(self._client, options.clock).doubt)

@@ -2,7 +2,7 @@
 
 An entry's checksum is the MD5 of its bytes where lakeFS can know it.  Objects that came by a multipart upload carry a
 hash of hashes of the same form, so uploads of ours above the gateway's smallest part size also carry their MD5 as
-metadata, which wins.  For other people's such objects see `lakefs_checksums`.
+metadata, which wins.  For other people's such objects see `checksums`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout
 from perago.lake.lakefs.errors import address_of, not_lakefs
 
 MD5_METADATA = "perago-md5"
-_KEPT_AS = f"X-Amz-Meta-{MD5_METADATA}"
+KEPT_AS = f"X-Amz-Meta-{MD5_METADATA}"
 
 _PAGE = 1000
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 _MD5 = re.compile(r"[0-9a-f]{32}")
+# As S3 writes it for an object in so many parts; lakeFS has it for imports and for uploads past it.
+_ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]{1,5})?")
 Row = tuple[str, int, str | None]
 
 
@@ -113,8 +115,8 @@ def _row(one: Json) -> Row:
 
 
 def _checksum(one: Json) -> str | None:
-    own = (one.get("metadata") or {}).get(_KEPT_AS, "")
+    own = (one.get("metadata") or {}).get(KEPT_AS, "")
     if _MD5.fullmatch(own):
         return str(own)
     given = one.get("checksum", "")
-    return str(given) if _MD5.fullmatch(given) else None
+    return str(given) if _ETAG.fullmatch(given) else None

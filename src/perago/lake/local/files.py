@@ -8,25 +8,21 @@ Copies are reflinks where the file system can do them: they cost no space until 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perago.errors import LakeError
 from perago.lake.base import Upload
+from perago.lake.copies import copy_whole
 
 ALGORITHM = "sha256"
 
 _PIECE = 1 << 20
-_MOST_AT_ONCE = 1 << 30
-_FICLONE = 0x40049409
-_CANNOT_CLONE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.EPERM}
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_CANNOT_COPY_RANGE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EPERM}
 
 
 class Files:
@@ -157,40 +153,6 @@ def _digest(descriptor: int) -> str:
         total.update(piece)
         at += len(piece)
     return total.hexdigest()
-
-
-def copy_whole(source: int, out: int) -> None:
-    """Copy a whole file: cloned, inside the kernel, or by hand, whichever works first."""
-    try:
-        fcntl.ioctl(out, _FICLONE, source)
-        return
-    except OSError as error:
-        if error.errno not in _CANNOT_CLONE:
-            raise
-    try:
-        while _copy_range(source, out, _MOST_AT_ONCE):
-            pass
-        return
-    except OSError as error:
-        if error.errno not in _CANNOT_COPY_RANGE:
-            raise
-    while piece := os.read(source, _PIECE):
-        write_all(out, piece)
-
-
-def _copy_range(source: int, out: int, most: int) -> int:
-    # Linux has it, other systems do not.
-    call: Callable[[int, int, int], int] | None = getattr(os, "copy_file_range", None)
-    if call is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    return call(source, out, most)
-
-
-def write_all(out: int, data: bytes) -> None:
-    """Write all of it: the kernel may take less at once."""
-    view = memoryview(data)
-    while view:
-        view = view[os.write(out, view) :]
 
 
 def _sync_folder(folder: Path) -> None:

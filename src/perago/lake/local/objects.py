@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from perago.errors import LakeError
 from perago.lake.base import Download, Progress, Upload
-from perago.lake.local.files import ALGORITHM, Files, appearing, check_unchanged, write_all
+from perago.lake.copies import write_all
+from perago.lake.local.files import ALGORITHM, Files, appearing, check_unchanged
 from perago.lake.local.store import Store
 
 MOST_IN_DATABASE = 16 * 1024

@@ -85,7 +85,7 @@ def _lake(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Ite
         return
     where = shown_address(lakefs.endpoint)
     with closing(servers.open_lakefs()) as lake:
-        answers = list(look_at_server(lake, where))
+        answers = list(look_at_server(lake, where, servers.settings.transfer))
         yield from answers
         if all(finding.level == "ok" for finding in answers):
             yield look_at_clock("lakeFS", _skew(lakefs.endpoint), signs=True)

@@ -12,6 +12,7 @@ from perago.runtime.doctor.fence_look import ACTIONS_ON
 from perago.runtime.doctor.finding import Finding, Level
 from perago.runtime.doctor.scratch import DROPPED, Scratched, Tried, failures
 from perago.runtime.lake_names import telling_what_there_is
+from perago.settings import TransferMode
 
 _ENDPOINT = "LAKECTL_SERVER_ENDPOINT_URL"
 _KEYS = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
@@ -29,7 +30,7 @@ class KnowsItsStore(Protocol):
         """The kind of object store behind it, and whether it hands out presigned addresses."""
 
 
-def look_at_server(lake: KnowsItsStore, where: str) -> Iterator[Finding]:
+def look_at_server(lake: KnowsItsStore, where: str, transfer: TransferMode) -> Iterator[Finding]:
     """Whether lakeFS is there and knows the keys; more only if so."""
     try:
         name = lake.server()
@@ -44,8 +45,21 @@ def look_at_server(lake: KnowsItsStore, where: str) -> Iterator[Finding]:
         yield Finding("lakeFS", "fail", says, f"check {_ENDPOINT}, and that lakeFS is up")
         return
     yield Finding("lakeFS", "ok", f"{name} at {where}, and it knows the keys")
-    support = "supported" if presigns else "not supported"
-    yield Finding("presign", "ok", f"{support} ({store} store); Perago uses the S3 gateway and needs none")
+    yield look_at_transfer(transfer, store, offered=presigns and store == "s3")
+
+
+def look_at_transfer(mode: TransferMode, store: str, *, offered: bool) -> Finding:
+    """Which way bytes go, by the setting and by what the server offers; whether the store can be reached shows in use."""
+    support = f"{'supported' if offered else 'not supported'} ({store} store)"
+    if mode == "presigned" and not offered:
+        says = f"{support}, and PERAGO_TRANSFER=presigned moves no bytes without it"
+        return Finding("presign", "fail", says, "set PERAGO_TRANSFER=auto")
+    if mode == "gateway" and offered:
+        return Finding(
+            "presign", "ok", f"{support}; PERAGO_TRANSFER=gateway sends bytes through lakeFS all the same"
+        )
+    way = "straight between worker and store" if offered else "through lakeFS's S3 gateway"
+    return Finding("presign", "ok", f"{support}; bytes go {way}")
 
 
 def look_at_repository(

@@ -1,7 +1,8 @@
 """Hiding the secrets of the settings in everything that leaves the worker as text.
 
 Log lines, failure reasons and what a body prints all go through a `Masker`; results are data and do not.  A secret is
-known as it is and in the forms in which libraries and servers usually show it.  Cut in two by a line break, or
+known as it is and in the forms in which libraries and servers usually show it, and the signature of a presigned address,
+without which the address is of no use, by what stands before it.  Cut in two by a line break, or
 hidden in something longer that was encoded as a whole, it is not known for what it is.
 """
 
@@ -16,6 +17,13 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 from perago.settings import Settings
 
 MASK = "***"
+# Also as a part of a longer URL, or in an answer that HTTP libraries log as a whole.
+_SIGNATURES = [
+    rf"(?<={name}{equals})[0-9a-fA-F]+"
+    for name in ("X-Amz-Signature", "X-Goog-Signature")
+    for equals in ("=", "%3D")
+]
+_LONGEST_SIGNATURE = 600
 _SECRET_KEY = re.compile("secret|password|token", re.IGNORECASE)
 
 
@@ -26,13 +34,13 @@ class Masker:
         known = {form for secret in secrets if secret for form in _forms(secret)}
         # The longest first: a secret that holds another one must not leave its rest behind.
         ordered = sorted(known, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
-        self.longest = max((len(form.encode()) for form in ordered), default=0)
+        self._known = re.compile("|".join([*map(re.escape, ordered), *_SIGNATURES]))
+        self.longest = max(_LONGEST_SIGNATURE, *(len(form.encode()) for form in ordered), 0)
         """Bytes of the longest form."""
 
     def __call__(self, text: str) -> str:
         """`text` without the secrets."""
-        return self._known.sub(MASK, text) if self._known is not None else text
+        return self._known.sub(MASK, text)
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:

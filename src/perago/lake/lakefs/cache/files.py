@@ -1,4 +1,4 @@
-"""Bytes of the content cache on disk: copied while they are checked, linked or copied in, for their owner alone.
+"""Bytes of the content cache on disk: copied and checked, linked or copied in, for their owner alone.
 
 A cached object may be a hard link of a downloaded file, so the two have one mode: both are made for their owner alone.
 """
@@ -6,6 +6,7 @@ A cached object may be a hard link of a downloaded file, so the two have one mod
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -16,8 +17,13 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from perago.lake.copies import copied_by_kernel, write_all
+
 _OWNER_ONLY = 0o700
 _CHUNK = 1024 * 1024
+_BY_KERNEL = 4 * 1024 * 1024
+"""Smaller files are read, hashed and written in fewer calls than it takes to ask the kernel."""
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Unreadable(Exception):
@@ -61,28 +67,59 @@ class ByCrc:
 
 
 def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
-    """Copy while checking; true if the size is right and the check holds.
+    """Copy, and check what the copy holds; true if the size is right and the check holds.
 
     `Unreadable` where the source fails; an `OSError` is the target's.
     """
-    left = size
     target = create(part)
     try:
-        # One byte more than is wanted, so that a file that grew is noticed.
-        while piece := _read(source, min(_CHUNK, left + 1)):
-            left -= len(piece)
-            if left < 0:
-                return False
-            check.update(piece)
-            write_all(target, piece)
+        # A file of another size may be none that the kernel can copy, and is read only as far as it must be.
+        if size >= _BY_KERNEL and os.fstat(source).st_size == size and _copied(source, target):
+            # The copy is checked, not the source: a body may be writing into a file that is linked to it.
+            return os.fstat(target).st_size == size and _holds(target, check)
+        return _copy_by_hand(source, target, size, check)
     finally:
         os.close(target)
+
+
+def _copied(source: int, target: int) -> bool:
+    """Have the kernel copy; false, with an empty target, where it cannot."""
+    try:
+        if copied_by_kernel(source, target):
+            return True
+    except OSError as error:
+        # Of other failures it shows whose they are when it is done by hand.
+        if error.errno in _FULL:
+            raise
+    os.ftruncate(target, 0)
+    for file in (source, target):
+        os.lseek(file, 0, os.SEEK_SET)
+    return False
+
+
+def _holds(file: int, check: Check) -> bool:
+    at = 0
+    while piece := os.pread(file, _CHUNK, at):
+        check.update(piece)
+        at += len(piece)
+    return check.holds()
+
+
+def _copy_by_hand(source: int, target: int, size: int, check: Check) -> bool:
+    left = size
+    # One byte more than is wanted, so that a file that grew is noticed.
+    while piece := _read(source, min(_CHUNK, left + 1)):
+        left -= len(piece)
+        if left < 0:
+            return False
+        check.update(piece)
+        write_all(target, piece)
     return left == 0 and check.holds()
 
 
 def create(path: str) -> int:
-    """A new file that its owner alone can read, open for writing."""
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    """A new file that its owner alone can read, open for reading and writing."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 def files_in(*folders: Path) -> Iterator[tuple[str, int, int]]:
@@ -121,14 +158,6 @@ def _read(source: int, size: int) -> bytes:
         return os.read(source, size)
     except OSError as error:
         raise Unreadable(error.strerror) from error
-
-
-def write_all(file: int, data: bytes | memoryview) -> None:
-    """Write all of it, however often the system takes less."""
-    written = os.write(file, data)
-    while written < len(data):
-        data = memoryview(data)[written:]
-        written = os.write(file, data)
 
 
 def is_whole(note: BinaryIO) -> bool:

@@ -11,7 +11,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,16 +20,18 @@ from urllib.parse import urlsplit
 from obstore.store import S3Store
 
 from perago.errors import LakeError, LakeUnavailable
+from perago.lake.lakefs.checksums import SMALLEST_PART
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.errors import translate
 from perago.lake.lakefs.listing import MD5_METADATA
+from perago.lake.lakefs.transfer.again import again
+from perago.lake.lakefs.transfer.ways import Buffer, Parts
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
     from obstore.store import ClientConfig
 
 T = TypeVar("T")
-Buffer = bytes | memoryview
 
 # A segment that is empty or made of dots, or a character that the library refuses in any segment.
 _UNSAYABLE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
@@ -44,14 +45,6 @@ _owner: int | None = None
 def is_sayable(path: str) -> bool:
     """Whether the S3 library can name an object of this path exactly."""
     return not _UNSAYABLE.search(path)
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """In parts of which size an object goes, and how many of them are under way at once."""
-
-    size: int
-    at_once: int
 
 
 class Stores:
@@ -104,13 +97,15 @@ class Stores:
                     raise problem from error
             self._options.sleep(self._options.delay(failures))
 
-    def put(self, repository: str, branch: str, path: str, data: bytes, md5: str | None) -> str:
-        """Make an object of `data` in one request, its MD5 noted where given; returns the MD5 of what arrived."""
-        attributes = {MD5_METADATA: md5} if md5 else None
+    def put(self, repository: str, branch: str, path: str, data: bytes, md5: str) -> None:
+        """Make an object of `data`, whose MD5 this is, in one request; noted where parts might have been used."""
+        attributes = {MD5_METADATA: md5} if len(data) > SMALLEST_PART else None
         result = self._store().put(
             f"{repository}/{branch}/{path}", data, use_multipart=False, attributes=attributes
         )
-        return (result["e_tag"] or "").strip('"')
+        got = (result["e_tag"] or "").strip('"')
+        if got != md5:
+            raise LakeUnavailable(f"upload object {path!r}: the server received other bytes (MD5 {got})")
 
     def put_parts(
         self, repository: str, branch: str, path: str, content: tuple[Iterator[bytes], Parts], md5: str
@@ -144,16 +139,7 @@ class Stores:
 
     def again(self, doing: str, work: Callable[[], T]) -> T:
         """Do `work`, which may be done twice, until it succeeds, is refused, or the tries are used up."""
-        failures = 0
-        while True:
-            try:
-                return work()
-            except Exception as error:
-                problem = translate(error, doing)
-                failures += 1
-                if failures >= self._options.tries or not isinstance(problem, LakeUnavailable):
-                    raise problem from error
-            self._options.sleep(self._options.delay(failures))
+        return again(self._options, doing, work)
 
     def close(self) -> None:
         """Let go of the connections."""

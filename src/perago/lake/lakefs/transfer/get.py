@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import os
 import uuid
-import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,15 +15,33 @@ from pathlib import Path
 
 from perago.errors import LakeError, LakeUnavailable
 from perago.lake.base import Download, Progress
-from perago.lake.lakefs.cache.files import create, write_all
-from perago.lake.lakefs.checksums import SMALLEST_PART, OddChecksums, fits_one_part, fits_usual_parts
+from perago.lake.copies import write_all
+from perago.lake.lakefs.cache.files import create
+from perago.lake.lakefs.checksums import (
+    SMALLEST_PART,
+    OddChecksums,
+    fits_counted_parts,
+    fits_one_part,
+    fits_usual_parts,
+)
 from perago.lake.lakefs.client import Options
 from perago.lake.lakefs.transfer.budget import Budget
-from perago.lake.lakefs.transfer.gateway import Buffer, Stores
+from perago.lake.lakefs.transfer.digests import Hashers
+from perago.lake.lakefs.transfer.ways import Buffer, Source
 
 _AHEAD = 4
 _TINY = 64 * 1024
 _CHUNK = 1024 * 1024
+# Two machines may share a folder, and a process id.
+_RUN = uuid.uuid4().hex
+
+
+_numbers = itertools.count()
+
+
+def part_name(target: Path) -> str:
+    """A new name next to `target`, short however long that one is."""
+    return f"{os.path.dirname(target)}/.perago-{os.getpid()}-{_RUN}-{next(_numbers)}.part"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +54,22 @@ class Fetched:
     vouched_for: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What runs beside the threads that fetch: those that get ranges of large objects, and those that hash."""
+
+    ranges: ThreadPoolExecutor
+    hashers: Hashers
+
+
 class Getter:
     """Fetches objects of one ref of one repository."""
 
     def __init__(
         self,
-        stores: Stores,
+        stores: Source,
         budget: Budget,
-        ranges: ThreadPoolExecutor,
+        beside: Beside,
         options: Options,
         where: tuple[str, str],
         *,
@@ -52,25 +77,19 @@ class Getter:
     ) -> None:
         self._stores = stores
         self._budget = budget
-        self._ranges = ranges
+        self._beside = beside
         self._options = options
         self._repository, self._ref = where
         self._odd = odd
-        self._part_name = f".perago-{uuid.uuid4().hex}-"
-        self._numbers = itertools.count()
 
     def is_large(self, file: Download) -> bool:
         """Whether an object is streamed, and its bytes are reported as they come."""
         return file.entry.size > self._options.part_bytes
 
-    def part(self, target: Path) -> str:
-        """A new name next to `target`, short however long that one is."""
-        return f"{os.path.dirname(target)}/{self._part_name}{next(self._numbers)}.part"
-
     def fetch(self, file: Download, progress: Progress | None) -> Fetched:
         """Get an object into a part file, verified."""
         wanted = file.entry.checksum
-        part = self.part(file.target)
+        part = part_name(file.target)
         try:
             first = self._once(file, part, progress)
             if wanted is None or self._fits(file, first):
@@ -95,21 +114,23 @@ class Getter:
     def _once(self, file: Download, part: str, progress: Progress | None) -> Fetched:
         if not self.is_large(file):
             return Fetched(self._small(file, part), part)
-        total, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
+        digest = self._beside.hashers.stream()
         out = create(part)
         try:
             for piece in self._pieces(file):
-                total.update(piece)
-                crc = zlib.crc32(piece, crc)
+                digest.update(piece)
                 write_all(out, piece)
-                size += len(piece)
                 if progress is not None:
                     progress(0, len(piece))
+        except BaseException:
+            digest.drop()
+            raise
         finally:
             os.close(out)
-        if size != file.entry.size:
-            raise LakeUnavailable(f"{self._doing(file)}: {size} bytes arrived, not {file.entry.size}")
-        return Fetched(total.hexdigest(), part, crc)
+        got = digest.result()
+        if got.size != file.entry.size:
+            raise LakeUnavailable(f"{self._doing(file)}: {got.size} bytes arrived, not {file.entry.size}")
+        return Fetched(got.md5, part, got.crc)
 
     def _small(self, file: Download, part: str) -> str:
         size = file.entry.size
@@ -150,7 +171,7 @@ class Getter:
                     length = spans[0][1] - spans[0][0]
                     if not self._budget.take(length, wait=not under_way):
                         break
-                    under_way.append((length, self._ranges.submit(self._range, file, spans.popleft())))
+                    under_way.append((length, self._beside.ranges.submit(self._range, file, spans.popleft())))
                 length, piece = under_way[0]
                 yield piece.result()
                 under_way.popleft()
@@ -182,10 +203,13 @@ class Getter:
         wanted = file.entry.checksum or ""
         if got.md5 == wanted or fits_one_part(got.md5, wanted):
             return True
-        if file.entry.size <= SMALLEST_PART:
+        counted = "-" in wanted
+        if file.entry.size <= SMALLEST_PART and not counted:
             return False
         source = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
         try:
+            if counted:
+                return fits_counted_parts(source, file.entry.size, wanted)
             return fits_usual_parts(source, file.entry.size, wanted)
         finally:
             os.close(source)

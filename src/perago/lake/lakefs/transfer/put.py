@@ -8,14 +8,14 @@ way at once: never more than the budget holds, but always one, and one being fil
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from perago.errors import LakeError, LakeUnavailable
+from perago.errors import LakeError
 from perago.lake.base import Progress, Upload
-from perago.lake.lakefs.checksums import SMALLEST_PART
 from perago.lake.lakefs.client import Options
 from perago.lake.lakefs.transfer.budget import Budget
-from perago.lake.lakefs.transfer.gateway import Parts, Stores, is_sayable
+from perago.lake.lakefs.transfer.gateway import Stores, is_sayable
+from perago.lake.lakefs.transfer.ways import Parts, Sink
 
 _MIB = 1024 * 1024
 _PARTS_AT_ONCE = 4
@@ -31,22 +31,32 @@ def parts_of(size: int, options: Options, room: int) -> Parts:
 
 
 class Putter:
-    """Puts files onto one branch of one repository."""
+    """Puts files onto one branch of one repository: those that `past` has a sink for by that, others by the gateway."""
 
-    def __init__(self, stores: Stores, budget: Budget, options: Options, where: tuple[str, str]) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        past: Callable[[int], Sink | None],
+        budget: Budget,
+        options: Options,
+        where: tuple[str, str],
+    ) -> None:
         self._stores = stores
+        self._past = past
         self._budget = budget
         self._options = options
         self._repository, self._branch = where
 
     def put(self, file: Upload, progress: Progress | None) -> None:
         """Upload a file; `LakeError` if it is not, or no longer, what the caller saw."""
-        if not is_sayable(file.path):
+        past = self._past(file.size)
+        sink: Sink = past or self._stores
+        if past is None and not is_sayable(file.path):
             self._by_api(file)
         elif file.size <= self._options.multipart_bytes:
-            self._small(file)
+            self._small(file, sink)
         else:
-            self._large(file)
+            self._large(file, sink)
         if progress is not None:
             progress(1, file.size)
 
@@ -55,24 +65,20 @@ class Putter:
             """Hashed before it is sent: the API takes the file itself."""
         self._stores.put_by_api(self._repository, self._branch, file.path, file.source)
 
-    def _small(self, file: Upload) -> None:
-        note = file.checksum if file.size > SMALLEST_PART else None
+    def _small(self, file: Upload, sink: Sink) -> None:
         with self._budget.hold(file.size):
             data = self._read(file)
+            sink.again(
+                self._doing(file),
+                lambda: sink.put(self._repository, self._branch, file.path, data, file.checksum),
+            )
 
-            def once() -> None:
-                got = self._stores.put(self._repository, self._branch, file.path, data, note)
-                if got != file.checksum:
-                    raise LakeUnavailable(f"{self._doing(file)}: the server received other bytes (MD5 {got})")
-
-            self._stores.again(self._doing(file), once)
-
-    def _large(self, file: Upload) -> None:
+    def _large(self, file: Upload, sink: Sink) -> None:
         parts = parts_of(file.size, self._options, self._budget.limit)
         # Those under way, the one being filled, and what is read for it.
         held = parts.size * (parts.at_once + 1) + _PIECE
         with self._budget.hold(held):
-            self._stores.again(self._doing(file), lambda: self._stream(file, parts))
+            sink.again(self._doing(file), lambda: self._stream(file, sink, parts))
 
     def _read(self, file: Upload) -> bytes:
         try:
@@ -86,11 +92,11 @@ class Putter:
             raise self._changed(file)
         return data
 
-    def _stream(self, file: Upload, parts: Parts) -> None:
+    def _stream(self, file: Upload, sink: Sink, parts: Parts) -> None:
         problem: list[LakeError] = []
         try:
             pieces = self._pieces(file, problem)
-            self._stores.put_parts(self._repository, self._branch, file.path, (pieces, parts), file.checksum)
+            sink.put_parts(self._repository, self._branch, file.path, (pieces, parts), file.checksum)
         except Exception as error:
             # The library puts what the iterator raises into an error of its own.
             raise problem[0] if problem else error from error

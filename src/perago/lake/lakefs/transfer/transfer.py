@@ -1,7 +1,7 @@
-"""Moving bytes through lakeFS's S3 gateway: parallel, streamed, retried per object, verified.
+"""Moving bytes, through lakeFS's S3 gateway or past it (see `ways`): parallel, streamed, retried per object, verified.
 
     small object or file    one request, bytes in memory
-    larger object           ranges of one part each, a few under way, written in order
+    larger object           a stream, or ranges of one part each, a few under way; written in order, hashed beside it
     larger file             multipart upload, streamed
 
 Memory is bounded by one budget of bytes in flight, whatever a file's size.  A download goes to a temporary name next
@@ -10,29 +10,28 @@ to its target and is renamed when size and MD5 fit.  An upload whose bytes are n
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
-from perago.errors import LakeError
-from perago.lake.base import Download, Entry, Progress, Upload
-from perago.lake.lakefs.cache.cache import Cache, object_name
+from perago.lake.base import Download, Progress, Upload
+from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import LakeFSClient, Options
+from perago.lake.lakefs.transfer.addresses import Addresses, asked_alone
 from perago.lake.lakefs.transfer.budget import Budget
+from perago.lake.lakefs.transfer.choice import Choice, TransferMode
+from perago.lake.lakefs.transfer.digests import Hashers
+from perago.lake.lakefs.transfer.downloads import Downloads
+from perago.lake.lakefs.transfer.each import each
 from perago.lake.lakefs.transfer.gateway import Stores
-from perago.lake.lakefs.transfer.get import Fetched, Getter
+from perago.lake.lakefs.transfer.get import Beside, Getter
+from perago.lake.lakefs.transfer.presigned_get import PresignedReads
+from perago.lake.lakefs.transfer.presigned_put import PresignedWrites
 from perago.lake.lakefs.transfer.put import Putter
-
-T = TypeVar("T")
+from perago.lake.lakefs.transfer.store_http import StoreHttp
+from perago.lake.lakefs.transfer.ways import Sink, Source, StoreUnreachable
 
 _IN_FLIGHT_BYTES = 64 * 1024 * 1024
-_COPIERS = min(8, os.cpu_count() or 1)
 _READ_CHUNK = 1024 * 1024
 
 
@@ -40,9 +39,20 @@ class Transfer:
     """Downloads and uploads of many objects at once; safe for threads."""
 
     def __init__(
-        self, endpoint: str, keys: tuple[str, str], client: LakeFSClient, options: Options, cache: Cache
+        self,
+        endpoint: str,
+        keys: tuple[str, str],
+        client: LakeFSClient,
+        options: Options,
+        cache: Cache,
+        *,
+        mode: TransferMode = "auto",
     ) -> None:
         self._stores = Stores(endpoint, keys, client, options)
+        self._http = StoreHttp(options)
+        self._writes = PresignedWrites(self._http, client, options)
+        self._choice = Choice(mode, client, options.clock)
+        self._client = client
         self._endpoint = endpoint
         self._options = options
         self._cache = cache
@@ -53,177 +63,83 @@ class Transfer:
         self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
     ) -> dict[str, str]:
         """Write the objects to their files, from the cache where it has them; returns MD5 by object path."""
-        with ThreadPoolExecutor(self._options.parallel, "perago-range") as ranges:
-            getter = Getter(
-                self._stores, self._budget, ranges, self._options, (repository, ref), odd=self._odd
-            )
-            downloads = _Downloads(self._cache, getter, (self._endpoint, repository, ref), progress)
-            missing = downloads.from_cache(files)
-            admitted = downloads.reserve(missing)
-            # Large ones first, so that the end is not one thread with a large one.
-            missing.sort(key=lambda file: file.entry.size, reverse=True)
+        downloads = Downloads(self._cache, (self._endpoint, repository, ref), progress)
+        missing = downloads.from_cache(files)
+        if not missing:
+            return downloads.found
+        admitted = downloads.reserve(missing)
+        try:
             try:
-                _all(missing, lambda file: downloads.from_server(file, admitted), self._options.parallel)
-            finally:
-                downloads.settle()
+                self._fetch(downloads, missing, admitted)
+            except StoreUnreachable as problem:
+                self._choice.unreachable(problem)
+                self._fetch(
+                    downloads, [file for file in missing if file.entry.path not in downloads.found], admitted
+                )
+        finally:
+            downloads.settle()
         return downloads.found
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """One object's bytes, in pieces."""
+        """One object's bytes, in pieces; always through the gateway, which the API stands next to."""
         return (bytes(piece) for piece in self._stores.stream(repository, ref, path, _READ_CHUNK))
 
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
         """Put the files onto a branch."""
-        putter = Putter(self._stores, self._budget, self._options, (repository, branch))
-        _all(files, lambda file: putter.put(file, progress), self._options.parallel)
+        putter = Putter(self._stores, self._past, self._budget, self._options, (repository, branch))
+        done: list[Upload] = []
+
+        def put(file: Upload) -> None:
+            putter.put(file, progress)
+            done.append(file)
+
+        try:
+            each(files, put, self._options.parallel)
+        except StoreUnreachable as problem:
+            self._choice.unreachable(problem)
+            there = set(done)
+            each([file for file in files if file not in there], put, self._options.parallel)
 
     def close(self) -> None:
         """Let go of the connections."""
         self._stores.close()
+        self._http.close()
 
-
-class _Downloads:
-    """One download call: what came from the cache, what has to come from the server."""
-
-    def __init__(
-        self, cache: Cache, getter: Getter, where: tuple[str, str, str], progress: Progress | None
-    ) -> None:
-        self._cache = cache
-        self._getter = getter
-        self._where = where
-        self._progress = progress
-        self._put_in: list[str] = []
-        self.found: dict[str, str] = {}
-
-    def settle(self) -> None:
-        """End with a cache whose books are right."""
-        self._cache.settle(self._put_in)
-
-    def from_cache(self, files: Sequence[Download]) -> list[Download]:
-        """Copy out what the cache has; returns the rest."""
-        if not self._cache.enabled:
-            return list(files)
-        aliases = self._aliases(files)
-        kept = self._cache.present([object_name(*key) for file in files if (key := self._key(file, aliases))])
-        missing: list[Download] = []
-
-        def copy(file: Download) -> None:
-            key = self._key(file, aliases)
-            if key is None or object_name(*key) not in kept or not self._copied(file, key):
-                missing.append(file)
-
-        _all(files, copy, _COPIERS)
-        self._cache.touch(kept)
-        return missing
-
-    def reserve(self, files: Sequence[Download]) -> set[str]:
-        """Room in the cache for what is about to come; the names of what may be kept."""
-        known = [(file.entry.checksum, file.entry.size) for file in files]
-        return self._cache.reserve(
-            {object_name(checksum, size): size for checksum, size in known if checksum}
+    def _fetch(self, downloads: Downloads, files: Sequence[Download], admitted: set[str]) -> None:
+        """Fetch what the cache did not have."""
+        options = self._options
+        _, repository, ref = downloads.where
+        # Large ones first, so that the end is not one thread with a large one; small ones by name, as they are listed.
+        large = [file for file in files if file.entry.size > options.part_bytes]
+        large.sort(key=lambda file: file.entry.size, reverse=True)
+        small = sorted(
+            (file for file in files if file.entry.size <= options.part_bytes),
+            key=lambda file: file.entry.path,
         )
+        with (
+            ThreadPoolExecutor(options.parallel, "perago-range") as ranges,
+            ThreadPoolExecutor(2, "perago-address") as ahead,
+            Hashers(self._budget) as hashers,
+        ):
+            names = [file.entry.path for file in small]
+            addresses = Addresses(self._client, repository, ref, names, ahead)
+            alone = asked_alone(names)
+            beside, where = Beside(ranges, hashers), (repository, ref)
 
-    def from_server(self, file: Download, admitted: set[str]) -> None:
-        """Fetch one object, keep it, and give it its name."""
-        try:
-            got = self._getter.fetch(file, self._progress)
-        except OSError as error:
-            raise _unwritable(file, error) from error
-        if self._cache.enabled:
-            self._keep(file, got, admitted)
-        self._rename(got.part, file)
-        self._done(file, got.md5, reported=self._getter.is_large(file))
+            def getter(source: Source) -> Getter:
+                return Getter(source, self._budget, beside, options, where, odd=self._odd)
 
-    def _aliases(self, files: Sequence[Download]) -> dict[str, str]:
-        """MD5 by object path, for those whose checksum is none but which were here before."""
-        names = {name: file.entry.path for file in files for name in self._aliases_of(file.entry)}
-        found = {name: self._cache.load(name) for name in self._cache.present(list(names))}
-        return {names[name]: md5.decode() for name, md5 in found.items() if md5}
+            through, past = getter(self._stores), getter(PresignedReads(self._http, addresses, options))
 
-    def _key(self, file: Download, aliases: Mapping[str, str]) -> tuple[str, int] | None:
-        checksum = aliases.get(file.entry.path) or file.entry.checksum
-        return (checksum, file.entry.size) if checksum else None
+            def fetch(file: Download) -> None:
+                is_past = self._choice.past_down(file.entry.size, asked_alone=alone)
+                downloads.fetch(past if is_past else through, file, admitted)
 
-    def _copied(self, file: Download, key: tuple[str, int]) -> bool:
-        part = self._getter.part(file.target)
-        try:
-            if not self._cache.copy_out(*key, part):
-                return False
-        except OSError as error:
-            raise _unwritable(file, error) from error
-        self._rename(part, file)
-        self._done(file, key[0], reported=True)
-        return True
+            each([*large, *small], fetch, options.parallel)
 
-    def _keep(self, file: Download, got: Fetched, admitted: set[str]) -> None:
-        name = object_name(got.md5, file.entry.size)
-        if got.md5 != file.entry.checksum:
-            # Its checksum is no MD5: next time it is found by what it is called now.
-            names = self._aliases_of(file.entry)
-            self._cache.save(names[0] if got.vouched_for else names[-1], got.md5.encode())
-            admitted = self._cache.reserve({name: file.entry.size})
-        if name in admitted:
-            self._cache.put_in(got.md5, file.entry.size, got.part, got.crc)
-            self._put_in.append(name)
-
-    def _rename(self, part: str, file: Download) -> None:
-        try:
-            os.replace(part, file.target)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-            raise _unwritable(file, error) from error
-
-    def _aliases_of(self, entry: Entry) -> tuple[str, ...]:
-        """The names under which an object's MD5 may be noted: by what a checksum vouches for, or by its place."""
-        if entry.checksum is None:
-            return (_alias(*self._where, entry.path),)
-        endpoint, repository, _ = self._where
-        return (
-            _alias(f"{entry.checksum}-{entry.size}"),
-            # Nothing keeps such a checksum from being that of other bytes elsewhere.
-            _alias(endpoint, repository, entry.path, f"{entry.checksum}-{entry.size}"),
-        )
-
-    def _done(self, file: Download, checksum: str, *, reported: bool) -> None:
-        self.found[file.entry.path] = checksum
-        if self._progress is not None:
-            self._progress(1, 0 if reported else file.entry.size)
-
-
-def _alias(*called: str) -> str:
-    text = "\n".join(called)
-    return f"md5.{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def _unwritable(file: Download, error: OSError) -> LakeError:
-    return LakeError(f"cannot write {file.entry.path!r} to {file.target}: {error.strerror}")
-
-
-def _all(items: Sequence[T], work: Callable[[T], None], threads: int) -> None:
-    """Do work for every item, several at once; the first error stops the rest and comes out."""
-    queue = deque(items)
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        while not errors:
-            try:
-                item = queue.popleft()
-            except IndexError:
-                return
-            try:
-                work(item)
-            except BaseException as error:
-                errors.append(error)
-
-    count = min(threads, len(items))
-    workers = [threading.Thread(target=run, name="perago-transfer", daemon=True) for _ in range(count - 1)]
-    for worker in workers:
-        worker.start()
-    run()
-    for worker in workers:
-        worker.join()
-    if errors:
-        raise errors[0]
+    def _past(self, size: int) -> Sink | None:
+        """How a file of this size goes past lakeFS, if it does."""
+        in_parts = size > self._options.multipart_bytes
+        return self._writes if self._choice.past_up(size, in_parts=in_parts) else None

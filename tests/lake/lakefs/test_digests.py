@@ -1,0 +1,85 @@
+"""Hashing beside a transfer: the same figures as on the way, bounded memory, and nobody who waits for ever."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from perago.lake.lakefs.transfer.budget import Budget
+from perago.lake.lakefs.transfer.digests import Digested, Hashers
+
+PIECES = [bytes([number]) * (1000 + number) for number in range(200)]
+
+
+def whole(pieces: list[bytes]) -> Digested:
+    data = b"".join(pieces)
+    return Digested(hashlib.md5(data).hexdigest(), zlib.crc32(data), len(data))
+
+
+@pytest.mark.parametrize("cores", [1, 8])
+@pytest.mark.parametrize("room", [1, 3_000, 10**9], ids=["none", "a little", "enough"])
+def test_a_stream_comes_to_what_its_bytes_come_to_whoever_has_room_and_time(room: int, cores: int) -> None:
+    budget = Budget(room)
+    with Hashers(budget, cores=cores) as hashers:
+        digest = hashers.stream()
+        for piece in PIECES:
+            digest.update(piece)
+        assert digest.result() == whole(PIECES)
+    assert budget.take(room, wait=False), "all of it was given back"
+
+
+@pytest.mark.parametrize("cores", [2, 6, 100])
+def test_many_streams_at_once_do_not_get_into_each_other(cores: int) -> None:
+    with Hashers(Budget(20_000), cores=cores) as hashers, ThreadPoolExecutor(8) as transfers:
+
+        def transfer(number: int) -> bool:
+            mine = PIECES[number:] + PIECES[:number]
+            digest = hashers.stream()
+            for piece in mine:
+                digest.update(piece)
+            return digest.result() == whole(mine)
+
+        assert all(transfers.map(transfer, range(40)))
+
+
+def test_who_brings_bytes_does_not_wait_until_they_are_hashed() -> None:
+    pool, gate = ThreadPoolExecutor(1), threading.Event()
+    with Hashers(Budget(10**6), cores=2, pool=pool) as hashers:
+        pool.submit(gate.wait)
+        digest = hashers.stream()
+        # The only thread that hashes is busy, and these come back all the same.
+        digest.update(b"one")
+        digest.update(b"two")
+        gate.set()
+        assert digest.result() == whole([b"one", b"two"])
+
+
+def test_what_waits_for_a_transfer_that_failed_is_dropped_and_its_room_given_back() -> None:
+    budget, pool, gate = Budget(100), ThreadPoolExecutor(1), threading.Event()
+    with Hashers(budget, cores=2, pool=pool) as hashers:
+        pool.submit(gate.wait)
+        digest = hashers.stream()
+        digest.update(b"x" * 60)
+        threading.Timer(0.05, gate.set).start()
+        digest.drop()
+    assert budget.take(100, wait=False)
+
+
+def test_with_as_many_streams_as_cores_each_hashes_its_own() -> None:
+    pool, gate = ThreadPoolExecutor(1), threading.Event()
+    with Hashers(Budget(10**6), cores=2, pool=pool) as hashers:
+        pool.submit(gate.wait)
+        one, two = hashers.stream(), hashers.stream()
+        # Nobody else hashes: the only other thread waits.
+        one.update(b"one")
+        two.update(b"two")
+        assert (one.result(), two.result()) == (whole([b"one"]), whole([b"two"]))
+        # Both have ended, so the next one has a core for it.
+        three = hashers.stream()
+        three.update(b"three")
+        gate.set()
+        assert three.result() == whole([b"three"])
