@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,9 @@ def table_bytes(rows: int = 1000) -> bytes:
     """A Parquet file with several row groups."""
     out = io.BytesIO()
     names = [f"<b>play {number}</b>" for number in range(rows)]
-    table = pa.table({"id": list(range(rows)), "title <i>x</i>": names, "seconds": [n / 7 for n in range(rows)]})
+    table = pa.table(
+        {"id": list(range(rows)), "title <i>x</i>": names, "seconds": [n / 7 for n in range(rows)]}
+    )
     pq.write_table(table, out, row_group_size=max(1, rows // 4))
     return out.getvalue()
 
@@ -96,8 +99,8 @@ def furnish(world: World) -> Furnished:
     world.lake.commit(world.repository, "main", "import from <b>the archive</b>", {})
     return Furnished(
         world,
-        replaced=_again(world, make_task(name="clean")),
-        superseded=_again(world, make_task(name="enrich", on_abandoned="supersede")),
+        replaced=_again(world, make_task(_another_each_time, name="clean")),
+        superseded=_again(world, make_task(_another_each_time, name="enrich", on_abandoned="supersede")),
         failed=fail(world),
         forked=fork(world),
         hostile=hostile(world),
@@ -107,6 +110,11 @@ def furnish(world: World) -> Furnished:
 def put_files(world: World, files: Mapping[str, str | bytes]) -> None:
     """Objects on main, uncommitted."""
     put_objects(world.lake, world.repository, "main", files, folder=world.folder / "uploads")
+
+
+def _another_each_time(workspace: Path, params: Params) -> Made:
+    (workspace / "result.txt").write_text(secrets.token_hex(8))
+    return Made(said=params.text)
 
 
 def _again(world: World, definition: TaskDefinition) -> str:
@@ -134,7 +142,7 @@ def fail(world: World) -> str:
 
 def fork(world: World) -> str:
     """A workflow of two arms beside each other, a switch and a loop, run as far as its first arm."""
-    left, right = make_task(name="left", prefix="/left"), make_task(name="right", prefix="/right")
+    left, right = arm("left"), arm("right")
     world.orchestrator.register_taskdefs([build_taskdef(left), build_taskdef(right)])
 
     def step(definition: TaskDefinition, reference: str) -> dict[str, Any]:
@@ -147,7 +155,12 @@ def fork(world: World) -> str:
         }
 
     arms = [[step(left, "count_plays")], [step(right, "count_people"), step(right, "rank_people")]]
-    join = {"name": "join", "taskReferenceName": "join", "type": "JOIN", "joinOn": ["count_plays", "rank_people"]}
+    join = {
+        "name": "join",
+        "taskReferenceName": "join",
+        "type": "JOIN",
+        "joinOn": ["count_plays", "rank_people"],
+    }
     fork_step = {"name": "fork", "taskReferenceName": "fork", "type": "FORK_JOIN", "forkTasks": arms}
     definition = {
         "name": "listening",
@@ -165,6 +178,11 @@ def fork(world: World) -> str:
     workflow_id = world.orchestrator.start_workflow("listening", input={"workspace": workspace})
     world.execute(left, world.poll(left))
     return workflow_id
+
+
+def arm(name: str) -> TaskDefinition:
+    """The task of an arm, which may publish beside the other one."""
+    return make_task(name=name, prefix=f"/{name}", on_abandoned="supersede", on_advanced="rebase")
 
 
 def hostile(world: World) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from perago.connect import Embedded, Real
     from perago.ui.serving import Served
 
+_EXTRA = ("jinja2", "starlette", "uvicorn")
+
 Port = Annotated[
     int | None,
     typer.Option(
@@ -54,17 +56,11 @@ def serving_page(
     servers: Embedded | Real, *, host: str = "127.0.0.1", port: int | None = None
 ) -> AbstractContextManager[Served]:
     """Serve the page over these servers for as long as the block runs."""
+    check_page()
     from perago.connect import has_local_lake, open_lakefs, open_local_lake
+    from perago.ui.serving import serving
+    from perago.ui.site import Site
 
-    try:
-        from perago.ui.serving import serving
-        from perago.ui.site import Site
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] not in ("starlette", "uvicorn", "jinja2", "anyio"):
-            raise
-        raise RuntimeConfigError(
-            f"the page needs {missing.name}, which is not installed: `pip install 'perago[ui]'`"
-        ) from missing
     settings = servers.settings
     if servers.embedded:
         site = Site(
@@ -82,6 +78,18 @@ def serving_page(
             where=f"lakeFS {shown_address(lakefs)} · Conductor {shown_address(conductor)}",
         )
     return serving(site, host=host, port=port)
+
+
+def check_page() -> None:
+    """Make sure that what the page needs is installed: it is an extra."""
+    try:
+        import perago.ui.serving  # noqa: F401 - to see whether it can be imported
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        raise RuntimeConfigError(
+            f"the page needs {missing.name}, which is not installed: `pip install 'perago[ui]'`"
+        ) from missing
 
 
 def _short(root: Path) -> str:

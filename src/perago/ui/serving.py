@@ -15,6 +15,7 @@ import uvicorn
 from perago.errors import RuntimeConfigError
 from perago.ui.app import make_app
 from perago.ui.guard import is_loopback
+from perago.ui.rendering import link
 from perago.ui.site import Site
 
 PORT = 8642
@@ -31,10 +32,11 @@ class Served:
     port: int
     token: str | None
 
-    def address(self, path: str = "/") -> str:
+    def address(self, path: str = "/", /, **query: str) -> str:
         """The address of a page, as a browser opens it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}{path}" + (f"?token={self.token}" if self.token else "")
+        host = self.host.strip("[]")
+        where = f"[{host}]" if ":" in host else host
+        return f"http://{where}:{self.port}{link(path, **query, token=self.token)}"
 
 
 @contextmanager
