@@ -41,6 +41,7 @@ GROUPS = {
     "tests/test_ci_skips.py": "in_ci",
     "tests/cli/test_bodies.py": "bodies",
     "tests/cli/test_init_wheel.py": "wheel",
+    "tests/ui/": "browser",
 }
 # What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
 LONGEST = (

@@ -23,7 +23,10 @@ from tests.support.abandoned import abandon
 from tests.support.world import Made, Params, World, make_task
 
 HOSTILE_NAME = "<img src=x onerror=alert(1)>\"'&amp;/</script><script>alert(2)</script>.txt"
-HOSTILE_LINE = "</pre><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> \x1b[31mred\u202egnihton"
+HOSTILE_LINE = (
+    "</pre><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> "
+    "\x1b[31mred\u202egnihton"
+)
 HOSTILE_PAGE = (
     "<!doctype html><title>report</title><h1 id=told>A report</h1>"
     "<script>document.getElementById('told').textContent='owned';parent.document.title='owned'</script>"
@@ -141,9 +144,9 @@ def fail(world: World) -> str:
 
 
 def fork(world: World) -> str:
-    """A workflow of two arms beside each other, a switch and a loop, run as far as its first arm."""
-    left, right = arm("left"), arm("right")
-    world.orchestrator.register_taskdefs([build_taskdef(left), build_taskdef(right)])
+    """A workflow of two arms that published beside each other; the second arm waits for its second step."""
+    left, right, rank = arm("left"), arm("right"), arm("rank")
+    world.orchestrator.register_taskdefs([build_taskdef(one) for one in (left, right, rank)])
 
     def step(definition: TaskDefinition, reference: str) -> dict[str, Any]:
         inputs = {"workspace": "${workflow.input.workspace}", "params": {"text": reference}}
@@ -154,7 +157,7 @@ def fork(world: World) -> str:
             "inputParameters": inputs,
         }
 
-    arms = [[step(left, "count_plays")], [step(right, "count_people"), step(right, "rank_people")]]
+    arms = [[step(left, "count_plays")], [step(right, "count_people"), step(rank, "rank_people")]]
     join = {
         "name": "join",
         "taskReferenceName": "join",
@@ -176,7 +179,9 @@ def fork(world: World) -> str:
         "ref": world.head().id,
     }
     workflow_id = world.orchestrator.start_workflow("listening", input={"workspace": workspace})
-    world.execute(left, world.poll(left))
+    for definition in (left, right):
+        ended = world.execute(definition, world.poll(definition))
+        assert ended.outcome.status == "COMPLETED", ended
     return workflow_id
 
 

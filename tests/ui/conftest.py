@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from perago.cli.ui import serving_page
 from perago.connect import Embedded
@@ -23,6 +23,7 @@ from tests.support.world import World
 
 LONGEST_MS = 60_000
 """Only a page that hangs takes so long, on however busy a machine."""
+expect.set_options(timeout=LONGEST_MS)
 # Whatever is not on this machine goes by a proxy, and there is none: the discard port answers nobody.
 LOOPBACK_ALONE = ["--proxy-server=http://127.0.0.1:9", "--proxy-bypass-list=127.0.0.1"]
 
