@@ -161,7 +161,8 @@ def look_afterwards(browser: Browser, folder: Path) -> None:
                     page.get_by_role("link", name="clean").click()
                     expect(page.locator(".attempt").last).to_contain_text("row 17 of raw/plays.csv")
                     expect(page.locator(".attempt").first.locator(".legend")).to_contain_text("body")
-                    page.set_viewport_size({"width": 1280, "height": 900})
+                    page.set_viewport_size({"width": 1280, "height": 860})
+                    page.goto(page.url.partition("#")[0])
                     picture(page, "ui-run.png", folder)
 
 

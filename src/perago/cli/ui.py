@@ -24,13 +24,19 @@ _EXTRA = ("jinja2", "starlette", "uvicorn")
 Port = Annotated[
     int | None,
     typer.Option(
-        "--port", min=0, max=65535, help="The port; 8642 by default, or a free one where that is taken."
+        "--port",
+        min=0,
+        max=65535,
+        metavar="N",
+        help="The port; 8642 by default, or a free one where that is taken.",
     ),
 ]
 Host = Annotated[
     str,
     typer.Option(
-        "--host", help="The address to listen on; any but this machine's own needs the printed token."
+        "--host",
+        metavar="ADDRESS",
+        help="The address to listen on; any but this machine's own needs the printed token.",
     ),
 ]
 OnServers = Annotated[
