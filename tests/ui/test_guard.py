@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,12 @@ def test_looking_at_an_empty_root_makes_nothing(tmp_path: Path) -> None:
         for path in ("/runs", "/branches", "/data", "/checks"):
             assert http.get(path).status_code == 200
     assert not root.exists()
+
+
+def test_without_the_extra_the_command_says_how_to_get_it() -> None:
+    script = "import sys; sys.modules['starlette'] = None; from perago.cli import app; app(['ui'])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the page needs starlette, which is not installed: `pip install 'perago[ui]'`\n"
+    )

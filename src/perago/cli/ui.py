@@ -91,10 +91,11 @@ def check_page() -> None:
     try:
         import perago.ui.serving  # noqa: F401 - to see whether it can be imported
     except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] not in _EXTRA:
+        package = (missing.name or "").partition(".")[0]
+        if package not in _EXTRA:
             raise
         raise RuntimeConfigError(
-            f"the page needs {missing.name}, which is not installed: `pip install 'perago[ui]'`"
+            f"the page needs {package}, which is not installed: `pip install 'perago[ui]'`"
         ) from missing
 
 

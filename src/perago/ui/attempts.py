@@ -17,6 +17,7 @@ ATTEMPTS = 10
 LINES = 200
 """How many printed lines of an attempt a page shows: the newest."""
 _WIDTH = 1000
+_WELL = OPEN | {"COMPLETED", "SKIPPED", "CANCELED"}
 PHASES: Mapping[str, Sequence[str]] = {
     "input": ("input", "revoke", "reuse"),
     "download": ("workdir", "download"),
@@ -83,7 +84,7 @@ def chosen_step(state: WorkflowState, wanted: str | None) -> str | None:
     tasks = worker_tasks(state)
     if wanted is not None and any(wanted in (step_of(task), task.reference) for task in state.tasks):
         return next(step_of(task) for task in state.tasks if wanted in (step_of(task), task.reference))
-    bad = [task for task in tasks if task.status not in OPEN and task.status != "COMPLETED"]
+    bad = [task for task in tasks if task.status not in _WELL]
     running = [task for task in tasks if task.status == "IN_PROGRESS"]
     first = running if state.running else (bad if state.status != "COMPLETED" else [])
     likely = first or tasks
