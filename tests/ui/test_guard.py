@@ -14,6 +14,7 @@ from perago.errors import RuntimeConfigError
 from perago.settings import load_settings
 from perago.ui.guard import is_loopback
 from tests.support.asking import asking
+from tests.support.commands import Shell
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost:8642", "[::1]:8642", "127.0.0.1"])
@@ -134,3 +135,9 @@ def test_without_the_extra_the_command_says_how_to_get_it() -> None:
     assert done.stderr == (
         "error: the page needs starlette, which is not installed: `pip install 'perago[ui]'`\n"
     )
+
+
+def test_servers_that_are_not_configured_are_told_before_anything_is_served(tmp_path: Path) -> None:
+    said = Shell(tmp_path).look("ui", "--remote")
+    assert said.code == 1
+    assert "error: --remote needs lakeFS and Conductor: set" in said.err

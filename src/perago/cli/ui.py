@@ -48,7 +48,10 @@ def ui(
     root: StateRoot = None, remote: OnServers = False, port: Port = None, host: Host = "127.0.0.1"
 ) -> None:
     """Serve a page to look at runs, branches, data and checks, until Ctrl-C."""
-    servers = looked_at(root, remote=remote)
+    from perago.connect import servers_of_run
+
+    check_page()
+    servers = servers_of_run(looked_at(root, remote=remote).settings, remote=remote)
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())
