@@ -37,7 +37,8 @@ class ParquetLook:
     table: Table
     created_by: str
     read: int
-    """How many bytes the look took."""
+    size: int
+    """How many bytes the look took, and how many there are."""
 
 
 def look_into(part: Callable[[int, int], bytes], size: int) -> ParquetLook | str:
@@ -77,6 +78,7 @@ def _look(file: Any, source: _Ranged) -> ParquetLook:
         table=Table(shown, rows, max(0, len(names) - len(shown))),
         created_by=str(footer.created_by or ""),
         read=source.read_bytes,
+        size=source.size(),
     )
 
 
