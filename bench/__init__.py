@@ -24,6 +24,7 @@ BENCHES = (
     "worker",
     "server_calls",
     "spark_tasks",
+    "page",
 )
 
 

@@ -69,6 +69,7 @@ GROUPS = {
     "tests/cli/test_init_wheel.py": "wheel",
     "tests/lake/lakefs/test_presigned.py": "past",
     "tests/test_dev_servers_production.py": "backing",
+    "tests/ui/": "browser",
 }
 # What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
 LONGEST = (

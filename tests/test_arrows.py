@@ -155,8 +155,9 @@ ARROWS: dict[str, set[str]] = {
         "errors",
         *PORTS,
     },
+    "ui": {"protocol", "settings", "errors", "runtime.lake_names", "runtime.observe", "runtime.runs", *PORTS},
     "testing": {"__init__", "lake", "orchestrator", *BELOW_CLI},
-    "cli": {"__init__", *BELOW_CLI},
+    "cli": {"__init__", "ui", *BELOW_CLI},
     # Beside the package: every pytest run loads it, and must not load Perago by that.
     "perago_pytest": {"testing"},
 }
@@ -173,6 +174,9 @@ SDKS = {
     "conductor": "orchestrator",
     "pyspark": "spark",
     "py4j": "spark",
+    "jinja2": "ui",
+    "starlette": "ui",
+    "uvicorn": "ui",
 }
 
 

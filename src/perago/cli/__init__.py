@@ -32,6 +32,7 @@ from perago.cli import (
     start,
     submit,
     sweep,
+    ui,
 )
 from perago.cli.help_page import tidy
 from perago.errors import PeragoError, RuntimeConfigError
@@ -134,6 +135,7 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "runs": runs.app,
     "show": show.show,
     "logs": logs.logs,
+    "ui": ui.ui,
     "put": put.put,
     "branch": branch.branch,
     "history": history.history,

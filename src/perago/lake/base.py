@@ -24,10 +24,14 @@ from typing import Literal, Protocol
 from perago.protocol.publication import Commit
 
 __all__ = [
+    "Change",
+    "Changes",
     "Commit",
     "Download",
     "Entry",
     "FenceLevel",
+    "FolderPage",
+    "FolderRow",
     "Lake",
     "Merge",
     "Progress",
@@ -55,6 +59,40 @@ class Ref:
 
     name: str
     commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class FolderRow:
+    """What lies right below a folder: an object, or a folder, whose path ends in `/` and whose size is None."""
+
+    path: str
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPage:
+    """Some of what lies right below a folder, in the order of a listing, and whether more follows."""
+
+    rows: Sequence[FolderRow]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A path whose object differs between two commits."""
+
+    path: str
+    kind: Literal["added", "changed", "removed"]
+    size: int | None
+    """How large it is at the second commit; None where it was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Some of what differs between two commits, in the order of a listing, and whether more follows."""
+
+    rows: Sequence[Change]
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +165,12 @@ class Lake(Protocol):
         """Objects whose path starts with `prefix` (which ends in `/` or is empty); a branch's uncommitted
         objects count."""
 
+    def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
+        """At most `limit` of what lies right below `prefix` (which ends in `/` or is empty), after the row `after`.
+
+        It costs what it returns, however many objects the folders hold.
+        """
+
     def stat(self, repository: str, ref: str, path: str) -> Entry:
         """The one object of this very path, as a listing has it."""
 
@@ -137,6 +181,9 @@ class Lake(Protocol):
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
         """One object's bytes, in pieces."""
+
+    def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
+        """So many of one object's bytes from `start`, which lies inside it; fewer where it ends before."""
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Make a branch at `source`; `LakeConflict` if the name is taken."""
@@ -173,6 +220,12 @@ class Lake(Protocol):
         A root is an object or a folder, cut at path parts: `plays` never brings `plays-old`.  One that ends in `/`, or is
         empty, is a folder.
         """
+
+    def changes(
+        self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
+    ) -> Changes:
+        """At most `limit` of what is different at the commit `right`, where paths begin with `prefix` and come after
+        `after`."""
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""

@@ -68,6 +68,8 @@ class WorkflowState:
     input: Json = field(default_factory=dict)
     started: float | None = None
     ended: float | None = None
+    definition: Json = field(default_factory=dict)
+    """The workflow definition that it was started with."""
 
     @property
     def running(self) -> bool:
@@ -149,8 +151,8 @@ class Orchestrator(Protocol):
     def workflow(self, workflow_id: str) -> WorkflowState:
         """The workflow as it stands."""
 
-    def workflows(self, count: int) -> Sequence[WorkflowSummary]:
-        """The workflows that were started last, newest first."""
+    def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
+        """The workflows that were started last, newest first, without the first `start` of them."""
 
     def retry_workflow(self, workflow_id: str) -> None:
         """Have a workflow that ended badly go on: its last failed, timed-out or canceled tasks are scheduled again.

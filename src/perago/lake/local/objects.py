@@ -77,6 +77,12 @@ class Objects:
             return iter([self._blob(checksum, size)])
         return self._files.pieces(checksum, size)
 
+    def part(self, checksum: str, size: int, start: int, length: int) -> bytes:
+        """Some of an object's bytes."""
+        if size <= MOST_IN_DATABASE:
+            return self._blob(checksum, size)[start : start + length]
+        return self._files.part(checksum, size, start, length)
+
     def problem(self, checksum: str, size: int) -> str | None:
         """What is wrong with an object that should be here, if anything."""
         try:

@@ -79,10 +79,10 @@ def find(nodes: Nodes, root: str, path: str) -> Value | None:
     return leaf.values[at] if at < len(leaf.keys) and leaf.keys[at] == path else None
 
 
-def scan(nodes: Nodes, root: str, prefix: str) -> Iterator[tuple[str, Value]]:
-    """Objects whose path starts with `prefix`, in order, leaf by leaf."""
+def scan(nodes: Nodes, root: str, prefix: str, start: str = "") -> Iterator[tuple[str, Value]]:
+    """Objects whose path starts with `prefix` and is not before `start`, in order, leaf by leaf."""
     last = nodes.get(root).keys[-1:]
-    start = prefix
+    start = max(prefix, start)
     while True:
         _, leaf = _seek(nodes, root, 0, start)
         for at in range(bisect_left(leaf.keys, start), len(leaf.keys)):
