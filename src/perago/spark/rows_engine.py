@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _MOST_FAILURES = 50
 """How often Spark runs one task before it gives the job up; the record gives up on a row much sooner."""
 _GROUP = "perago-map"
+_OF_LOST_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 _ENDED = object()
 _NO_FOLDER = "\0"
 
@@ -73,15 +74,18 @@ class SparkEngine:
                 if isinstance(item, Exception):
                     raise _told(item) from item
                 yield item
-        finally:
+        except BaseException:
+            # Who stops listening wants no more rows begun; those that run end by themselves, or with Spark.
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(_GROUP)
+            raise
 
     def _context(self) -> SparkContext:
         if self._on_this_machine:
             # Executors beside this process have its Python, with its packages.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         context = self._sessions.get().sparkContext
+        _quieten(context)
         for file in self._py_files:
             context.addPyFile(str(file))
         return context
@@ -90,6 +94,14 @@ class SparkEngine:
 def runs_here(master: str) -> bool:
     """Whether all executors of a master are on this machine, where a folder is the same for all."""
     return is_local(master) or master.startswith("local-cluster[")
+
+
+def _quieten(context: SparkContext) -> None:
+    """Keep Spark's stacks of lost tasks off the terminal: a row that dies is run again, and its outcome says the rest."""
+    jvm: Any = context._jvm
+    log4j = jvm.org.apache.logging.log4j
+    for name in _OF_LOST_TASKS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
 def _for_rows(settings: Settings) -> Settings:

@@ -116,9 +116,9 @@ class MapRecord:
         for row, slot in self._slots(_ROWS):
             last[row] = max(slot, last.get(row, 0))
         with ThreadPoolExecutor(_READS_AT_ONCE, "perago-record") as pool:
-            for slot in pool.map(lambda item: self._read(*item), sorted(last.items())):
-                if isinstance(slot, Ended):
-                    yield slot.outcome
+            for found in pool.map(lambda item: self._read(*item), sorted(last.items())):
+                if isinstance(found, Ended):
+                    yield found.outcome
 
     def _landed(self, slot: Slot, row: int, unknown: LakeUnavailable) -> bool:
         try:
