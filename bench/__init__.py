@@ -19,6 +19,7 @@ BENCHES = (
     "lake_lakefs",
     "worker",
     "spark_tasks",
+    "map_rows",
 )
 
 

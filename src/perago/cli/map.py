@@ -23,12 +23,13 @@ from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
 from perago.protocol.nearest import did_you_mean
+from perago.settings import Settings, shown_address
 
 if TYPE_CHECKING:
     from perago.connect import Embedded, Real
     from perago.lake.base import Lake
+    from perago.runtime.maps.beginning import Wanted
     from perago.runtime.maps.driving import Map
-    from perago.runtime.maps.handle import Handle
     from perago.runtime.maps.row import Row
 
 Target = Annotated[
@@ -82,23 +83,16 @@ def map_(
     from perago.connect import lake_of_map, open_engine
     from perago.runtime.maps.handle import held
     from perago.runtime.maps.outcome import write_outcomes
-    from perago.runtime.maps.rows import rows_of
-    from perago.runtime.maps.table import format_of, read_table
-    from perago.runtime.worker.start_checks import check_tasks
 
-    if table.absolute() == outcomes.absolute():
-        raise typer.BadParameter("TABLE and OUTCOMES are the same file: name another one for the outcomes")
-    format_of(outcomes)
-    check_tasks(settings, [task])
-    rows = rows_of(task, read_table(table), text=format_of(table) == "csv")
+    rows = _rows(task, table, outcomes, settings)
     where = lake_of_map(settings, remote=remote)
     with closing(_opened(where, remote=remote)) as lake:
-        fresh = _fresh(lake, where, task, rows)
         if dry_run:
             _show_plan(lake, task, rows[:limit])
             return
-        with held(outcomes, fresh, resume=resume) as handle:
-            mapped = _begun(lake, where, handle, rows, (module, task, retries))
+        wanted = _wanted((module, task), rows, where, retries)
+        with held(outcomes, wanted.fresh(_address(lake, where), time.time()), resume=resume) as handle:
+            mapped = wanted.begin(lake, handle)
             left = mapped.left(limit)
             if remote and left and not resume:
                 agree(f"Run {task.name} on {len(left)} branches there?", yes=yes)
@@ -113,7 +107,7 @@ def map_(
                 output.note("stopped")
             finally:
                 write_outcomes(outcomes, mapped.known.values())
-    _tell(mapped, left, outcomes, as_json=as_json)
+    _tell(mapped, left, outcomes, seconds=view.seconds if as_json else None)
 
 
 def _task_of(target: str) -> tuple[str, TaskDefinition]:
@@ -142,48 +136,33 @@ def _opened(where: Embedded | Real, *, remote: bool) -> Any:
     return where.open_lake()
 
 
-def _fresh(lake: Lake, where: Embedded | Real, task: TaskDefinition, rows: list[Row]) -> Handle:
-    from perago.runtime.maps.handle import Handle, digest_of, new_run_id
-    from perago.settings import shown_address
+def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings) -> list[Row]:
+    """The rows, and that the outcomes can be written, before anything is opened."""
+    from perago.runtime.maps.rows import rows_of
+    from perago.runtime.maps.table import format_of, read_table
+    from perago.runtime.worker.start_checks import check_tasks
 
-    lakefs = None if where.embedded else where.settings.lakefs
-    address = shown_address(lakefs.endpoint) if lakefs is not None else lake.server()
-    now = time.time()
-    return Handle(new_run_id(now), int(now * 1000), task.name, address, digest_of(rows), len(rows))
+    if table.absolute() == outcomes.absolute():
+        raise typer.BadParameter("TABLE and OUTCOMES are the same file: name another one for the outcomes")
+    format_of(outcomes)
+    check_tasks(settings, [task])
+    return rows_of(task, read_table(table), text=format_of(table) == "csv")
 
 
-def _begun(
-    lake: Lake,
-    where: Embedded | Real,
-    handle: Handle,
-    rows: list[Row],
-    wanted: tuple[str, TaskDefinition, int | None],
-) -> Map:
+def _wanted(
+    what: tuple[str, TaskDefinition], rows: list[Row], where: Embedded | Real, retries: int | None
+) -> Wanted:
     from perago.connect import max_result_bytes
-    from perago.runtime.maps.driving import Map
-    from perago.runtime.maps.plan import MapPlan, map_log
-    from perago.runtime.maps.record import MapRecord
-    from perago.runtime.root.identity import new_execution_id
+    from perago.runtime.maps.beginning import Wanted
     from perago.spark.rows_engine import runs_here
 
-    target, task, retries = wanted
-    plan = MapPlan(
-        run=handle.run,
-        started=handle.started,
-        session=new_execution_id(),
-        target=target,
-        folder=Path.cwd(),
-        task=task.name,
-        lake=where,
-        retries=task.controls.retry.count if retries is None else retries,
-        max_result_bytes=max_result_bytes(),
-        log=map_log(where.settings.root, handle.run) if runs_here(where.settings.spark_master) else None,
-    )
-    record = MapRecord(lake, handle.run)
-    record.begin(asdict(handle))
-    mapped = Map(plan, rows, record)
-    mapped.read_record()
-    return mapped
+    here = runs_here(where.settings.spark_master)
+    return Wanted(*what, rows, where, retries, max_result_bytes(), log_here=here)
+
+
+def _address(lake: Lake, where: Embedded | Real) -> str:
+    lakefs = None if where.embedded else where.settings.lakefs
+    return shown_address(lakefs.endpoint) if lakefs is not None else lake.server()
 
 
 def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
@@ -206,13 +185,13 @@ def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
         raise typer.Exit(output.FAILED)
 
 
-def _tell(mapped: Map, left: list[Row], outcomes: Path, *, as_json: bool) -> None:
+def _tell(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
+    """How all rows stand, and the command that goes on; as JSON where there are seconds."""
     standing = mapped.standing()
     bad = [row for row in left if not mapped.is_done(row)]
-    if as_json:
-        output.data(
-            {"run": mapped.plan.run, "outcomes": str(outcomes), **asdict(standing), "left": standing.left}
-        )
+    if seconds is not None:
+        figures = {**asdict(standing), "left": standing.left, "seconds": round(seconds, 3)}
+        output.data({"run": mapped.plan.run, "outcomes": str(outcomes), **figures})
     else:
         parts = [f"{standing.done} of {standing.rows} rows are done"]
         parts += [f"{standing.failed} failed"] if standing.failed else []

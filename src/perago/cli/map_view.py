@@ -30,6 +30,8 @@ class MapView:
         self._clock = clock
         self._began = self._said = clock()
         self._ended = self._failed = 0
+        self.seconds = 0.0
+        """How long it was shown."""
         self._bar: Any = None
         self._task: Any = None
 
@@ -46,6 +48,7 @@ class MapView:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.seconds = self._clock() - self._began
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
