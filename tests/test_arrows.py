@@ -135,7 +135,6 @@ ARROWS: dict[str, set[str]] = {
         "settings",
         "errors",
         "runtime.attempt",
-        "runtime.lake_names",
         "runtime.observe",
         "runtime.root",
         *ENDING,

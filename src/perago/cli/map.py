@@ -90,12 +90,12 @@ def map_(
         if dry_run:
             _show_plan(lake, task, rows[:limit])
             return
+        if remote and not resume:
+            agree(f"Run {task.name} on {len(rows[:limit])} branches there?", yes=yes)
         wanted = _wanted((module, task), rows, where, retries)
         with held(outcomes, wanted.fresh(_address(lake, where), time.time()), resume=resume) as handle:
             mapped = wanted.begin(lake, handle)
             left = mapped.left(limit)
-            if remote and left and not resume:
-                agree(f"Run {task.name} on {len(left)} branches there?", yes=yes)
             view = MapView(len(left), quiet=as_json)
             try:
                 if left:
@@ -106,7 +106,8 @@ def map_(
             except KeyboardInterrupt:
                 output.note("stopped")
             finally:
-                write_outcomes(outcomes, mapped.known.values())
+                if mapped.known:
+                    write_outcomes(outcomes, mapped.known.values())
     _tell(mapped, left, outcomes, seconds=view.seconds if as_json else None)
 
 

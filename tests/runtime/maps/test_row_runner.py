@@ -91,7 +91,7 @@ class TestARow:
         assert (outcome.status, outcome.attempts) == ("FAILED_WITH_TERMINAL_ERROR", 1)
         assert "params.text" in outcome.reason
 
-    def test_of_a_repository_that_is_not_there_fails_and_says_what_there_is(self, mapped: Mapped) -> None:
+    def test_of_a_repository_that_is_not_there_fails_and_names_it(self, mapped: Mapped) -> None:
         outcome = mapped.runner().run(Row(3, "no-such-repository", "main"))
 
         assert outcome.status == "FAILED"

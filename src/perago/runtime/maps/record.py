@@ -17,10 +17,12 @@ Whoever can reach the lake can read and write it: a driver, and an executor on a
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from perago.errors import LakeConflict, LakeError, LakeNotFound, LakeUnavailable
@@ -79,12 +81,15 @@ class MapRecord:
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Make the record, or go on with the one that is there."""
-        if REPOSITORY not in self._lake.repositories():
-            _unless_there(lambda: self._lake.create_repository(REPOSITORY))
-        _unless_there(lambda: self._lake.create_branch(REPOSITORY, self.run, "main"))
-        _unless_there(
-            lambda: self._lake.create_object(REPOSITORY, self.run, HEADER, json.dumps(header).encode())
-        )
+        branch = partial(self._lake.create_branch, REPOSITORY, self.run, "main")
+        try:
+            _unless_there(branch)
+        except LakeNotFound:
+            # The first map of this lake.
+            _unless_there(partial(self._lake.create_repository, REPOSITORY))
+            _unless_there(branch)
+        text = json.dumps(header).encode()
+        _unless_there(partial(self._lake.create_object, REPOSITORY, self.run, HEADER, text))
 
     def last(self, row: int) -> Slot | None:
         """The last thing that happened to a row."""
@@ -163,8 +168,6 @@ def _unpacked(read: Mapping[str, Any]) -> Slot:
     return Ended(Taken(**read["ended"]), RowOutcome(**read["outcome"]), read["refused"])
 
 
-def _unless_there(make: Any) -> None:
-    try:
+def _unless_there(make: Callable[[], None]) -> None:
+    with contextlib.suppress(LakeConflict):
         make()
-    except LakeConflict:
-        return

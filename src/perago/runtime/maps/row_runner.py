@@ -123,10 +123,7 @@ class RowRunner:
             return Outcome("FAILED_WITH_TERMINAL_ERROR", reason=row.mistake)
         if taken.ref:
             return None
-        missing = why_no_start(self.lake, row)
-        return self._sendable(
-            classify(missing or LakeError("the branch could not be read when the row began"))
-        )
+        return self._sendable(classify(why_no_start(self.lake, row)))
 
     def _sendable(self, outcome: Outcome) -> Outcome:
         return sendable(outcome, self._mask, self.plan.lake.settings.failure_reason_max_length)

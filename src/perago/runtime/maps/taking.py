@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perago.errors import LakeError
+from perago.errors import LakeError, LakeNotFound
 from perago.lake.base import Lake
 from perago.protocol.metadata import KEY
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Settled
-from perago.runtime.lake_names import telling_what_there_is
 from perago.runtime.maps.outcome import outcome_of
 from perago.runtime.maps.plan import MOST_DEATHS, MapPlan
 from perago.runtime.maps.record import Ended, MapRecord, Slot, Taken
@@ -133,11 +132,15 @@ class Taking:
         return before
 
 
-def why_no_start(lake: Lake, row: Row) -> LakeError | None:
-    """Why a row's branch cannot be read, with what there is instead."""
+def why_no_start(lake: Lake, row: Row) -> LakeError:
+    """Why a row's branch cannot be read; what there is instead is not looked for, since that would list every repository."""
     try:
-        with telling_what_there_is(lake, row.repository, row.branch):
-            lake.head(row.repository, row.branch)
+        lake.head(row.repository, row.branch)
+    except LakeNotFound as error:
+        return LakeNotFound(
+            f"there is no repository {row.repository!r} with a branch {row.branch!r} ({error}): correct the table, or "
+            "make the branch"
+        )
     except LakeError as error:
         return error
-    return None
+    return LakeError(f"branch {row.branch!r} could not be read when the row began")
