@@ -39,7 +39,7 @@ _MOST_FAILURES = 50
 _GROUP = "perago-map"
 _OF_LOST_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 _ENDED = object()
-_NO_FOLDER = "\0"
+_NO_FOLDER = "(no folder)"
 
 
 class SparkEngine:

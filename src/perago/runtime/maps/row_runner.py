@@ -19,7 +19,7 @@ from pathlib import Path
 
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
-from perago.errors import LakeError, OrchestratorError, RuntimeConfigError
+from perago.errors import LakeError, OrchestratorError, RuntimeConfigError, TaskInputError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import Outcome, classify, describe, sendable
@@ -120,7 +120,7 @@ class RowRunner:
     def _early(self, row: Row, taken: Taken) -> Outcome | None:
         """How a row ends that gets no transaction."""
         if row.mistake:
-            return Outcome("FAILED_WITH_TERMINAL_ERROR", reason=row.mistake)
+            return self._sendable(classify(TaskInputError(row.mistake)))
         if taken.ref:
             return None
         return self._sendable(classify(why_no_start(self.lake, row)))

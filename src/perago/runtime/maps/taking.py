@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from perago.errors import LakeError, LakeNotFound
 from perago.lake.base import Lake
 from perago.protocol.metadata import KEY
-from perago.protocol.outcome import Outcome
+from perago.protocol.outcome import executors_died
 from perago.runtime.ending import Settled
 from perago.runtime.maps.outcome import outcome_of
 from perago.runtime.maps.plan import MOST_DEATHS, MapPlan
@@ -68,10 +68,7 @@ class Taking:
         same = last.session == self.plan.session
         deaths = last.deaths + 1 if same else 0
         if deaths >= MOST_DEATHS:
-            died = Outcome(
-                "FAILED",
-                reason=f"its executor died {deaths} times in a row while it ran this row; its log may say why",
-            )
+            died = executors_died(deaths)
             return Ended(last, outcome_of(row, last, died, Settled(died)))
         return Taken(
             row.number,
