@@ -25,6 +25,7 @@ BENCHES = (
     "server_calls",
     "spark_tasks",
     "page",
+    "map_rows",
 )
 
 

@@ -76,6 +76,9 @@ LONGEST = (
     "tests/spark/test_listening.py::test_the_demonstration",
     "tests/spark/test_docs_page.py",
     "tests/spark/test_killed.py",
+    "tests/spark/test_map_cluster.py",
+    "tests/spark/test_standalone.py",
+    "tests/spark/test_map.py",
     "tests/runtime/worker/test_outages.py::test_200_workflows",
 )
 LONG = (

@@ -7,6 +7,8 @@ The rules every adapter keeps (tests/contract/test_lake.py holds them):
 - A branch may hold uncommitted objects; `commit` takes them in.  Commits never change.
 - `create_branch` and `create_tag` are atomic: of several at once for one name, one gets it, the others get
   `LakeConflict`.
+- `create_object` is atomic in the same way, on a branch that nobody commits: of several at once for one path, one puts its
+  bytes, the others get `LakeConflict`.
 - `merge` and `relocate` end in one of three ways: they return (landed), raise `LakeRefused` / `LakeForbidden` /
   `LakeNotFound` (refused, nothing changed), or raise `LakeUnavailable` (unknown).  They are never retried blindly.
 - Publish calls name a *branch* as their source.  A request in flight has resolved its source already, so dropping that
@@ -198,6 +200,12 @@ class Lake(Protocol):
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
         """Put files onto a branch, uncommitted."""
+
+    def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
+        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already.
+
+        After `LakeUnavailable` the object may be there: read it back.
+        """
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""

@@ -38,7 +38,7 @@ from perago.lake.lakefs.fence_levels import Levels, Recent
 from perago.lake.lakefs.fence_proof import FenceProof
 from perago.lake.lakefs.gates import Gates
 from perago.lake.lakefs.listing import Listings, repository_names
-from perago.lake.lakefs.objects import copy_objects, delete_objects
+from perago.lake.lakefs.objects import copy_objects, create_object, delete_objects
 from perago.lake.lakefs.pages import change_page, folder_page
 from perago.lake.lakefs.refs import Refs
 from perago.lake.lakefs.repositories import create_repository
@@ -136,6 +136,10 @@ class LakeFSLake(Refs):
     ) -> None:
         """Put files onto a branch, uncommitted; `LakeError` where a file's bytes are not its checksum's."""
         self._transfer.upload(repository, branch, files, progress)
+
+    def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
+        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already."""
+        create_object(self._client, repository, branch, path, content)
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""

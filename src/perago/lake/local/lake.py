@@ -186,6 +186,21 @@ class LocalLake:
             self._still(db, repository, wanted)
             staging.put(db, wanted, {file.path: (file.size, file.checksum) for file in files})
 
+    def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
+        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already."""
+        refs.check_object_path(path)
+        value = self._objects.add_bytes(content)
+        # On disk before it returns: whoever made the object acts on it.
+        with self._store.write(durable=True) as db:
+            found = refs.find_branch(db, repository, branch)
+            staged = staging.at(db, found, path)
+            tree = refs.get_commit(db, found.repository, found.head).tree
+            if (staged[path] if path in staged else find(self._store.nodes(db), tree, path)) is not None:
+                raise LakeConflict(
+                    f"branch {branch!r} of repository {repository!r} has an object {path!r} already"
+                )
+            staging.put(db, found, {path: value})
+
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""
         with self._store.write(durable=False) as db:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from perago.errors import LakeError, LakeNotFound, OrchestratorError
 from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
+from perago.orchestrator.base import AttemptsOwner
 from perago.protocol.attempt import Attempt
 from perago.protocol.look import foreign_maker, hopeless, what_stays
 from perago.protocol.metadata import KEY, TASK_ID
@@ -37,7 +37,7 @@ def look_at(lake: Lake, workspace: Workspace) -> TargetBranch | None:
         return None
 
 
-def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: Orchestrator) -> str | None:
+def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptsOwner) -> str | None:
     """Why no later head could let this attempt publish, or None."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
@@ -63,7 +63,7 @@ def _passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]
         return target
 
 
-def _accepted(orchestrator: Orchestrator, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
+def _accepted(orchestrator: AttemptsOwner, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
     """The task of the newest commit that another step made, where it is COMPLETED: that step runs no more."""
     commit = foreign_maker(attempt, target)
     if commit is None:
