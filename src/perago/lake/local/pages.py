@@ -13,6 +13,8 @@ from perago.lake.local.tree_diff import Difference, differences
 from perago.lake.local.trees import Nodes, scan
 
 _AFTER_SLASH = chr(ord("/") + 1)
+_SMALLEST = chr(0)
+"""What makes the next path of a path: no path has it."""
 
 
 def folder_page(nodes: Nodes, tree: str, prefix: str, after: str, limit: int) -> FolderPage:
@@ -23,7 +25,7 @@ def folder_page(nodes: Nodes, tree: str, prefix: str, after: str, limit: int) ->
 
 def change_page(nodes: Nodes, trees: tuple[str, str], prefix: str, after: str, limit: int) -> Changes:
     """At most `limit` differences below a prefix, after a path."""
-    start = after + "\0" if after else ""
+    start = after + _SMALLEST if after else ""
     found = differences(nodes, *trees, prefix, start)
     rows = [_change(one) for one in islice(found, limit + 1)]
     return Changes(rows[:limit], len(rows) > limit)
@@ -45,7 +47,7 @@ def _rows(nodes: Nodes, tree: str, prefix: str, start: str) -> Iterator[FolderRo
 
 def _past(row: str) -> str:
     """The first path that may come after a row; after a folder, after all that is in it."""
-    return row[:-1] + _AFTER_SLASH if row.endswith("/") else row + "\0"
+    return row[:-1] + _AFTER_SLASH if row.endswith("/") else row + _SMALLEST
 
 
 def _change(found: Difference) -> Change:
