@@ -11,10 +11,9 @@ from itertools import islice
 from perago.lake.base import Change, Changes, FolderPage, FolderRow
 from perago.lake.local.tree_diff import Difference, differences
 from perago.lake.local.trees import Nodes, scan
+from perago.lake.local.trees import after as first_after
 
 _AFTER_SLASH = chr(ord("/") + 1)
-_SMALLEST = chr(0)
-"""What makes the next path of a path: no path has it."""
 
 
 def folder_page(nodes: Nodes, tree: str, prefix: str, after: str, limit: int) -> FolderPage:
@@ -25,8 +24,7 @@ def folder_page(nodes: Nodes, tree: str, prefix: str, after: str, limit: int) ->
 
 def change_page(nodes: Nodes, trees: tuple[str, str], prefix: str, after: str, limit: int) -> Changes:
     """At most `limit` differences below a prefix, after a path."""
-    start = after + _SMALLEST if after else ""
-    found = differences(nodes, *trees, prefix, start)
+    found = differences(nodes, *trees, prefix, first_after(after) if after else "")
     rows = [_change(one) for one in islice(found, limit + 1)]
     return Changes(rows[:limit], len(rows) > limit)
 
@@ -47,7 +45,7 @@ def _rows(nodes: Nodes, tree: str, prefix: str, start: str) -> Iterator[FolderRo
 
 def _past(row: str) -> str:
     """The first path that may come after a row; after a folder, after all that is in it."""
-    return row[:-1] + _AFTER_SLASH if row.endswith("/") else row + _SMALLEST
+    return row[:-1] + _AFTER_SLASH if row.endswith("/") else first_after(row)
 
 
 def _change(found: Difference) -> Change:
