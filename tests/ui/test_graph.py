@@ -65,6 +65,13 @@ class TestGraph:
         labels = [(lane.label, lane.nodes[0].reference) for lane in node.lanes]
         assert (node.shape, labels) == ("switch", [("a", "one"), ("b", "two"), ("otherwise", "three")])
 
+    def test_the_noop_that_ends_an_arm_is_not_drawn(self) -> None:
+        noop = {"name": "done", "taskReferenceName": "done", "type": "NOOP"}
+        fork = {"taskReferenceName": "fork", "type": "FORK_JOIN", "forkTasks": [[simple("one"), noop]]}
+        came = replace(task("done", seq=2), task_type="NOOP")
+        (node,) = graph_of(state([fork], task("one", seq=1), came))
+        assert [inner.reference for inner in node.lanes[0].nodes] == ["one"]
+
     def test_what_came_up_and_is_not_defined_is_shown_too(self) -> None:
         nodes = graph_of(state([simple("known")], task("surprise", seq=1)))
         assert of(nodes, "known").standing.status == ""

@@ -101,12 +101,21 @@ def step(name: str, workspace: Any, **params: str) -> dict[str, Any]:
     }
 
 
+def noop(name: str) -> dict[str, Any]:
+    return {"name": name, "taskReferenceName": name, "type": "NOOP"}
+
+
 def written(folder: Path) -> Shell:
     """A folder with the tasks, the workflow and its data."""
     (folder / "tasks.py").write_text(TASKS)
-    arms = [[step("by_listener", WORKSPACE)], [step("by_day", WORKSPACE)]]
+    arms = [[step(name, WORKSPACE), noop(f"{name}_done")] for name in ("by_listener", "by_day")]
     fork = {"name": "fork", "taskReferenceName": "fork", "type": "FORK_JOIN", "forkTasks": arms}
-    join = {"name": "join", "taskReferenceName": "join", "type": "JOIN", "joinOn": ["by_listener", "by_day"]}
+    join = {
+        "name": "join",
+        "taskReferenceName": "join",
+        "type": "JOIN",
+        "joinOn": ["by_listener_done", "by_day_done"],
+    }
     both = ["${by_listener.output.workspace}", "${by_day.output.workspace}"]
     tasks = [
         step("clean", "${workflow.input.workspace}", once=str(folder / "once")),

@@ -6,7 +6,8 @@
     switch    lanes side by side, of which one runs
     loop      a frame around what is done again and again
 
-The rule: retries and iterations are folded into their step, which stands as its newest attempt does.
+The rules: retries and iterations are folded into their step, which stands as its newest attempt does.  A NOOP, which ends
+an arm for its JOIN, is not drawn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from perago.runtime.runs.keeping import first_line
 
 Shape = Literal["step", "fork", "switch", "loop"]
 _DEEPEST = 40
+_NOT_DRAWN = "NOOP"
 _SHAPES: Mapping[str, Shape] = {
     "FORK_JOIN": "fork",
     "FORK_JOIN_DYNAMIC": "fork",
@@ -69,6 +71,8 @@ def graph_of(state: WorkflowState) -> list[Node]:
     """The graph; what came up and is not in the definition stands at its end."""
     tasks: dict[str, list[TaskState]] = {}
     for task in state.tasks:
+        if task.task_type == _NOT_DRAWN:
+            continue
         tasks.setdefault(step_of(task), []).append(task)
     nodes = list(_nodes(state.definition.get("tasks"), tasks, 0))
     named = set(_references(nodes))
@@ -107,6 +111,8 @@ def _nodes(block: Any, tasks: Mapping[str, list[TaskState]], depth: int) -> Iter
         if isinstance(step, Mapping):
             reference = str(step.get("taskReferenceName", ""))
             kind = str(step.get("type") or "SIMPLE")
+            if kind == _NOT_DRAWN:
+                continue
             lanes = tuple(_lanes(step, tasks, depth + 1))
             standing = standing_of(tasks.get(reference, []))
             yield Node(reference, str(step.get("name", "")), kind, _SHAPES.get(kind, "step"), standing, lanes)
