@@ -13,7 +13,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## make .venv with the project, its extras and the development tools
-$(STAMP): pyproject.toml constraints.txt dev/make-venv dev/ensure-java
+$(STAMP): pyproject.toml constraints.txt dev/make-venv dev/ensure-java dev/ensure-chromium
 	@dev/make-venv
 	@touch $@
 

@@ -22,7 +22,10 @@ BENCHES = (
     "lake_lakefs",
     "transfer_ways",
     "worker",
+    "server_calls",
     "spark_tasks",
+    "page",
+    "map_rows",
 )
 
 

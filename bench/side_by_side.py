@@ -153,7 +153,7 @@ def _lakefs(context: Context, *, fenced: bool) -> list[Row]:
     server = lakefs_client(context)
     create_repository(server, repository)
     try:
-        with _lake(context, folder / "cache") as lake, _orchestrator(folder) as orchestrator:
+        with open_lake(context, folder / "cache") as lake, _orchestrator(folder) as orchestrator:
             if fenced:
                 Fence(lake).install(repository, "main")
             return Branch(lake, orchestrator, repository, folder).rows(what, context)
@@ -176,7 +176,7 @@ def _orchestrator(folder: Path) -> Iterator[LocalOrchestrator]:
 
 
 @contextmanager
-def _lake(context: Context, cache: Path) -> Iterator[LakeFSLake]:
+def open_lake(context: Context, cache: Path) -> Iterator[LakeFSLake]:
     with LakeFSLake(
         context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
         access_key_id=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),

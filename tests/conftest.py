@@ -69,12 +69,16 @@ GROUPS = {
     "tests/cli/test_init_wheel.py": "wheel",
     "tests/lake/lakefs/test_presigned.py": "past",
     "tests/test_dev_servers_production.py": "backing",
+    "tests/ui/": "browser",
 }
 # What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
 LONGEST = (
     "tests/spark/test_listening.py::test_the_demonstration",
     "tests/spark/test_docs_page.py",
     "tests/spark/test_killed.py",
+    "tests/spark/test_map_cluster.py",
+    "tests/spark/test_standalone.py",
+    "tests/spark/test_map.py",
     "tests/runtime/worker/test_outages.py::test_200_workflows",
 )
 LONG = (

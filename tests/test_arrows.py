@@ -129,6 +129,18 @@ ARROWS: dict[str, set[str]] = {
         *ENDING,
         *PORTS,
     },
+    # Rows of a table as attempts: they know the transaction, and no worker.
+    "runtime.maps": {
+        "declare",
+        "protocol",
+        "settings",
+        "errors",
+        "runtime.attempt",
+        "runtime.observe",
+        "runtime.root",
+        *ENDING,
+        *PORTS,
+    },
     "runtime.sweep": {"protocol", "errors", "runtime.root", *ENDING, *PORTS},
     "runtime.worker": WORKER,
     **dict.fromkeys(KNOW_ATTEMPTS, WORKER | {"runtime.attempt"}),
@@ -136,6 +148,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime.__init__",
         "runtime.attempt",
         "runtime.looking",
+        "runtime.maps",
         "runtime.root",
         "declare",
         "protocol",
@@ -155,8 +168,9 @@ ARROWS: dict[str, set[str]] = {
         "errors",
         *PORTS,
     },
+    "ui": {"protocol", "settings", "errors", "runtime.lake_names", "runtime.observe", "runtime.runs", *PORTS},
     "testing": {"__init__", "lake", "orchestrator", *BELOW_CLI},
-    "cli": {"__init__", *BELOW_CLI},
+    "cli": {"__init__", "ui", *BELOW_CLI},
     # Beside the package: every pytest run loads it, and must not load Perago by that.
     "perago_pytest": {"testing"},
 }
@@ -173,6 +187,9 @@ SDKS = {
     "conductor": "orchestrator",
     "pyspark": "spark",
     "py4j": "spark",
+    "jinja2": "ui",
+    "starlette": "ui",
+    "uvicorn": "ui",
 }
 
 

@@ -64,6 +64,10 @@ PLANTED = [
     ("perago/spark/session.py", "from perago.runtime.worker import broker", "may import of perago"),
     ("perago/spark/session.py", "from perago.runtime.observe import logs", "may import of perago"),
     ("perago/runtime/observe/logs.py", "from perago.runtime.worker import broker", "may import of perago"),
+    ("perago/ui/site.py", "from perago.connect import Embedded", "may import of perago"),
+    ("perago/ui/site.py", "from perago.runtime.worker import broker", "may import of perago"),
+    ("perago/runtime/runs/look.py", "import starlette", "belongs below ui/"),
+    ("perago/runtime/runs/look.py", "from perago.ui import site", "may import of perago"),
     ("perago/orchestrator/local/queue.py", "import obstore", "belongs below lake/"),
     ("perago/orchestrator/local/queue.py", "from perago.lake.base import Lake", "may import of perago"),
     (

@@ -3,17 +3,17 @@
 One process is one attempt at a time; the bench starts as many as the workers have slots.  No Perago: urllib3 for both
 APIs, obstore for the bytes.  The calls of one attempt, in their order (C is Conductor, the rest lakeFS):
 
-    1  C poll for one task                 11  commit it
-    2  read the input commit               12  create the claim branch
-    3  list staging branches of the step   13  read the head
-    4  list claim branches of the step     14  look for the fence file on the staged commit
-    5  list the prefix                     15  C read the task: second fence
-    6  get the one object                  16  read the head: a soft fence compares right before the merge
-    7  look for the fence file on the      17  merge
-       input commit                        18  read the new commit: its parent is compared
-    8  C read the task: first fence        19  drop the staging branch
-    9  create the staging branch           20  C send the result
-    10 put the one object                  21  C read the task back;  22 drop the claim branch
+    1  C poll for one task                 11  create the claim branch
+    2  read the head: it is the input      12  read the head
+    3  list the branches of the step       13  C read the task: second fence
+    4  list the prefix                     14  read the head: a soft fence compares right before the merge
+    5  get the one object                  15  merge
+    6  look for the fence file on the      16  read the new commit: its parent is compared
+       input commit                        17  drop the staging branch
+    7  C read the task: first fence        18  C send the result
+    8  create the staging branch           19  C read the task back
+    9  put the one object                  20  drop the claim branch
+    10 commit it
 """
 
 from __future__ import annotations
@@ -63,21 +63,22 @@ class Bare:
     def attempt(self, task: dict[str, Any]) -> None:
         given, step = task["inputData"]["workspace"], f"{task['workflowInstanceId']}-step"
         branch, ref = given["branch"], given["ref"]
-        self._newest(ref)
+        self._newest(f"{branch}@")
         self._lake("GET", f"/branches?prefix=perago-staging-{step}&show_hidden=true&amount=1000")
-        self._lake("GET", f"/branches?prefix=perago-claim-{step}&show_hidden=true&amount=1000")
         [one] = self._lake("GET", f"/refs/{ref}/objects/ls?prefix=data/&amount=1000")["results"]
         self._store.get(f"{ref}/{one['path']}").bytes()
         self._fenced(ref)
         self._task(task)
-        staging, claim = f"perago-staging-{step}-{task['taskId']}", f"perago-claim-{step}-{task['taskId']}"
+        staging, claim = (
+            f"perago-staging-{step}-{task['taskId']}",
+            f"perago-staging-{step}-claim-{task['taskId']}",
+        )
         self._lake("POST", "/branches", {"name": staging, "source": ref, "hidden": True})
         self._store.put(f"{staging}/{one['path']}", f"number {task['taskId']}".encode(), use_multipart=False)
         said = {"perago.task_id": task["taskId"]}
-        made = self._lake("POST", f"/branches/{staging}/commits", {"message": "stage", "metadata": said})
+        self._lake("POST", f"/branches/{staging}/commits", {"message": "stage", "metadata": said})
         self._lake("POST", "/branches", {"name": claim, "source": ref, "hidden": True})
         self._newest(f"{branch}@")
-        self._fenced(made["id"])
         self._task(task)
         self._newest(f"{branch}@")
         wanted = {"message": "publish", "metadata": said, "squash_merge": True}

@@ -6,6 +6,7 @@ ROWS says how many plays there are.  Every command that is run is shown, so that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -22,6 +23,8 @@ HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 PERAGO = [sys.executable, "-m", "perago"]
 SIDE_BY_SIDE = ("sessions", "daily")
+PORT = 8642
+"""Where `perago ui` serves its page, unless that port is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,21 @@ class Demo:
         replaced = self._show_replaced(ended)
         self._save_report()
         say(f"\nIt took {time.monotonic() - began:.0f} s for {self.rows} plays.")
+        self._offer_page()
         return 0 if replaced and beside else 1
+
+    def _offer_page(self) -> None:
+        """The page to look at all of it: served until Ctrl-C where somebody sits there, else the command that serves it."""
+        title("A page to look at it")
+        words = ["ui", *(["--remote"] if self.real else [])]
+        somebody = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
+        if somebody:
+            with contextlib.suppress(KeyboardInterrupt):
+                subprocess.run(self._command(*words), cwd=PROJECT, check=False)
+            return
+        say(f"  http://127.0.0.1:{PORT}/ once you have started it:")
+        root = self.root.relative_to(PROJECT) if self.root.is_relative_to(PROJECT) else self.root
+        say("  " + shlex.join([".venv/bin/perago", *words, *([] if self.real else ["--root", str(root)])]))
 
     def _show_history(self) -> list[dict[str, Any]]:
         title("What was published, by whom (newest first)")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from perago.orchestrator.local.start_from import Recording
     from perago.runtime.attempt.surroundings import Observer
     from perago.runtime.worker.plan import WorkerPlan
+    from perago.spark.rows_engine import SparkEngine
 
 
 # --- which servers ---------------------------------------------------------------------------------------------------
@@ -78,6 +79,10 @@ class Embedded(_Places):
     def open_ports(self) -> tuple[Lake, Orchestrator]:
         """Both, for this process."""
         return open_local_lake(self.settings), self._open_orchestrator()
+
+    def open_lake(self) -> Lake:
+        """The lake, for this process."""
+        return open_local_lake(self.settings)
 
     def of_run(self, run_id: str) -> Embedded:
         """The same lake, with the run's orchestrator."""
@@ -126,6 +131,10 @@ class Real(_Places):
         """Both, for this process."""
         lake = open_lakefs(self.settings)
         return lake, open_conductor(self.settings, completion_seconds=self.completion_seconds)
+
+    def open_lake(self) -> Lake:
+        """lakeFS, for this process."""
+        return open_lakefs(self.settings)
 
     def of_run(self, run_id: str) -> Real:
         """The same: all runs share them."""
@@ -211,6 +220,31 @@ def max_result_bytes() -> int:
     from perago.orchestrator.conductor.orchestrator import MAX_OUTPUT_BYTES
 
     return MAX_OUTPUT_BYTES - ROOM_FOR_THE_WORKSPACE
+
+
+# --- a map -----------------------------------------------------------------------------------------------------------
+
+
+def lake_of_map(settings: Settings, *, remote: bool) -> Embedded | Real:
+    """The lake of `perago map`: the embedded one, unless lakeFS is asked for; it needs no orchestrator."""
+    from perago.spark.rows_engine import runs_here
+
+    if remote:
+        _configured_lakefs(settings)
+        return Real(settings)
+    if not runs_here(settings.spark_master):
+        raise RuntimeConfigError(
+            f"the embedded lake is a folder of this machine, which the executors of {settings.spark_master} do not share: "
+            "add --remote to work on lakeFS, or set PERAGO_SPARK_MASTER to a local master"
+        )
+    return Embedded(settings)
+
+
+def open_engine(settings: Settings, py_files: Sequence[Path]) -> SparkEngine:
+    """What runs the rows of a map."""
+    from perago.spark.rows_engine import SparkEngine
+
+    return SparkEngine(short_lived(settings), py_files)
 
 
 # --- to be examined --------------------------------------------------------------------------------------------------

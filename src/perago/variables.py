@@ -202,12 +202,16 @@ _SPARK = Group(
     "[Spark tasks](spark-tasks.md) has examples.",
     (
         Variable(
-            "PERAGO_SPARK_MASTER", "the Spark master", "Spark tasks", default="local[*]", values="a Spark URL"
+            "PERAGO_SPARK_MASTER",
+            "the Spark master",
+            "Spark tasks, `map`",
+            default="local[*]",
+            values="a Spark URL",
         ),
         Variable(
             "PERAGO_SPARK_CONF",
             "Spark configuration; it wins over `spark-defaults.conf` and over Perago's defaults",
-            "Spark tasks",
+            "Spark tasks, `map`",
             unset="nothing added",
             values="`key=value` pairs, separated by `;`",
         ),

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from perago.errors import (
+    LakeConflict,
     LakeError,
     LakeNotFound,
 )
 from perago.lake.base import Download, Entry, Lake, Upload
-from tests.support.lake_work import Work
+from tests.support.lake_work import Work, at_once
 
 ODD_NAMES = [
     "a space.txt",
@@ -167,3 +168,47 @@ class TestNames:
         commit = work.commit("main", {"x/": b"", "x/a": b"1"})
         assert work.paths(commit) == ["x/", "x/a"]
         assert work.paths(commit, "x/") == ["x/", "x/a"]
+
+
+class TestCreatedObjects:
+    def test_an_object_is_made_where_there_is_none(self, lake: Lake, work: Work) -> None:
+        lake.create_branch(work.repository, "notes", "main")
+        for path, content in {"rows/1": b"small", "rows/2": b"x" * 70_000, "ünï 1": b"\x00\xff"}.items():
+            lake.create_object(work.repository, "notes", path, content)
+            assert work.bytes_at("notes", path) == content
+        assert work.paths("notes", "rows/") == ["rows/1", "rows/2"]
+
+    def test_one_that_is_there_is_a_conflict_and_stays(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"committed": b"old"})
+        lake.create_branch(work.repository, "notes", "main")
+        lake.create_object(work.repository, "notes", "made", b"first")
+        for path, before in {"made": b"first", "committed": b"old"}.items():
+            with pytest.raises(LakeConflict):
+                lake.create_object(work.repository, "notes", path, b"second")
+            assert work.bytes_at("notes", path) == before
+
+    def test_one_that_was_removed_may_be_made_again(self, lake: Lake, work: Work) -> None:
+        work.commit("main", {"gone": b"old"})
+        lake.create_branch(work.repository, "notes", "main")
+        lake.delete(work.repository, "notes", ["gone"])
+        lake.create_object(work.repository, "notes", "gone", b"new")
+        assert work.bytes_at("notes", "gone") == b"new"
+
+    def test_of_many_at_once_one_puts_its_bytes(self, lake: Lake, work: Work) -> None:
+        lake.create_branch(work.repository, "notes", "main")
+        for turn in range(5):
+            path = f"rows/{turn}"
+
+            def make(number: int, path: str = path) -> bytes:
+                content = b"by %d" % number
+                lake.create_object(work.repository, "notes", path, content)
+                return content
+
+            won = [one for one in at_once(8, make) if not isinstance(one, LakeError)]
+            assert [work.bytes_at("notes", path)] == won
+
+    def test_a_branch_or_repository_that_is_not_there_is_not_found(self, lake: Lake, work: Work) -> None:
+        with pytest.raises(LakeNotFound):
+            lake.create_object(work.repository, "nowhere", "a", b"1")
+        with pytest.raises(LakeNotFound):
+            lake.create_object("no-such-repository", "main", "a", b"1")

@@ -54,6 +54,7 @@ class TestLooking:
         workflow_id = line.begin(answer=42)
         waiting = line.orchestrator.workflow(workflow_id)
         assert (waiting.name, waiting.input, waiting.ended) == (line.workflow, {"answer": 42}, None)
+        assert [step["taskReferenceName"] for step in waiting.definition["tasks"]] == ["only"]
         (task,) = waiting.tasks
         assert (task.started, task.ended, task.worker) == (None, None, None)
         line.work("only")
@@ -86,3 +87,10 @@ class TestLooking:
         assert (oldest.started or 0) < (newest.started or 0)
         assert (oldest.started or 0) <= (oldest.ended or 0)
         assert len(line.orchestrator.workflows(1)) == 1
+
+        def after_the_newest() -> list[str]:
+            found = [one.id for one in line.orchestrator.workflows(1000)]
+            return [one.id for one in line.orchestrator.workflows(1000, start=found.index(second) + 1)]
+
+        # Others may start workflows between the two looks.
+        line.wait_until(lambda: first in (rest := after_the_newest()) and second not in rest)

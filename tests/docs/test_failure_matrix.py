@@ -13,6 +13,7 @@ from perago.protocol.outcome import (
     Outcome,
     classify,
     executor_died,
+    executors_died,
     not_handed_out,
     result_refused,
 )
@@ -24,6 +25,7 @@ PUBLICATION = (DOCS / "publication.md").read_text()
 ROWS = dict(re.findall(r"^\| [^|]*: `(\w+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
 TOLD_BY_THE_WORKER = {
     "executor_died": executor_died("SIGKILL", "body"),
+    "executors_died": executors_died(3),
     "not_handed_out": not_handed_out(OSError("x")),
     "result_refused": result_refused(OSError("x")),
 }
@@ -40,7 +42,7 @@ def outcome_of(name: str) -> Outcome:
 def test_every_ending_of_the_protocols_table_has_its_row() -> None:
     protocol = re.findall(r"^\| .*?`(\w+)` \| `\w+` \| (?:yes|no) \|$", PUBLICATION, re.MULTILINE)
 
-    assert len(protocol) == 16
+    assert len(protocol) == 17
     assert sorted(ROWS) == sorted(protocol)
 
 

@@ -24,7 +24,7 @@ from perago.protocol.names import (
     put_branch_name,
     removing_name,
     replaced_tag_name,
-    revoke_prefixes,
+    revoke_prefix,
     revoked_by,
     staging_branch_name,
     workdir_name,
@@ -130,7 +130,7 @@ def test_revoking_takes_exactly_the_attempts_of_the_same_step_that_were_schedule
     claim = claim_branch_name(owner, target)
     expected = Revoked(stagings, (claim,)) if same_step and before else Revoked()
     assert revoked_by(current, [claim, *stagings]) == expected
-    assert not same_step or all(name.startswith(revoke_prefixes(current)) for name in (claim, *stagings))
+    assert not same_step or all(name.startswith(revoke_prefix(current)) for name in (claim, *stagings))
 
 
 @pytest.mark.parametrize("current", [2000, 1000, 0])
@@ -140,17 +140,15 @@ def test_a_stale_attempt_revokes_neither_a_later_one_nor_one_of_the_same_moment(
     assert revoked_by(replace(ATTEMPT, scheduled_time=current), names) == Revoked()
 
 
-def test_branches_of_old_versions_are_revoked_as_far_as_their_claim_tells_when_they_were_scheduled() -> None:
-    old_claim = f"perago-claim-{WORKFLOW}-clean_events-task-id-dead-at-1000"
-    dead, unknown, own = (
-        staging_branch_name(replace(ATTEMPT, task_id=task), "e1") for task in ("dead", "unknown", TASK)
-    )
-    current = replace(ATTEMPT, scheduled_time=2000)
-    assert revoked_by(current, [dead, unknown, own, old_claim]) == Revoked((dead,), (old_claim,))
-    untold_claim = f"perago-claim-{WORKFLOW}-clean_events-task-id-dead"
-    assert revoked_by(current, [dead, untold_claim]) == Revoked()
-    own_old_claim = f"perago-claim-{WORKFLOW}-clean_events-task-id-{TASK}-at-1000"
-    assert revoked_by(current, [own, own_old_claim]) == Revoked((), (own_old_claim,))
+def test_a_branch_that_does_not_tell_when_it_was_scheduled_is_left_to_the_sweep() -> None:
+    dead = replace(ATTEMPT, task_id="dead", scheduled_time=1000)
+    claim = claim_branch_name(dead, "main")
+    untold = [
+        staging_branch_name(replace(dead, scheduled_time=0), "e1"),
+        claim_branch_name(replace(dead, scheduled_time=0), "main"),
+        f"perago-claim-{WORKFLOW}-clean_events-task-id-dead",
+    ]
+    assert revoked_by(replace(ATTEMPT, scheduled_time=2000), [*untold, claim]) == Revoked((), (claim,))
 
 
 @pytest.mark.parametrize("name", ["main", "perago-staging-x", "perago-claim-", "perago-replaced-a-b"])

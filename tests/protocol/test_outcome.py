@@ -31,6 +31,7 @@ from perago.protocol.outcome import (
     completed,
     describe,
     executor_died,
+    executors_died,
     not_handed_out,
     result_refused,
     sendable,
@@ -59,6 +60,10 @@ TOLD_BY_THE_WORKER = {
     "executor_died": (
         executor_died("signal SIGKILL", "body"),
         "the executor died with signal SIGKILL at step 'body'",
+    ),
+    "executors_died": (
+        executors_died(3),
+        "its executor died 3 times in a row while it ran; its log may say why",
     ),
     "not_handed_out": (
         not_handed_out(OSError("broken pipe")),

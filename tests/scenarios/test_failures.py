@@ -32,7 +32,7 @@ from tests.support.world import Made, World, make_task, write_result
 def test_a_wrong_input_fails_before_a_byte_moves(world: World, change: dict, text: str) -> None:
     definition = make_task()
     world.start(definition, **change)
-    lake = refusing(world.lake, "commit_at", "list", "download", "branches", "create_branch")
+    lake = refusing(world.lake, "head", "commit_at", "list", "download", "branches", "create_branch")
     fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", text, lake=lake)
 
 
@@ -56,7 +56,7 @@ def test_a_wrong_workspace_fails_before_a_byte_moves(
         "ref": world.head().id,
     }
     world.start_with(definition, {"workspace": {**workspace, field: value}, "params": {}})
-    lake = refusing(world.lake, "commit_at", "list", "download")
+    lake = refusing(world.lake, "head", "commit_at", "list", "download")
     fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", text, lake=lake)
 
 
@@ -323,7 +323,7 @@ def test_an_attempt_that_failed_for_the_workers_own_reason_says_so(
 ) -> None:
     definition = make_task()
     world.start(definition)
-    lake = refusing(world.lake, "commit_at", error=error)
+    lake = refusing(world.lake, "head", "commit_at", error=error)
 
     settled = world.execute(definition, world.poll(definition), lake=lake)
 

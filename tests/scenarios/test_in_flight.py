@@ -20,7 +20,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeError
 from perago.lake.base import Lake
 from perago.protocol.attempt import Attempt
-from perago.protocol.names import parse_internal_branch, revoke_prefixes, revoked_by
+from perago.protocol.names import parse_internal_branch, revoke_prefix, revoked_by
 from perago.runtime.attempt import publisher
 from perago.runtime.attempt.publisher import Publisher
 from tests.support.enumerated import (
@@ -237,17 +237,15 @@ def _claim_dropped_first(
 def _every_other_task_id(
     lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float
 ) -> None:
-    for prefix in revoke_prefixes(attempt):
-        for branch in lake.branches(repository, prefix):
-            owner = parse_internal_branch(branch.name)
-            if owner is not None and owner.task_id != attempt.task_id:
-                lake.drop_branch(repository, branch.name)
+    for branch in lake.branches(repository, revoke_prefix(attempt)):
+        owner = parse_internal_branch(branch.name)
+        if owner is not None and owner.task_id != attempt.task_id:
+            lake.drop_branch(repository, branch.name)
     lake.barrier(repository, target, timeout)
 
 
 def _found(lake: Lake, repository: str, attempt: Attempt) -> Any:
-    names = [one.name for prefix in revoke_prefixes(attempt) for one in lake.branches(repository, prefix)]
-    return revoked_by(attempt, names)
+    return revoked_by(attempt, [one.name for one in lake.branches(repository, revoke_prefix(attempt))])
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from perago.lake.lakefs.fence import Fence
 from perago.lake.lakefs.fence_proof import KEPT_SECONDS
 from tests.conftest import LakefsServer
 from tests.support.lakefs_world import a_world, fence, opened
-from tests.support.ports import before
+from tests.support.ports import before, recording
 from tests.support.proxy import Fault, fault_proxy
 from tests.support.world import World, make_task, published_ref
 
@@ -44,6 +44,15 @@ def test_the_attempt_says_soft_in_commit_and_metric_and_one_warning_says_why(
     # The install looked at the level already, so the one warning came then.
     said = [record.getMessage() for when in ("setup", "call") for record in caplog.get_records(when)]
     assert ["actions.enabled" in text for text in said if "count as soft" in text] == [True]
+
+
+def test_the_file_alone_saves_no_call(unfenced: World) -> None:
+    definition, calls = make_task(on_abandoned="supersede"), []
+    unfenced.start(definition)
+    lake = recording(unfenced.lake, calls)
+    published_ref(unfenced.execute(definition, unfenced.poll(definition), lake=lake))
+    # The head is read for the input and to decide by, and the new commit for its parent.
+    assert (calls.count("head"), calls.count("commit_at")) == (2, 1)
 
 
 def test_a_head_that_moved_before_the_merge_is_seen(unfenced: World) -> None:

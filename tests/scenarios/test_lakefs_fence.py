@@ -84,7 +84,7 @@ class TestBeforeTheHeadIsRead:
 class TestAfterTheHeadWasRead:
     """The publisher has decided, and the branch moves under it."""
 
-    @pytest.mark.parametrize("policy", POLICIES)
+    @pytest.mark.parametrize("policy", ["supersede", "reuse"])
     def test_behind_the_fence_the_server_refuses_the_merge(
         self, world: World, lakefs_server: LakefsServer, someone_else: Move, policy: str
     ) -> None:
@@ -93,7 +93,19 @@ class TestAfterTheHeadWasRead:
         world.start(definition)
         lake = before(world.lake, "merge", lambda: theirs.append(someone_else(world)))
         settled = world.execute(definition, world.poll(definition), lake=lake)
-        assert FENCE_MARK in refused(world, settled, theirs[0])
+        assert f"head {theirs[0]}" in refused(world, settled, theirs[0])
+        assert action_runs(lakefs_server, world.repository).count("failed") == 1
+
+    def test_behind_the_fence_replace_goes_by_the_head_that_it_reads_after_the_refusal(
+        self, world: World, lakefs_server: LakefsServer, someone_else: Move
+    ) -> None:
+        a = fence(world)
+        definition, theirs = make_task(on_abandoned="replace"), []
+        world.start(definition)
+        lake = before(world.lake, "merge", lambda: theirs.append(someone_else(world)))
+        c = published_ref(world.execute(definition, world.poll(definition), lake=lake))
+        assert world.history()[:2] == [c, a]
+        assert world.replaced() == theirs
         assert action_runs(lakefs_server, world.repository).count("failed") == 1
 
     @pytest.mark.parametrize("policy", POLICIES)
@@ -106,7 +118,7 @@ class TestAfterTheHeadWasRead:
         settled = world.execute(definition, world.poll(definition), lake=lake)
         assert "expected head" in refused(world, settled, theirs[0])
 
-    @pytest.mark.parametrize("policy", POLICIES)
+    @pytest.mark.parametrize("policy", ["supersede", "reuse"])
     def test_their_change_of_the_very_same_object_is_refused_too(self, world: World, policy: str) -> None:
         fence(world)
         definition, theirs = make_task(on_abandoned=policy), []
@@ -114,7 +126,7 @@ class TestAfterTheHeadWasRead:
         mine = {**FILES, "data/result.txt": "theirs"}
         lake = before(world.lake, "merge", lambda: theirs.append(world.commit(mine)))
         settled = world.execute(definition, world.poll(definition), lake=lake)
-        assert "and conflicts" in refused(world, settled, theirs[0])
+        assert f"head {theirs[0]}" in refused(world, settled, theirs[0])
         assert world.files()["data/result.txt"] == "theirs"
 
     def test_under_replace_a_head_that_moved_after_it_was_read_is_not_replaced(

@@ -10,7 +10,7 @@ import pytest
 
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
-from perago.errors import LakeUnavailable
+from perago.errors import LakeForbidden, LakeUnavailable
 from perago.orchestrator.base import Assignment
 from perago.protocol.names import claim_branch_name
 from perago.runtime.ending import Settled
@@ -162,25 +162,39 @@ class TestTheBranch:
         assert world.leftovers() == []
 
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_on_the_usual_way_the_look_is_one_call(self, world: World, policy: str) -> None:
+    def test_on_the_usual_way_the_head_is_read_once_and_the_ref_is_not_looked_up(
+        self, world: World, policy: str
+    ) -> None:
         definition, calls = make_task(on_abandoned=policy), []
         world.start(definition)
+        settled = world.execute(definition, world.poll(definition), lake=recording(world.lake, calls))
+        published_ref(settled)
+        assert calls[0] == "head"
+        # Past a soft fence it is read again, to decide by, and the new commit is read for its parent.
+        soft = settled.fence_level == "soft"
+        assert (calls.count("head"), calls.count("commit_at"), calls.count("log")) == (1 + soft, soft, 0)
+
+    @pytest.mark.parametrize("policy", POLICIES)
+    def test_a_no_op_reads_the_head_to_decide_since_the_lake_compares_nothing_for_it(
+        self, world: World, policy: str
+    ) -> None:
+        definition, calls = make_task(change_nothing, on_abandoned=policy), []
+        world.start(definition)
         published_ref(world.execute(definition, world.poll(definition), lake=recording(world.lake, calls)))
-        assert calls[: calls.index("list")].count("head") == 1
-        assert (calls.count("head"), calls.count("log")) == (2, 0)
+        assert (calls.count("head"), calls.count("commit_at")) == (2, 0)
 
     @pytest.mark.parametrize("policy", POLICIES)
     def test_a_look_that_cannot_be_taken_ends_nothing(self, world: World, policy: str) -> None:
         definition, seen = make_task(on_abandoned=policy), []
 
-        def first_fails(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-            if name == "head" and not seen:
-                seen.append(name)
-                raise LakeUnavailable("head: cut")
+        def first_two_fail(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+            seen.append(name)
+            if name == "head" and seen.count(name) <= 2:
+                raise LakeForbidden("head: 403") if seen.count(name) == 1 else LakeUnavailable("head: cut")
             return call(*arguments)
 
         world.start(definition)
-        lake = Wrapped(world.lake, first_fails)
+        lake = Wrapped(world.lake, first_two_fail)
         assert published_ref(world.execute(definition, world.poll(definition), lake=lake)) == world.head().id
 
 

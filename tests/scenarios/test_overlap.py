@@ -35,7 +35,7 @@ def holding(port: Any, held: Callable[[str, tuple[Any, ...]], bool], until: thre
 
 
 def is_claim(name: str, arguments: tuple[Any, ...]) -> bool:
-    return name == "create_branch" and arguments[1].startswith("perago-claim-")
+    return name == "create_branch" and "-claim-task-id-" in arguments[1]
 
 
 def setting(port: Any, name: str, event: threading.Event) -> Any:
@@ -74,13 +74,29 @@ def test_the_input_comes_while_dead_attempts_are_revoked(world: World, threads: 
 def test_the_head_that_decides_is_read_after_revoke_and_claim(world: World, order: str, policy: str) -> None:
     definition, calls = make_task(on_abandoned=policy), []
     world.start(definition)
+    lake = recording(world.lake, calls)
+    # A soft worker trusts no lake to compare.
     settled = world.execute(
-        definition, world.poll(definition), lake=recording(world.lake, calls), overlap=ORDERS[order]
+        definition, world.poll(definition), lake=lake, overlap=ORDERS[order], fence="soft"
     )
     decided = len(calls) - 1 - calls[::-1].index("head")
     assert published_ref(settled) == world.head().id
-    assert max(n for n, call in enumerate(calls) if call == "create_branch") < decided
-    assert max(n for n, call in enumerate(calls) if call == "branches") < calls.index("head")
+    assert max(n for n, call in enumerate(calls) if call in ("create_branch", "branches")) < decided
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("policy", ["replace", "supersede", "reuse"])
+def test_the_merge_that_has_the_lake_compare_comes_after_revoke_and_claim(
+    world: World, order: str, policy: str
+) -> None:
+    definition, calls = make_task(on_abandoned=policy), []
+    world.start(definition)
+    lake = recording(world.lake, calls)
+    settled = world.execute(definition, world.poll(definition), lake=lake, overlap=ORDERS[order])
+    assert published_ref(settled) == world.head().id
+    assert max(n for n, call in enumerate(calls) if call in ("create_branch", "branches")) < calls.index(
+        "merge"
+    )
 
 
 def test_a_twin_whose_staging_fails_keeps_silent_all_the_same(world: World) -> None:

@@ -63,6 +63,14 @@ class Fault:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A request that the server itself has answered, and how many bytes its answer's body has."""
+
+    line: str
+    size: int
+
+
 @dataclass(slots=True)
 class FaultProxy:
     """The proxy's address, its faults, and what came by."""
@@ -71,6 +79,7 @@ class FaultProxy:
     upstream: str
     faults: list[Fault] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
+    answered: list[Answered] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)
     date_shift: float = 0.0
@@ -137,6 +146,7 @@ class _Handler(socketserver.StreamRequestHandler):
         if fault is not None and fault.way == "other bytes sent":
             body = bytes([body[0] ^ 1]) + body[1:]
         answer, data = self._forward(method, path, headers, body)
+        self.server.proxy.answered.append(Answered(f"{method} {path}", len(data)))
         if fault is not None and fault.way == "cut after":
             return False
         length = answer.getheader("Content-Length") if method == "HEAD" else str(len(data))

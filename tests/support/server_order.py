@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from perago.errors import HeadMoved
-from perago.lake.base import Merge
+from perago.lake.base import FenceLevel, Merge
 from perago.lake.local.lake import LocalLake
 
 Swap = Callable[[], Any]
@@ -34,6 +34,9 @@ class ServerOrder:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
+
+    def fence_level(self, repository: str, ref: str) -> FenceLevel:
+        return "hard" if self._hard else "soft"
 
     def begin(self, name: str, arguments: tuple[Any, ...]) -> Swap:
         """Send a publish request as far as the server's reading of record and source."""

@@ -23,6 +23,7 @@ from perago.cli import (
     init,
     logs,
     ls,
+    map,
     output,
     put,
     register,
@@ -32,6 +33,7 @@ from perago.cli import (
     start,
     submit,
     sweep,
+    ui,
 )
 from perago.cli.help_page import tidy
 from perago.errors import PeragoError, RuntimeConfigError
@@ -131,9 +133,11 @@ _COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "check": check.check,
     "extract": extract.extract,
     "run": run.run,
+    "map": map.map_,
     "runs": runs.app,
     "show": show.show,
     "logs": logs.logs,
+    "ui": ui.ui,
     "put": put.put,
     "branch": branch.branch,
     "history": history.history,

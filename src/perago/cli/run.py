@@ -6,6 +6,7 @@ On the embedded lake and orchestrator, or with --remote on lakeFS and Conductor.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from perago.cli.remote import agree_to_run, resumes_remotely, settings_for
 from perago.cli.run_input import read_definition, read_import, read_payload
 from perago.cli.run_summary import as_json, summary
 from perago.cli.run_view import Viewer
+from perago.cli.ui import check_page, serving_page
 from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
 from perago.declare.workflow.values import UNKNOWN
@@ -64,6 +66,9 @@ FromStep = Annotated[
     str | None,
     typer.Option("--from", metavar="STEP", help="Start a new run at this step of a run, on a new branch."),
 ]
+Page = Annotated[
+    bool, typer.Option("--ui", help="Serve a page to look at the run until it ends; prints its address.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the tasks print.")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts to run at once.")]
 
@@ -80,6 +85,7 @@ def run(
     resume: Resume = False,
     from_: FromStep = None,
     jobs: Jobs = 2,
+    ui: Page = False,
     quiet: Quiet = False,
     as_json_: AsJson = False,
 ) -> None:
@@ -90,6 +96,8 @@ def run(
         raise typer.BadParameter("--resume goes on with a run, --from starts a new one: give one of them")
     if workspace is not None:
         read_repository(workspace)
+    if ui:
+        check_page()
     # The runtime brings the process machinery along: other commands go without.
     from perago.connect import servers_of_run, speed_up_next_time
     from perago.runtime.runs.going_on import drive_again
@@ -114,7 +122,11 @@ def run(
     else:
         wanted = _Wanted(workflow or "", tuple(tasks), input_, workspace, yes)
         current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
-    with Viewer(silent=as_json_, prints=not quiet) as viewer:
+    with ExitStack() as stack:
+        if ui:
+            served = stack.enter_context(serving_page(servers))
+            output.note(f"page: {served.address('/run', id=current.id)}")
+        viewer = stack.enter_context(Viewer(silent=as_json_, prints=not quiet))
         ended = drive_again(current, plan, viewer, lost=lost)
     speed_up_next_time(plan.settings, list(plan.tasks.values()))
     _tell(servers, current, ended, as_json_=as_json_)

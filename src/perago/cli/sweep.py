@@ -14,6 +14,8 @@ from perago.cli import output
 from perago.cli.options import AsJson, Root, duration, opened
 from perago.connect import open_conductor, open_local_orchestrators
 from perago.errors import LakeError
+from perago.lake.base import Lake
+from perago.runtime.maps.row_owner import MapRows
 from perago.runtime.sweep.branches import Owners, Verdict, find_leftovers, judge, remove
 from perago.settings import Settings, load_settings, parse_duration
 
@@ -55,7 +57,7 @@ def sweep(
     with opened(root) as lake, ExitStack() as stack:
         leftovers = find_leftovers(lake, repositories or [], tags=tags)
         # Opened after the listing: whoever made one of these branches is known to its orchestrator by now.
-        owners = _owners(stack, settings, root)
+        owners = _owners(stack, settings, root, lake)
         verdicts = judge(lake, leftovers, owners, now=time.time(), older_than=age)
         ended = {} if dry_run else {one.leftover: error for one, error in remove(lake, verdicts)}
     rows = [_row(verdict, dry_run, ended.get(verdict.leftover)) for verdict in verdicts]
@@ -67,13 +69,14 @@ def sweep(
         raise typer.Exit(output.FAILED)
 
 
-def _owners(stack: ExitStack, settings: Settings, root: Path | None) -> Owners:
-    """Who can own a branch: the embedded lake belongs to the orchestrators of its root, lakeFS to Conductor."""
+def _owners(stack: ExitStack, settings: Settings, root: Path | None, lake: Lake) -> Owners:
+    """Who can own a branch: a map of this lake; besides, the orchestrators of the embedded lake's root, or Conductor."""
     embedded = root is not None or settings.lakefs is None
     orchestrators = open_local_orchestrators(settings) if embedded else [open_conductor(settings)]
     for orchestrator in orchestrators:
         stack.callback(orchestrator.close)
-    return Owners(orchestrators, complete=embedded)
+    # First: their tasks are known by name, and no orchestrator is asked about them.
+    return Owners([MapRows(lake), *orchestrators], complete=embedded)
 
 
 def _row(verdict: Verdict, dry_run: bool, error: LakeError | None) -> dict[str, Any]:

@@ -7,6 +7,8 @@ The rules every adapter keeps (tests/contract/test_lake.py holds them):
 - A branch may hold uncommitted objects; `commit` takes them in.  Commits never change.
 - `create_branch` and `create_tag` are atomic: of several at once for one name, one gets it, the others get
   `LakeConflict`.
+- `create_object` is atomic in the same way, on a branch that nobody commits: of several at once for one path, one puts its
+  bytes, the others get `LakeConflict`.
 - `merge` and `relocate` end in one of three ways: they return (landed), raise `LakeRefused` / `LakeForbidden` /
   `LakeNotFound` (refused, nothing changed), or raise `LakeUnavailable` (unknown).  They are never retried blindly.
 - Publish calls name a *branch* as their source.  A request in flight has resolved its source already, so dropping that
@@ -24,10 +26,14 @@ from typing import Literal, Protocol
 from perago.protocol.publication import Commit
 
 __all__ = [
+    "Change",
+    "Changes",
     "Commit",
     "Download",
     "Entry",
     "FenceLevel",
+    "FolderPage",
+    "FolderRow",
     "Lake",
     "Merge",
     "Progress",
@@ -55,6 +61,40 @@ class Ref:
 
     name: str
     commit: str
+
+
+@dataclass(frozen=True, slots=True)
+class FolderRow:
+    """What lies right below a folder: an object, or a folder, whose path ends in `/` and whose size is None."""
+
+    path: str
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FolderPage:
+    """Some of what lies right below a folder, in the order of a listing, and whether more follows."""
+
+    rows: Sequence[FolderRow]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A path whose object differs between two commits."""
+
+    path: str
+    kind: Literal["added", "changed", "removed"]
+    size: int | None
+    """How large it is at the second commit; None where it was removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Some of what differs between two commits, in the order of a listing, and whether more follows."""
+
+    rows: Sequence[Change]
+    more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +127,8 @@ class Merge:
     timeout: float
     level: FenceLevel | None = None
     """What `fence_level` says of the source, where the caller has asked."""
+    base: str = ""
+    """The commit that the source was made at, where the caller knows: merged onto that very commit, it is all there is."""
     put_off_is_an_answer: bool = False
     """Whether a call that the lake puts off raises `HeadMoved` at once, and is not sent again: the head may have moved."""
 
@@ -125,6 +167,12 @@ class Lake(Protocol):
         """Objects whose path starts with `prefix` (which ends in `/` or is empty); a branch's uncommitted
         objects count."""
 
+    def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
+        """At most `limit` of what lies right below `prefix` (which ends in `/` or is empty), after the row `after`.
+
+        It costs what it returns, however many objects the folders hold.
+        """
+
     def stat(self, repository: str, ref: str, path: str) -> Entry:
         """The one object of this very path, as a listing has it."""
 
@@ -135,6 +183,9 @@ class Lake(Protocol):
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
         """One object's bytes, in pieces."""
+
+    def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
+        """So many of one object's bytes from `start`, which lies inside it; fewer where it ends before."""
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Make a branch at `source`; `LakeConflict` if the name is taken."""
@@ -149,6 +200,12 @@ class Lake(Protocol):
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
         """Put files onto a branch, uncommitted."""
+
+    def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
+        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already.
+
+        After `LakeUnavailable` the object may be there: read it back.
+        """
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""
@@ -171,6 +228,12 @@ class Lake(Protocol):
         A root is an object or a folder, cut at path parts: `plays` never brings `plays-old`.  One that ends in `/`, or is
         empty, is a folder.
         """
+
+    def changes(
+        self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
+    ) -> Changes:
+        """At most `limit` of what is different at the commit `right`, where paths begin with `prefix` and come after
+        `after`."""
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""

@@ -68,6 +68,8 @@ class WorkflowState:
     input: Json = field(default_factory=dict)
     started: float | None = None
     ended: float | None = None
+    definition: Json = field(default_factory=dict)
+    """The workflow definition that it was started with."""
 
     @property
     def running(self) -> bool:
@@ -95,7 +97,21 @@ class LogLine:
     text: str
 
 
-class Orchestrator(Protocol):
+class KnowsAttempts(Protocol):
+    """Who can say whether an attempt is current; `OrchestratorNotFound` where it is not theirs."""
+
+    def current(self, attempt: Attempt) -> AttemptSnapshot:
+        """What the owner says about the attempt's task now."""
+
+
+class AttemptsOwner(KnowsAttempts, Protocol):
+    """What an attempt asks of whoever gave it out: all that a fence and a result need."""
+
+    def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
+        """Send the result and tell whether it was accepted."""
+
+
+class Orchestrator(AttemptsOwner, Protocol):
     """What the runtime asks of an orchestrator."""
 
     @property
@@ -149,8 +165,8 @@ class Orchestrator(Protocol):
     def workflow(self, workflow_id: str) -> WorkflowState:
         """The workflow as it stands."""
 
-    def workflows(self, count: int) -> Sequence[WorkflowSummary]:
-        """The workflows that were started last, newest first."""
+    def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
+        """The workflows that were started last, newest first, without the first `start` of them."""
 
     def retry_workflow(self, workflow_id: str) -> None:
         """Have a workflow that ended badly go on: its last failed, timed-out or canceled tasks are scheduled again.

@@ -17,7 +17,7 @@ taken for another part, becomes a readable slug with a digest, so two different 
     perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
 
 One listing finds the stagings and claims of a step.  Earlier versions made stagings without a scheduled time, and
-claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`: these are still known.
+claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`: only the sweep still looks for these.
 """
 
 from __future__ import annotations
@@ -180,9 +180,9 @@ def parse_workdir_name(name: str) -> WorkdirOwner | None:
     return WorkdirOwner(match["execution"], match["ours"] is not None) if match else None
 
 
-def revoke_prefixes(attempt: Attempt) -> tuple[str, str]:
-    """What the names of this step's staging and claim branches start with; the second finds claims of old versions."""
-    return f"{STAGING}{_step(attempt)}-", f"{OLD_CLAIM}{_step(attempt)}-"
+def revoke_prefix(attempt: Attempt) -> str:
+    """What the names of this step's staging and claim branches start with."""
+    return f"{STAGING}{_step(attempt)}-"
 
 
 def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
@@ -191,22 +191,14 @@ def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
     Never by retry count, which Conductor's `restart` resets.  Never by another task id either: a worker that slept
     since its poll would revoke the attempt that took its place.  What cannot be told is left to the sweep.
     """
-    dead: list[tuple[str, InternalBranch]] = []
-    untold: list[tuple[str, InternalBranch]] = []
+    dead: dict[str, list[str]] = {"staging": [], "claim": []}
     for name in names:
         branch = parse_internal_branch(name)
-        if branch is None or _step_of(branch) != _step(attempt) or not attempt.scheduled_time:
+        if branch is None or _step_of(branch) != _step(attempt):
             continue
-        if branch.scheduled_time:
-            if branch.scheduled_time < attempt.scheduled_time:
-                dead.append((name, branch))
-        elif branch.kind == "staging":
-            untold.append((name, branch))
-    # Stagings of old versions do not tell their time, but their task's claim does.
-    dead_tasks = {branch.task_id for _, branch in dead} - {_id(attempt.task_id)}
-    stagings = [name for name, branch in dead if branch.kind == "staging"]
-    stagings += [name for name, branch in untold if branch.task_id in dead_tasks]
-    return Revoked(tuple(stagings), tuple(name for name, branch in dead if branch.kind == "claim"))
+        if 0 < branch.scheduled_time < attempt.scheduled_time:
+            dead[branch.kind].append(name)
+    return Revoked(tuple(dead["staging"]), tuple(dead["claim"]))
 
 
 def parse_internal_branch(name: str) -> InternalBranch | None:

@@ -9,10 +9,11 @@
     another execution of this attempt is the publisher      LOST_TO_TWIN                  no
     anything else                                           FAILED                        yes
     its executor died                                       FAILED                        yes
+    several did, one after the other, at a row of a map     FAILED                        yes
     it could not be handed to an executor                   FAILED                        yes
     the server will never take the COMPLETED result         FAILED                        yes
 
-The last three are the worker's to tell: the execution cannot do so any more, or never began.
+The last four are the worker's or the map's to tell: the execution cannot do so any more, or never began.
 Two endings are not sent.  A stale attempt's FAILED could only be ignored, or end an attempt that is someone
 else's by now.  A loser's FAILED would end the winner's attempt: Conductor keeps the first result it gets.
 A TaskFailed raised in a pre check is an ordinary failure; a post check is never terminal, nor is a result that does
@@ -78,6 +79,13 @@ def classify(error: BaseException) -> Outcome:
 def executor_died(how: str, step: str) -> Outcome:
     """The process that ran the attempt is gone, and the attempt had begun `step` by then."""
     return Outcome("FAILED", reason=f"the executor died with {how} at step {step!r}")
+
+
+def executors_died(times: int) -> Outcome:
+    """So many processes that ran it are gone, one after the other: it may be what ends them."""
+    return Outcome(
+        "FAILED", reason=f"its executor died {times} times in a row while it ran; its log may say why"
+    )
 
 
 def not_handed_out(error: BaseException) -> Outcome:

@@ -118,6 +118,8 @@ class StagedWorkspace:
     commit: str
     base: str = ""
     """The commit that the branch was made at."""
+    same_actions: bool = False
+    """Whether the commit has the lakeFS actions of `base` for certain: only this execution wrote, and none of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perago.errors import HeadMoved, LakeError, LakeForbidden, LakeNotFound, LakeRefused
-from perago.lake.base import Download
+from perago.lake.base import Download, FenceLevel, Merge
 from perago.lake.lakefs.fence import FENCE_KEY, FENCE_MARK, FENCE_PATH, FENCE_TEXT, Fence
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer
@@ -126,6 +126,33 @@ class TestFence:
             assert {lake.fence_level(lakefs_work.repository, head) for _ in range(5)} == {"hard"}
             assert proxy.count("_lakefs_actions") == 1
             assert len(proxy.seen) == 4
+
+    @pytest.mark.parametrize("level", ["hard", "soft"])
+    def test_what_was_merged_from_a_fenced_commit_onto_its_base_is_known_to_carry_the_fence(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, level: FenceLevel
+    ) -> None:
+        base = fenced(lakefs_work)
+        lakefs_work.stage("side", base, {"a": b"1"})
+        with fault_proxy(lakefs_server.url) as proxy:
+            lake = open_lakefs(proxy.url)
+            made = lake.merge(
+                lakefs_work.repository, Merge("side", "main", base, "m", {}, 30, level=level, base=base)
+            )
+            assert lake.fence_level(lakefs_work.repository, made) == "hard"
+            # Known or read, the server has to be proven as ever; what a soft merge has made is read.
+            assert proxy.count("POST .*/merge/perago-fence-") == 1
+            assert proxy.count("_lakefs_actions") == (level == "soft")
+
+    @pytest.mark.parametrize("where", ["side", "main"])
+    def test_what_was_merged_after_the_fence_file_was_deleted_is_soft(
+        self, lakefs: LakeFSLake, lakefs_work: Work, where: str
+    ) -> None:
+        repository, base = lakefs_work.repository, fenced(lakefs_work)
+        lakefs_work.stage("side", base, {"a": b"1"})
+        lakefs_work.edit(where, {FENCE_PATH: None})
+        head, level = lakefs_work.head(), lakefs.fence_level(repository, "side")
+        made = lakefs.merge(repository, Merge("side", "main", head, "m", {}, 30, level=level, base=base))
+        assert lakefs.fence_level(repository, made) == "soft"
 
     def test_an_install_is_signed_as_the_fences_own(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
         before = lakefs_work.head()

@@ -12,13 +12,15 @@ from pydantic import BaseModel
 
 from perago import task
 from perago.declare.task import TaskDefinition
-from perago.errors import LakeNotFound, TaskInputError
+from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnavailable, TaskInputError
 from perago.lake.local.lake import LocalLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
 from perago.runtime.attempt.input import read_input, workspace_output
 from perago.runtime.attempt.joining import start_of
+from tests.support.lake_work import Work
+from tests.support.ports import recording, refusing
 from tests.support.world import make_task
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "abc"}
@@ -157,21 +159,65 @@ class TestRef:
             lake.create_repository("songs")
             yield lake
 
-    def test_a_commit_id_and_a_unique_beginning_become_the_full_id(self, lake: LocalLake) -> None:
+    @pytest.mark.parametrize("looks", [False, True])
+    def test_a_commit_id_and_a_unique_beginning_become_the_full_id(
+        self, lake: LocalLake, looks: bool
+    ) -> None:
         head = lake.head("songs", "main").id
         for ref in (head, head[:12]):
-            found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View("data/"))
+            found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View("data/"), looks=looks)
             assert found.workspace == Workspace("songs", "main", head, "data/")
 
-    def test_a_branch_or_tag_name_is_refused_with_the_commit_it_names(self, lake: LocalLake) -> None:
+    @pytest.mark.parametrize("looks", [False, True])
+    def test_a_branch_or_tag_name_is_refused_with_the_commit_it_names(
+        self, lake: LocalLake, looks: bool
+    ) -> None:
         head = lake.head("songs", "main").id
+        # A name that looks like a commit id is none, either.
         lake.create_tag("songs", "v1", head)
-        for ref in ("main", "v1"):
+        lake.create_branch("songs", "0" * 64, head)
+        for ref in ("main", "v1", "0" * 64):
             with pytest.raises(TaskInputError, match=head):
-                start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""))
+                start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""), looks=looks)
 
+    @pytest.mark.parametrize("looks", [False, True])
     @pytest.mark.parametrize("change", [{"ref": "0" * 64}, {"repository": "no-such-repository"}])
-    def test_what_is_not_there_is_named(self, lake: LocalLake, change: dict[str, str]) -> None:
+    def test_what_is_not_there_is_named(self, lake: LocalLake, change: dict[str, str], looks: bool) -> None:
         [(_, value)] = change.items()
         with pytest.raises(LakeNotFound, match=value):
-            start_of(lake, ATTEMPT, [{**WORKSPACE, **change}], View(""))
+            start_of(lake, ATTEMPT, [{**WORKSPACE, **change}], View(""), looks=looks)
+
+
+class TestWhatTheBranchShows:
+    """A ref that is the head, or the head's parent, is a commit: one call, and nothing to look up."""
+
+    @pytest.mark.parametrize(
+        ("back", "calls", "at_head"),
+        [
+            (0, ["head"], True),
+            (1, ["head"], False),
+            (2, ["head", "commit_at"], False),
+        ],
+    )
+    def test_one_call_tells_of_the_head_and_its_parent(
+        self, work: Work, back: int, calls: list[str], at_head: bool
+    ) -> None:
+        history = [work.commit("main", {"a": text}) for text in (b"1", b"2", b"3")][::-1]
+        seen: list[str] = []
+        given = {**WORKSPACE, "ref": history[back]}
+        found = start_of(recording(work.lake, seen), ATTEMPT, [given], View(""), looks=True)
+        assert (found.workspace.ref, seen, found.at_head is not None) == (history[back], calls, at_head)
+
+    @pytest.mark.parametrize("error", [LakeNotFound("no such branch"), LakeForbidden("not this branch")])
+    def test_where_the_branch_is_not_shown_the_ref_is_looked_up(self, work: Work, error: LakeError) -> None:
+        ref = work.commit("main", {"a": b"1"})
+        lake = refusing(work.lake, "head", error=error)
+        found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""), looks=True)
+        assert (found.workspace.ref, found.at_head) == (ref, None)
+
+    def test_a_lake_that_gives_no_answer_is_not_asked_a_second_question(self, work: Work) -> None:
+        seen: list[str] = []
+        lake = recording(refusing(work.lake, "head", error=LakeUnavailable("no answer")), seen)
+        with pytest.raises(LakeUnavailable, match="no answer"):
+            start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": "0" * 64}], View(""), looks=True)
+        assert seen == ["head"]

@@ -6,6 +6,7 @@ One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` sho
     400 dirty branch                         BranchDirty
     400 no changes                           NothingToCommit
     412 with the fence's text                HeadMoved
+    412 path already exists                  LakeConflict
     400, 412, 423, 429 and other 4xx         LakeRefused         the server decided, nothing changed
     401 insufficient permissions             LakeForbidden       it knows the keys, a policy does not allow the call
     401                                      LakeUnauthenticated
@@ -57,6 +58,7 @@ _TEXTS: tuple[tuple[int, str, type[LakeError]], ...] = (
     (400, "dirty branch", BranchDirty),
     (400, "no changes", NothingToCommit),
     (412, FENCE_MARK, HeadMoved),
+    (412, "path already exists", LakeConflict),
     (401, "insufficient permissions", LakeForbidden),
 )
 # Subclasses stand before their bases.

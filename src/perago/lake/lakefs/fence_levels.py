@@ -1,4 +1,7 @@
-"""Which commits carry the fence: read once for each commit, since commits never change."""
+"""Which commits carry the fence: read once for each commit, since commits never change.
+
+What was published from a fenced staging carries it as well, and is not read at all.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,10 @@ class Levels:
                 "workflow from the new head"
             )
         return f"carries a fence that this server was not seen to hold: {self._doubt(repository, commit)}"
+
+    def note_fenced(self, repository: str, commit: str) -> None:
+        """Take down that a commit carries the exact fence; whether the server runs it is asked for as ever."""
+        self._known.keep(repository, commit, True)
 
     def _carries(self, repository: str, commit: str) -> bool:
         known = self._known.get(repository, commit)

@@ -24,7 +24,7 @@ from perago.errors import (
     LakeError,
     LakeUnavailable,
 )
-from perago.lake.base import Download, Entry, FenceLevel, Merge, Progress, Upload
+from perago.lake.base import Changes, Download, Entry, FenceLevel, FolderPage, Merge, Progress, Upload
 from perago.lake.lakefs.barrier import send_barrier
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.client import (
@@ -38,7 +38,8 @@ from perago.lake.lakefs.fence_levels import Levels, Recent
 from perago.lake.lakefs.fence_proof import FenceProof
 from perago.lake.lakefs.gates import Gates
 from perago.lake.lakefs.listing import Listings, repository_names
-from perago.lake.lakefs.objects import copy_objects, delete_objects
+from perago.lake.lakefs.objects import copy_objects, create_object, delete_objects
+from perago.lake.lakefs.pages import change_page, folder_page
 from perago.lake.lakefs.refs import Refs
 from perago.lake.lakefs.repositories import create_repository
 from perago.lake.lakefs.sdk import sdk
@@ -108,6 +109,10 @@ class LakeFSLake(Refs):
         """Objects whose path starts with `prefix`; a branch's uncommitted objects count."""
         return self._listings.entries(repository, ref, prefix)
 
+    def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
+        """At most `limit` of what lies right below `prefix`, after the row `after`."""
+        return folder_page(self._client, (repository, commit), prefix, after, limit)
+
     def stat(self, repository: str, ref: str, path: str) -> Entry:
         """The one object of this very path; a branch's uncommitted objects count."""
         return self._listings.entry(repository, ref, path)
@@ -122,11 +127,19 @@ class LakeFSLake(Refs):
         """One object's bytes, in pieces."""
         return self._transfer.read(repository, ref, path)
 
+    def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
+        """So many of one object's bytes from `start`."""
+        return self._transfer.read_range(repository, ref, path, (start, start + length))
+
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
         """Put files onto a branch, uncommitted; `LakeError` where a file's bytes are not its checksum's."""
         self._transfer.upload(repository, branch, files, progress)
+
+    def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
+        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already."""
+        create_object(self._client, repository, branch, path, content)
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""
@@ -149,6 +162,12 @@ class LakeFSLake(Refs):
     def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
         """Paths at or below the roots whose objects differ between two commits, root by root."""
         return differing_paths(self._client, repository, left, right, roots)
+
+    def changes(
+        self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
+    ) -> Changes:
+        """At most `limit` of what is different at the commit `right`."""
+        return change_page(self._client, (repository, left, right), prefix, after, limit)
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
@@ -207,9 +226,13 @@ class LakeFSLake(Refs):
                 raise HeadMoved(str(error)) from error
             raise
         try:
-            return str(answer["reference"])
+            made = str(answer["reference"])
         except (KeyError, TypeError):
             raise LakeUnavailable(f"{doing}: the answer names no commit, so it is not lakeFS's") from None
+        if merge.level == "hard" and merge.base == merge.expected_head:
+            # Nothing but the source is in it, and the source carries the fence: the next attempt need not look.
+            self._levels.note_fenced(repository, made)
+        return made
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
         """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""

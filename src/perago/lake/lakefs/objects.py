@@ -1,14 +1,15 @@
-"""Copying and deleting objects of a repository of lakeFS, on the server: no byte passes through here."""
+"""Objects of a repository of lakeFS by its API: copied and deleted on the server, or made where there is none yet."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from perago.errors import LakeError, LakeForbidden
-from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout
+from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout, check_status
 from perago.lake.lakefs.sdk import sdk
 
 _DELETES_AT_ONCE = 1000
@@ -27,6 +28,24 @@ def copy_objects(
         return
     with ThreadPoolExecutor(min(parallel, len(paths)), "perago-copy") as pool:
         list(pool.map(copy, paths))
+
+
+def create_object(client: LakeFSClient, repository: str, branch: str, path: str, content: bytes) -> None:
+    """Put an object where there is none; the server compares and swaps the branch's entry (`If-None-Match: *`)."""
+    doing = f"create object {path!r} on branch {branch!r} of repository {repository!r}"
+
+    # The SDK takes the name of a file, whatever it declares.
+    with tempfile.NamedTemporaryFile(prefix="perago-object-") as file:
+        file.write(content)
+        file.flush()
+
+        def put(apis: Apis, limit: Timeout) -> Any:
+            return apis.objects.upload_object_with_http_info(
+                repository, branch, path, if_none_match="*", content=file.name, _request_timeout=limit
+            )
+
+        # After a cut connection a 412 could be our own doing or another's, so the cut itself is the answer.
+        check_status(client.call(doing, put, repeat=Repeat.UNSENT), 201, doing)
 
 
 def delete_objects(client: LakeFSClient, repository: str, branch: str, paths: Sequence[str]) -> None:

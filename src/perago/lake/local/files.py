@@ -83,6 +83,12 @@ class Files:
             while piece := source.read(_PIECE):
                 yield piece
 
+    def part(self, checksum: str, size: int, start: int, length: int) -> bytes:
+        """Some of an object's bytes."""
+        with open(self._opened(checksum, size), "rb") as source:
+            source.seek(start)
+            return source.read(length)
+
     def give(self, checksum: str, size: int, target: Path) -> None:
         """Write an object's bytes to a file, which appears whole."""
         source = self._opened(checksum, size)

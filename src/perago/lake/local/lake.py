@@ -18,12 +18,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from perago.errors import LakeConflict, LakeNotFound, LakeRefused, NothingToCommit
-from perago.lake.base import Commit, Download, Entry, FenceLevel, Merge, Progress, Ref, Upload
+from perago.lake.base import (
+    Changes,
+    Commit,
+    Download,
+    Entry,
+    FenceLevel,
+    FolderPage,
+    Merge,
+    Progress,
+    Ref,
+    Upload,
+)
 from perago.lake.local import refs, staging
 from perago.lake.local.files import ALGORITHM, Files
 from perago.lake.local.fsck import problems
 from perago.lake.local.moves import check_unmoved, tree_to_merge
 from perago.lake.local.objects import Objects
+from perago.lake.local.pages import change_page, folder_page
 from perago.lake.local.store import Store
 from perago.lake.local.tree_diff import differences
 from perago.lake.local.trees import EMPTY, Value, find, scan, update
@@ -107,6 +119,10 @@ class LocalLake:
             staged = staging.below(db, branch, prefix) if branch else {}
         return staging.overlaid(scan(self._store.nodes(), commit.tree, prefix), staged)
 
+    def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
+        """At most `limit` of what lies right below `prefix`, after the row `after`."""
+        return folder_page(self._store.nodes(), self._tree(repository, commit), prefix, after, limit)
+
     def stat(self, repository: str, ref: str, path: str) -> Entry:
         """The one object of this very path; a branch's uncommitted objects count."""
         return Entry(path, *self._object(repository, ref, path))
@@ -126,6 +142,11 @@ class LocalLake:
         """One object's bytes, in pieces."""
         size, checksum = self._object(repository, ref, path)
         return self._objects.pieces(checksum, size)
+
+    def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
+        """So many of one object's bytes from `start`."""
+        size, checksum = self._object(repository, ref, path)
+        return self._objects.part(checksum, size, start, length)
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Make a branch at `source`; `LakeConflict` if the name is taken."""
@@ -164,6 +185,21 @@ class LocalLake:
         with self._store.write(durable=False) as db:
             self._still(db, repository, wanted)
             staging.put(db, wanted, {file.path: (file.size, file.checksum) for file in files})
+
+    def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
+        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already."""
+        refs.check_object_path(path)
+        value = self._objects.add_bytes(content)
+        # On disk before it returns: whoever made the object acts on it.
+        with self._store.write(durable=True) as db:
+            found = refs.find_branch(db, repository, branch)
+            staged = staging.at(db, found, path)
+            tree = refs.get_commit(db, found.repository, found.head).tree
+            if (staged[path] if path in staged else find(self._store.nodes(db), tree, path)) is not None:
+                raise LakeConflict(
+                    f"branch {branch!r} of repository {repository!r} has an object {path!r} already"
+                )
+            staging.put(db, found, {path: value})
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""
@@ -204,6 +240,13 @@ class LocalLake:
             # `plays` stands for an object or a folder, and never for `plays-old`.
             found = differences(self._store.nodes(), one, two, root)
             yield from (path for path, _, _ in found if is_below(path, (root,)))
+
+    def changes(
+        self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
+    ) -> Changes:
+        """At most `limit` of what is different at the commit `right`."""
+        trees = (self._tree(repository, left), self._tree(repository, right))
+        return change_page(self._store.nodes(), trees, prefix, after, limit)
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
@@ -303,6 +346,10 @@ class LocalLake:
         if found is None:
             raise LakeNotFound(f"there is no object {path!r} at {ref!r} of repository {repository!r}")
         return found
+
+    def _tree(self, repository: str, ref: str) -> str:
+        with self._store.read() as db:
+            return refs.resolve(db, repository, ref)[0].tree
 
     def _branch(self, repository: str, name: str) -> refs.Branch:
         with self._store.read() as db:

@@ -8,6 +8,7 @@ checksum are bytes that were hashed here, whatever the caller said.
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,6 +52,18 @@ class Objects:
         _side_by_side(take, large)
         self._files.sync(upload.checksum for upload in large)
 
+    def add_bytes(self, content: bytes) -> tuple[int, str]:
+        """Take bytes in, and return their size and checksum."""
+        checksum = hashlib.new(ALGORITHM, content).hexdigest()
+        if len(content) <= MOST_IN_DATABASE:
+            self._store.add_blobs([(checksum, content)])
+        else:
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(content)
+                file.flush()
+                self.add([Upload(Path(file.name), "", len(content), checksum)], None)
+        return len(content), checksum
+
     def copy_out(self, downloads: Sequence[tuple[Download, str]], progress: Progress | None) -> None:
         """Write objects, given by checksum, to files, each of which appears whole."""
 
@@ -76,6 +89,12 @@ class Objects:
         if size <= MOST_IN_DATABASE:
             return iter([self._blob(checksum, size)])
         return self._files.pieces(checksum, size)
+
+    def part(self, checksum: str, size: int, start: int, length: int) -> bytes:
+        """Some of an object's bytes."""
+        if size <= MOST_IN_DATABASE:
+            return self._blob(checksum, size)[start : start + length]
+        return self._files.part(checksum, size, start, length)
 
     def problem(self, checksum: str, size: int) -> str | None:
         """What is wrong with an object that should be here, if anything."""

@@ -14,9 +14,12 @@ Difference = tuple[str, Value | None, Value | None]
 """A path, and what is there on the left and on the right; None where nothing is."""
 
 
-def differences(nodes: Nodes, left: str, right: str, prefix: str = "") -> Iterator[Difference]:
-    """The paths that start with `prefix` and whose objects differ."""
-    one, two = _Cursor(nodes, left, prefix), _Cursor(nodes, right, prefix)
+def differences(
+    nodes: Nodes, left: str, right: str, prefix: str = "", start: str = ""
+) -> Iterator[Difference]:
+    """The paths that start with `prefix`, are not before `start`, and whose objects differ."""
+    first = max(prefix, start)
+    one, two = _Cursor(nodes, left, first), _Cursor(nodes, right, first)
     while True:
         if one.node is not None and one.node == two.node:
             one.pass_over()

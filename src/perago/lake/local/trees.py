@@ -79,10 +79,10 @@ def find(nodes: Nodes, root: str, path: str) -> Value | None:
     return leaf.values[at] if at < len(leaf.keys) and leaf.keys[at] == path else None
 
 
-def scan(nodes: Nodes, root: str, prefix: str) -> Iterator[tuple[str, Value]]:
-    """Objects whose path starts with `prefix`, in order, leaf by leaf."""
+def scan(nodes: Nodes, root: str, prefix: str, start: str = "") -> Iterator[tuple[str, Value]]:
+    """Objects whose path starts with `prefix` and is not before `start`, in order, leaf by leaf."""
     last = nodes.get(root).keys[-1:]
-    start = prefix
+    start = max(prefix, start)
     while True:
         _, leaf = _seek(nodes, root, 0, start)
         for at in range(bisect_left(leaf.keys, start), len(leaf.keys)):
@@ -91,7 +91,7 @@ def scan(nodes: Nodes, root: str, prefix: str) -> Iterator[tuple[str, Value]]:
             yield leaf.keys[at], leaf.values[at]
         if leaf.keys[-1:] == last:
             return
-        start = _after(leaf.keys[-1])
+        start = after(leaf.keys[-1])
 
 
 def update(nodes: Nodes, root: str, edits: Edits) -> str:
@@ -138,7 +138,7 @@ def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[st
             new.update(_keep(nodes, part) for part in closed)
             if final or not rest.keys:
                 break
-            start = _after(node.keys[-1])
+            start = after(node.keys[-1])
     return {key: new.get(key) for key in old.keys() | new.keys() if new.get(key) != old.get(key)}
 
 
@@ -197,6 +197,6 @@ def _seek(nodes: Nodes, root: str, level: int, key: str) -> tuple[str, Node]:
     return name, node
 
 
-def _after(key: str) -> str:
+def after(key: str) -> str:
     """The first key that sorts after this one."""
     return key + "\0"

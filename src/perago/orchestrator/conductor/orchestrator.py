@@ -227,10 +227,10 @@ class ConductorOrchestrator:
         answer = self._api.call(step, wire.Request("GET", path, {"includeTasks": "true"}), repeat=True)
         return wire.read(step, answer, wire.workflow)
 
-    def workflows(self, count: int) -> Sequence[WorkflowSummary]:
+    def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
         """The workflows that were started last, newest first, as the server's index has them."""
         step = "list the workflows"
-        query = {"start": 0, "size": count, "sort": "startTime:DESC"}
+        query = {"start": start, "size": count, "sort": "startTime:DESC"}
         answer = self._api.call(step, wire.Request("GET", "/workflow/search", query), repeat=True)
         return wire.read(step, answer, lambda found: [wire.summary(one) for one in found["results"]])
 

@@ -104,6 +104,7 @@ def workflow(answer: Mapping[str, Any]) -> WorkflowState:
         input=answer.get("input") or {},
         started=_seconds(answer.get("startTime")),
         ended=_seconds(answer.get("endTime")),
+        definition=answer.get("workflowDefinition") or {},
     )
 
 

@@ -39,7 +39,7 @@ from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import Store, dump_json
 from perago.orchestrator.local.taskdef import TaskRules, parse_taskdef
 from perago.orchestrator.local.timeouts import deadline
-from perago.orchestrator.local.views import log_lines, summaries, workflow_state
+from perago.orchestrator.local.views import definition_of, log_lines, summaries, workflow_state
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.attempt_record import MOST_BYTES
 from perago.protocol.outcome import Outcome
@@ -219,12 +219,12 @@ class LocalOrchestrator:
         """The workflow as it stands."""
         self.tick()
         with self._store.reading() as connection:
-            return workflow_state(load_run(connection, workflow_id))
+            return workflow_state(load_run(connection, workflow_id), definition_of(connection, workflow_id))
 
-    def workflows(self, count: int) -> Sequence[WorkflowSummary]:
+    def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
         """The workflows that were started last, newest first."""
         with self._store.reading() as connection:
-            return summaries(connection, count)
+            return summaries(connection, count, start)
 
     def retry_workflow(self, workflow_id: str) -> None:
         """Have a workflow that ended badly go on, by the TaskDefs it has."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from functools import lru_cache
 
-from perago.orchestrator.base import LogLine, TaskState, WorkflowState, WorkflowSummary
+from perago.orchestrator.base import Json, LogLine, TaskState, WorkflowState, WorkflowSummary
 from perago.orchestrator.local.state import Run, Task
 from perago.orchestrator.local.step_types import is_system
 
 
-def workflow_state(run: Run) -> WorkflowState:
+def workflow_state(run: Run, definition: Json) -> WorkflowState:
     """A run with all of its tasks, in the order they were scheduled."""
     return WorkflowState(
         id=run.id,
@@ -21,13 +23,27 @@ def workflow_state(run: Run) -> WorkflowState:
         input=run.input,
         started=run.created,
         ended=run.ended,
+        definition=definition,
     )
 
 
-def summaries(connection: sqlite3.Connection, count: int) -> list[WorkflowSummary]:
+def definition_of(connection: sqlite3.Connection, run_id: str) -> Json:
+    """The definition that a run was started with, as it was registered."""
+    row = connection.execute("SELECT definition FROM run WHERE id = ?", (run_id,)).fetchone()
+    return _read(row[0])
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> Json:
+    found: Json = json.loads(text)
+    return found
+
+
+def summaries(connection: sqlite3.Connection, count: int, start: int) -> list[WorkflowSummary]:
     """The runs that were started last, newest first."""
     rows = connection.execute(
-        "SELECT id, name, status, created, ended, reason FROM run ORDER BY number DESC LIMIT ?", (count,)
+        "SELECT id, name, status, created, ended, reason FROM run ORDER BY number DESC LIMIT ? OFFSET ?",
+        (count, start),
     ).fetchall()
     return [WorkflowSummary(*row) for row in rows]
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from perago.errors import OrchestratorNotFound
 from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
+from perago.orchestrator.base import AttemptsOwner
 from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.own_branches import drop_quietly
 
 
-def deliver(orchestrator: Orchestrator, lake: Lake, parcel: Parcel, *, worker_id: str) -> Delivery:
+def deliver(orchestrator: AttemptsOwner, lake: Lake, parcel: Parcel, *, worker_id: str) -> Delivery:
     """Send a result and drop its claim; `OrchestratorError`, and the claim stays, where there was no answer."""
     try:
         accepted = orchestrator.complete(parcel.attempt, parcel.outcome, worker_id=worker_id)

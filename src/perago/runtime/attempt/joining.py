@@ -6,17 +6,21 @@ cannot be joined is the input's mistake, and no retry mends it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perago.errors import TaskInputError
+from perago.errors import LakeForbidden, LakeNotFound, TaskInputError
 from perago.lake.base import Commit, Lake
 from perago.protocol.attempt import Attempt
 from perago.protocol.joining import Found, apart, below, candidates, changed_since, to_compare, written_by
-from perago.protocol.publication import MAX_RANGE, Workspace
+from perago.protocol.publication import MAX_RANGE, TargetBranch, Workspace
 from perago.protocol.view import View
 from perago.runtime.attempt.differences import Differences
 from perago.runtime.attempt.input import commit_of, workspace_label
+
+_FULL_ID = re.compile(r"[0-9a-f]{64}")
+"""What has another form may be a name, or the beginning of an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +29,45 @@ class Start:
 
     workspace: Workspace
     given: Mapping[str, str]
+    at_head: TargetBranch | None = None
+    """The target branch, where it was read and the attempt works from its head."""
 
 
-def start_of(lake: Lake, attempt: Attempt, given: Sequence[Mapping[str, str]], view: View) -> Start:
-    """Turn the input's refs into full commit ids, once, and choose; `TaskInputError` where they cannot be joined."""
+def start_of(
+    lake: Lake, attempt: Attempt, given: Sequence[Mapping[str, str]], view: View, *, looks: bool = False
+) -> Start:
+    """Turn the input's refs into full commit ids, once, and choose; `TaskInputError` where they cannot be joined.
+
+    With `looks` the branch is read first: its head and that one's parent are commits, so nobody need ask what the ref is.
+    """
+    if looks and len(given) == 1 and (shown := _shown_by_branch(lake, given[0], view)) is not None:
+        return shown
     commits = [commit_of(lake, one, workspace_label(given, number)) for number, one in enumerate(given)]
     chosen = commits[0].id
     if any(commit.id != chosen for commit in commits):
         chosen = _Join(lake, attempt, given, commits).last()
     sent = given[[commit.id for commit in commits].index(chosen)]
+    return Start(_workspace(sent, chosen, view), sent)
+
+
+def _shown_by_branch(lake: Lake, given: Mapping[str, str], view: View) -> Start | None:
+    """The start, where the branch shows that the ref is a commit; None, too, where the lake does not show the branch."""
+    ref = given["ref"]
+    if not _FULL_ID.fullmatch(ref):
+        return None
+    try:
+        head = lake.head(given["repository"], given["branch"])
+    except (LakeNotFound, LakeForbidden):
+        # Whether that goes for the ref as well shows when the ref is looked up.
+        return None
+    if ref not in (head.id, head.first_parent):
+        return None
+    return Start(_workspace(given, ref, view), given, TargetBranch(head) if head.id == ref else None)
+
+
+def _workspace(given: Mapping[str, str], ref: str, view: View) -> Workspace:
     declared = view if view.declared else None
-    return Start(Workspace(sent["repository"], sent["branch"], chosen, view.prefix, declared), sent)
+    return Workspace(given["repository"], given["branch"], ref, view.prefix, declared)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The look at the target branch before the body (protocol/look decides; docs/decisions/0010).
 
-One call on the usual way: the head.  Only where it shows commits that may keep the attempt from ever publishing are
-the log and the orchestrator asked.  The look permits nothing, so where it cannot be taken the attempt goes on.
+Not taken where the head was A when the input was read.  Else one call as a rule: the head.  Only where it shows commits that
+may keep the attempt from ever publishing are the log and the orchestrator asked.  The look permits nothing, so where it
+cannot be taken the attempt goes on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 
 from perago.errors import LakeError, LakeNotFound, OrchestratorError
 from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
+from perago.orchestrator.base import AttemptsOwner
 from perago.protocol.attempt import Attempt
 from perago.protocol.look import foreign_maker, hopeless, what_stays
 from perago.protocol.metadata import KEY, TASK_ID
@@ -36,7 +37,7 @@ def look_at(lake: Lake, workspace: Workspace) -> TargetBranch | None:
         return None
 
 
-def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: Orchestrator) -> str | None:
+def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptsOwner) -> str | None:
     """Why no later head could let this attempt publish, or None."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
@@ -62,7 +63,7 @@ def _passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]
         return target
 
 
-def _accepted(orchestrator: Orchestrator, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
+def _accepted(orchestrator: AttemptsOwner, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
     """The task of the newest commit that another step made, where it is COMPLETED: that step runs no more."""
     commit = foreign_maker(attempt, target)
     if commit is None:

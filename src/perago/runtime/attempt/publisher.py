@@ -3,14 +3,19 @@
 `decide` reads the head and says what is left to do; `carry_out` makes the one call that moves the branch.  Between the two
 comes the attempt fence, which is the transaction's.  That call has three endings: landed, refused, unknown (`settling`).
 
-For a task that rebases, a call that was refused since the head had moved is decided anew from the new head.  The rule: only
-after the lake's own word that nothing was published, so that no two tries of one attempt can both land.
+Where the lake itself compares the head with the expected one, and was seen to, an attempt that began at the head does not
+read it again: the merge expects A, and the lake refuses it if the head has moved.  Then the head is read.
+
+A call that was refused since the head had moved is decided anew from the new head: where the head had not been read, and for
+a task that rebases.  The rule: only after the lake's own word that nothing was published, so that no two tries of one
+attempt can both land.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from perago.errors import (
@@ -63,10 +68,14 @@ class Publisher:
     tries: Tries
     rebases: bool = False
     """Whether it may publish on top of others' commits."""
+    at_head: TargetBranch | None = None
+    """The branch, where the attempt began at its head; good for one decision."""
     claimed: str | None = field(default=None, init=False)
     in_flight: bool = field(default=False, init=False)
     """Whether a publish request may still land: nobody may drop the claim then."""
     fence_level: FenceLevel | None = field(default=None, init=False)
+    _unread: bool = field(default=False, init=False)
+    """Whether the last decision was made without reading the head, so that only the lake has compared it."""
     _again: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
     """What was staged again, by the head that it was staged on."""
 
@@ -127,11 +136,11 @@ class Publisher:
         self.claimed = name
 
     def decide(self, staged: StagedWorkspace | None, result: Result) -> Decision:
-        """Decide by the head as it is now; what the decision needs on a staging branch is there when this returns."""
+        """Decide by the head; what the decision needs on a staging branch is there when this returns."""
         workspace = self.signature.workspace
-        # A merge is what nearly always follows: its fence level is looked up while the head is read.
+        # A merge is what nearly always follows; where its fence level has to be looked up, the head is read meanwhile.
         level = self.staging.overlap(lambda: self.staging.level(staged)) if staged is not None else None
-        target = read_target(self.lake, workspace, self.policy)
+        target = self._target(level)
         if (done := self._done_before(target)) is not None:
             return done
         if self.rebases:
@@ -173,6 +182,18 @@ class Publisher:
 
     # --- what a decision needs -------------------------------------------------------------------------------
 
+    def _target(self, level: Future[FenceLevel] | None) -> TargetBranch:
+        """The branch as it is now; as it was before the body where a merge will have the lake compare that with now.
+
+        Only for a lake that was seen to compare (`fence_level`), only once, and not for a task that rebases: where many
+        publish to one branch, the merge of an old head is refused more often than not, and hinders others.
+        """
+        before, self.at_head = self.at_head, None
+        self._unread = before is not None and not self.rebases and _is_hard(level)
+        if before is not None and self._unread:
+            return before
+        return read_target(self.lake, self.signature.workspace, self.policy)
+
     def _to_merge(
         self, plan: WorkspacePublicationPlan, staged: StagedWorkspace, result: Result, level: FenceLevel
     ) -> ByMerge:
@@ -194,6 +215,7 @@ class Publisher:
             metadata,
             self.tries.seconds_left,
             level,
+            staged.base,
             put_off_is_an_answer=self.rebases,
         )
         return ByMerge(staged, merge)
@@ -254,7 +276,8 @@ class Publisher:
         except (LakeRefused, LakeForbidden, LakeNotFound) as refused:
             return self._refused(refused)
         self.in_flight = False
-        self._settling.check_parent(published, merge.expected_head, self.fence_level)
+        if self.fence_level != "hard":
+            self._settling.check_parent(published, merge.expected_head)
         return Published(published)
 
     def _relocate(self, staged: StagedWorkspace, head: str) -> Published:
@@ -287,7 +310,11 @@ class Publisher:
         return Published(landed.id)
 
     def _head_moved(self, moved: HeadMoved) -> Published | Again:
-        """Refused for certain: to be decided anew, where the task may publish on another head and there is time."""
+        """Refused for certain: to be decided anew, where nobody had read the head, or the task may publish on another."""
+        if self._unread:
+            self.in_flight = False
+            log.info("the head is not what it was before the body, and is read now: %s", moved)
+            return Again(0.0)
         pause = self.tries.next_pause() if self.rebases else None
         if pause is None:
             return self._refused(moved)
@@ -328,6 +355,11 @@ class Publisher:
     def _settling(self) -> Settling:
         views = self.views if self.rebases else None
         return Settling(self.lake, self.signature, self.tries.timeout, views)
+
+
+def _is_hard(level: Future[FenceLevel] | None) -> bool:
+    """Whether a merge is compared by the lake; one that may not be made at all is not."""
+    return level is not None and level.exception() is None and level.result() == "hard"
 
 
 def _within(workspace: Workspace, changes: Changes) -> Changes:

@@ -12,7 +12,7 @@ import logging
 
 from perago.lake.base import Lake
 from perago.protocol.attempt import Attempt
-from perago.protocol.names import revoke_prefixes, revoked_by
+from perago.protocol.names import revoke_prefix, revoked_by
 from perago.runtime.own_branches import target_of_claim
 
 log = logging.getLogger("perago.revoking")
@@ -20,14 +20,11 @@ log = logging.getLogger("perago.revoking")
 
 def revoke(lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float) -> None:
     """Make sure that no attempt of this step that was scheduled earlier can publish any more; `LakeError` if not sure."""
-    names = [
-        branch.name for prefix in revoke_prefixes(attempt) for branch in lake.branches(repository, prefix)
-    ]
-    revoked = revoked_by(attempt, names)
+    found = lake.branches(repository, revoke_prefix(attempt))
+    revoked = revoked_by(attempt, [branch.name for branch in found])
     for staging in revoked.stagings:
         log.info("revoked %s of a dead attempt", staging)
         lake.drop_branch(repository, staging)
-    # A claim of an old version names no branch; the step publishes where it always did.
     owed = {target_of_claim(lake, repository, claim, unnamed=target) for claim in revoked.claims}
     for branch in sorted(filter(None, owed)):
         lake.barrier(repository, branch, timeout)

@@ -1,6 +1,7 @@
 """After the call that moves a branch: the branch is read back where the answer alone does not tell how it ended.
 
-    landed    the new commit's parent is compared with the expected head; for a task that rebases, else by what it sees
+    landed    past a soft fence the new commit's parent is compared with the expected head; for a task that rebases, else
+              by what it sees.  A lake that compares by itself has answered that question
     refused   the commits since A tell whether a twin was first or the fence held
     unknown   staging dropped → barrier → the branch is read: only then can the request not land any more
 
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perago.errors import LakeError, LakeUnavailable, PublishFenceError, PublishUnknownError
-from perago.lake.base import FenceLevel, Lake
+from perago.lake.base import Lake
 from perago.protocol.metadata import EXECUTION_ID
 from perago.protocol.outcome import LostToTwin
 from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, way_on
@@ -81,17 +82,9 @@ class Settling:
             f"{workspace.ref}.{head} {way_on(attempt, workspace, advance)}"
         )
 
-    def check_parent(self, published: str, expected_head: str, level: FenceLevel | None) -> None:
+    def check_parent(self, published: str, expected_head: str) -> None:
         """Past a soft fence a lost race shows here: say so, roll nothing back."""
-        try:
-            commit = self.lake.commit_at(self.signature.workspace.repository, published)
-        except LakeUnavailable as error:
-            if level == "soft":
-                raise
-            log.info(
-                "commit %s is not read back, the lake itself has compared its parent: %s", published, error
-            )
-            return
+        commit = self.lake.commit_at(self.signature.workspace.repository, published)
         self.check_place(commit, expected_head)
 
     def check_place(self, commit: Commit, expected_head: str) -> None:

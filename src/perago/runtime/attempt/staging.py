@@ -1,6 +1,9 @@
 """An execution's staging branches: made under its own name, filled from the result's bytes, signed and committed.
 
 The rule: every branch is registered to be dropped before it is made, so that no exit leaves one.  Staging moves no target.
+
+How hard a merge is fenced goes by the actions of the staged commit.  Where only this execution has written to the branch,
+they are those of the commit it was made at, which is asked for once.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from perago.errors import NothingToCommit, PublishFenceError
 from perago.lake.base import FenceLevel, Lake, Upload
 from perago.protocol.changes import Changes
 from perago.protocol.names import staging_branch_name
+from perago.protocol.paths import in_actions
 from perago.protocol.publication import StagedWorkspace
 from perago.protocol.signing import Signature
 from perago.runtime.attempt.overlap import Overlap
@@ -68,11 +72,13 @@ class Staging:
             self._upload(branch, result.source, changes, result)
         else:
             self.lake.copy(self._repository, branch, held_by, self._objects(changes.put))
-        return self._commit(branch, base, level.result())
+        written = self._objects((*changes.put, *changes.delete))
+        same_actions = not any(map(in_actions, written))
+        return self._commit(branch, base, level.result(), same_actions=same_actions)
 
     def level(self, staged: StagedWorkspace) -> FenceLevel:
         """How hard a merge of this staging is fenced; refused where that is less than the operator asks for."""
-        level = self.level_of(staged.commit)
+        level = self.level_of(staged.base if staged.same_actions else staged.commit)
         if self.mode == "hard" and level == "soft":
             raise PublishFenceError(
                 f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} "
@@ -98,7 +104,9 @@ class Staging:
             files.append(Upload(folder / path, name, state.size, state.checksum or ""))
         self.lake.upload(self._repository, branch, files, self.traffic.up)
 
-    def _commit(self, branch: str, base: str, level: FenceLevel) -> StagedWorkspace:
+    def _commit(
+        self, branch: str, base: str, level: FenceLevel, *, same_actions: bool = False
+    ) -> StagedWorkspace:
         metadata = self.signature.staging(branch, base=base, fence=level)
         commit = self.lake.commit(self._repository, branch, self.signature.message("stages"), metadata)
-        return StagedWorkspace(self._repository, branch, commit, base)
+        return StagedWorkspace(self._repository, branch, commit, base, same_actions)

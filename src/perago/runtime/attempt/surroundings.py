@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
+from perago.orchestrator.base import AttemptsOwner
 from perago.protocol.attempt import AttemptSnapshot
 from perago.runtime.attempt.overlap import Overlap, at_once
 from perago.runtime.attempt.place import OpenPlace, in_workdir
@@ -40,7 +40,7 @@ class Surroundings:
     """What every transaction of a process shares; `clean_up` may put dropping off to another thread."""
 
     lake: Lake
-    orchestrator: Orchestrator
+    orchestrator: AttemptsOwner
     workspace_root: Path
     fence: FenceMode = "auto"
     overlap: Overlap = at_once

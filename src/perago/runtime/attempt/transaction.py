@@ -5,9 +5,10 @@
     attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
 Revoking and the look may run alongside the download, and claiming alongside staging; each is over before what comes next.
-The look permits nothing and may end an attempt before its body.  The output is handed over as soon as the publication
-is settled; cleanup does not delay it.  The claim outlives this function: who sends the result drops it once Conductor
-has answered.
+The look permits nothing and may end an attempt before its body.  Where the attempt began at the head, the look is left out,
+and so is reading the head to decide, if the lake itself compares it while it merges (`publisher`).  The output is handed
+over as soon as the publication is settled; cleanup does not delay it.  The claim outlives this function: who sends the
+result drops it once Conductor has answered.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
 from perago.protocol.fitness import own_reason
 from perago.protocol.names import staging_branch_name
 from perago.protocol.outcome import LostToTwin, Outcome, completed
-from perago.protocol.publication import StagedWorkspace, TargetBranch, Workspace
+from perago.protocol.publication import StagedWorkspace, TargetBranch
 from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
 from perago.runtime.attempt.input import Input, read_input
-from perago.runtime.attempt.joining import start_of
+from perago.runtime.attempt.joining import Start, start_of
 from perago.runtime.attempt.look import in_vain, look_at
 from perago.runtime.attempt.output import output_of, to_record
 from perago.runtime.attempt.overlap import give_up
@@ -103,8 +104,9 @@ class Transaction:
         if task.workspace is None:
             return {"result": self._call(given.params)}
         with self._in(steps.INPUT):
-            start = start_of(around.lake, self._attempt, given.workspaces, task.workspace.view)
-        publisher = self._new_publisher(given, start.workspace, cleanup)
+            looks = not task.workspace.read_only and not task.workspace.rebases
+            start = start_of(around.lake, self._attempt, given.workspaces, task.workspace.view, looks=looks)
+        publisher = self._new_publisher(given, start, cleanup)
         looked = None
         if not task.workspace.read_only:
             with self._in(steps.REVOKE):
@@ -121,7 +123,8 @@ class Transaction:
 
     def _revoke_and_look(self, publisher: Publisher) -> TargetBranch | None:
         publisher.revoke()
-        return look_at(self._around.lake, publisher.signature.workspace)
+        # An attempt that began at the head is not in vain, whatever has become of the head since.
+        return publisher.at_head or look_at(self._around.lake, publisher.signature.workspace)
 
     def _reuse(self, publisher: Publisher, looked: Looked) -> Published | None:
         """Work that was done before; the head counts only once no dead attempt can move it any more."""
@@ -259,8 +262,8 @@ class Transaction:
         ask = partial(self._around.orchestrator.current, self._attempt)
         assert_current_attempt_snapshot(self._attempt, self._around.persist(ask))
 
-    def _new_publisher(self, given: Input, workspace: Workspace, cleanup: ExitStack) -> Publisher:
-        task = self._task
+    def _new_publisher(self, given: Input, start: Start, cleanup: ExitStack) -> Publisher:
+        task, workspace = self._task, start.workspace
         assert task.workspace is not None  # noqa: S101 - only called for tasks with a workspace
         budget = task.controls.publish_budget
         digest = input_digest(
@@ -280,7 +283,9 @@ class Transaction:
         )
         merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
         tries = Tries(merge_timeout, self._around.pace)
-        self._publisher = Publisher(staging, task.workspace.on_abandoned, tries, task.workspace.rebases)
+        self._publisher = Publisher(
+            staging, task.workspace.on_abandoned, tries, task.workspace.rebases, start.at_head
+        )
         return self._publisher
 
     def _settled(self, outcome: Outcome, *, refused: bool) -> Settled:

@@ -39,15 +39,21 @@ def attempts_of(orchestrator: Orchestrator, state: WorkflowState) -> list[Logged
 
 def read_attempt(orchestrator: Orchestrator, task: TaskState) -> LoggedAttempt:
     """One attempt with its task log."""
-    lines, records = list[LogLine](), list[AttemptRecord]()
     # What nobody has begun has no log, and costs no call.
-    for line in orchestrator.task_log(task.task_id) if task.started is not None else ():
+    lines, records = read_log(orchestrator.task_log(task.task_id) if task.started is not None else ())
+    return LoggedAttempt(task, lines, records)
+
+
+def read_log(log: Sequence[LogLine]) -> tuple[list[LogLine], list[AttemptRecord]]:
+    """What a body printed and logged, and the records of its executions."""
+    lines, records = list[LogLine](), list[AttemptRecord]()
+    for line in log:
         record = parse_record(line.text)
         if record is None:
             lines.append(line)
         else:
             records.append(record)
-    return LoggedAttempt(task, lines, records)
+    return lines, records
 
 
 def by_step(attempts: Sequence[LoggedAttempt]) -> dict[str, list[LoggedAttempt]]:

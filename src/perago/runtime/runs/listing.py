@@ -6,7 +6,7 @@ the last thing that it wrote.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -25,6 +25,7 @@ from perago.runtime.runs.record import (
     RunEnd,
     all_runs,
     find_end,
+    read_runs,
     resume_command,
     runs_folder,
 )
@@ -55,12 +56,41 @@ class RunRow:
         return None if self.started is None or self.ended is None else max(0.0, self.ended - self.started)
 
 
+@dataclass(frozen=True, slots=True)
+class At:
+    """Where a page of the list begins: after so many runs of `perago run`, and so many workflows that it did not start."""
+
+    runs: int = 0
+    workflows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """Some runs, newest first, and where the next page begins, if there is one."""
+
+    rows: Sequence[RunRow]
+    following: At | None
+
+
 def list_runs(servers: LookedAt, count: int) -> list[RunRow]:
     """The newest runs, those on Conductor included as this machine knows them; or Conductor's newest workflows."""
-    rows = list(_workflows(servers, count))
-    if servers.embedded:
-        rows += [_row(servers, run) for run in islice(all_runs(servers.settings.root), count)]
-    return sorted(rows, key=lambda row: row.started or 0.0, reverse=True)[:count]
+    return list(page_of_runs(servers, count, At()).rows)
+
+
+def page_of_runs(servers: LookedAt, count: int, at: At) -> RunPage:
+    """One page of all runs; what is not on it is not read, but for what tells whether more follow."""
+    workflows = list(_workflows(servers, count + 1, at.workflows))
+    runs = (
+        [_row(servers, run) for run in islice(read_runs(servers.settings.root, at.runs), count + 1)]
+        if servers.embedded
+        else []
+    )
+    known = {id(row) for row in runs}
+    found = sorted([*workflows, *runs], key=lambda row: row.started or 0.0, reverse=True)
+    shown = found[:count]
+    of_runs = sum(id(row) in known for row in shown)
+    following = At(at.runs + of_runs, at.workflows + len(shown) - of_runs)
+    return RunPage(shown, following if len(found) > count else None)
 
 
 def prune(root: Path, *, older_than: float, now: float) -> list[tuple[Run, str]]:
@@ -94,13 +124,13 @@ def _written(folder: Path) -> float:
     return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
 
 
-def _workflows(servers: LookedAt, count: int) -> Iterator[RunRow]:
+def _workflows(servers: LookedAt, count: int, start: int) -> Iterator[RunRow]:
     """Those that no `perago run` drives: of a worker with `--local`, or of Conductor."""
     orchestrator = servers.open_to_look()
     if orchestrator is None:
         return
     with closing(orchestrator):
-        for one in orchestrator.workflows(count):
+        for one in orchestrator.workflows(count, start=start):
             yield _summary_row(one, embedded=servers.embedded)
 
 
@@ -111,11 +141,10 @@ def _summary_row(one: WorkflowSummary, *, embedded: bool) -> RunRow:
 
 def _row(servers: LookedAt, run: Run) -> RunRow:
     found = Found(servers.of_run(run.id), run.workflow_id, run)
-    end = (
-        end_of(state)
-        if run.embedded and (state := _state(found))
-        else find_end(servers.settings.root, run.id)
-    )
+    end = find_end(servers.settings.root, run.id)
+    # How it ended is forgotten as soon as it goes on again, so an end that is kept needs no second look.
+    if run.embedded and (end is None or end.ended is None) and (state := _state(found)):
+        end = end_of(state)
     end = end or RunEnd(UNKNOWN, None, None)
     over = end.ended is not None or end.status == UNKNOWN
     return RunRow(

@@ -16,7 +16,7 @@ from perago.orchestrator.base import Orchestrator, WorkflowState
 from perago.protocol.nearest import did_you_mean
 from perago.runtime.runs.alive import is_going_on
 from perago.runtime.runs.attempts import LoggedAttempt, attempts_of
-from perago.runtime.runs.record import Run, all_runs, log_file, resume_command, runs_folder
+from perago.runtime.runs.record import RECORD, Run, all_runs, find_run, log_file, resume_command, runs_folder
 from perago.settings import Settings
 
 
@@ -79,6 +79,8 @@ class Found:
 
 def find(servers: LookedAt, name: str | None) -> Found:
     """The run or workflow of that id, or the newest run on these servers."""
+    if name is not None and (own := _own_run(servers, name)) is not None:
+        return _of_run(servers, own)
     runs = all_runs(servers.settings.root)
     if name is None:
         # Where the newest one is on Conductor, it is not passed over for an older one: that is told.
@@ -101,6 +103,15 @@ def attempts_at(servers: LookedAt, state: WorkflowState) -> Sequence[LoggedAttem
         return []
     with closing(orchestrator):
         return attempts_of(orchestrator, state)
+
+
+def _own_run(servers: LookedAt, name: str) -> Run | None:
+    """The run of that very id, without a look at the others."""
+    root = servers.settings.root
+    try:
+        return find_run(root, name) if (runs_folder(root) / name / RECORD).is_file() else None
+    except (OSError, ValueError, RuntimeConfigError):
+        return None
 
 
 def _newest(servers: LookedAt, runs: Sequence[Run]) -> Found:

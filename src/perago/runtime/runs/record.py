@@ -9,9 +9,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -99,11 +100,25 @@ def find_end(root: Path, run_id: str) -> RunEnd | None:
 
 def all_runs(root: Path) -> list[Run]:
     """The records of all runs, newest first; what cannot be read is left out."""
-    found = []
-    for path in sorted(runs_folder(root).glob(f"*/{RECORD}"), reverse=True):
+    return list(read_runs(root))
+
+
+def read_runs(root: Path, skip: int = 0) -> Iterator[Run]:
+    """The records of the runs, newest first, one after the other, without the first `skip`.
+
+    What cannot be read is left out, and does not count.
+    """
+    try:
+        # By name, which sorts by time: those that nobody asks for are not opened.
+        names = sorted((one.name for one in os.scandir(runs_folder(root))), reverse=True)
+    except OSError:
+        return
+    for name in names:
         with suppress(OSError, ValueError, TypeError):
-            found.append(Run(**json.loads(path.read_text(encoding="utf-8"))))
-    return found
+            run = Run(**json.loads((runs_folder(root) / name / RECORD).read_text(encoding="utf-8")))
+            if skip <= 0:
+                yield run
+            skip -= 1
 
 
 def find_run(root: Path, run_id: str | None) -> Run:

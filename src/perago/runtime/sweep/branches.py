@@ -30,7 +30,7 @@ from perago.errors import (
     OrchestratorUnavailable,
 )
 from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
+from perago.orchestrator.base import KnowsAttempts
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
 from perago.protocol.metadata import STAGING_BRANCH
 from perago.protocol.names import (
@@ -82,9 +82,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The orchestrators to ask; `complete` where no other one can own a branch of this lake."""
+    """Whom to ask; `complete` where nobody else can own a branch of this lake."""
 
-    orchestrators: Sequence[Orchestrator]
+    orchestrators: Sequence[KnowsAttempts]
     complete: bool
 
     def status(self, owner: InternalBranch) -> str | None:

@@ -84,6 +84,11 @@ class Transfer:
         """One object's bytes, in pieces; always through the gateway, which the API stands next to."""
         return (bytes(piece) for piece in self._stores.stream(repository, ref, path, _READ_CHUNK))
 
+    def read_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> bytes:
+        """One object's bytes from `span[0]` up to, not including, `span[1]`."""
+        doing = f"read object {path!r} at {ref!r} of repository {repository!r}"
+        return bytes(self._stores.again(doing, lambda: self._stores.get_range(repository, ref, path, span)))
+
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:

@@ -1,0 +1,212 @@
+"""`perago map`: one task over a table of workspaces, as one Spark job.
+
+Exit codes: 0 when every row that was to be run is done; 1 when rows failed or are left; 2 when the command line is wrong.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perago.cli import output
+from perago.cli.map_view import MapView
+from perago.cli.options import AsJson, StateRoot, Yes
+from perago.cli.remote import agree, open_real_lakefs, settings_for
+from perago.declare.discovery import load_tasks
+from perago.declare.task import TaskDefinition
+from perago.errors import RuntimeConfigError
+from perago.protocol.nearest import did_you_mean
+from perago.settings import Settings, shown_address
+
+if TYPE_CHECKING:
+    from perago.connect import Embedded, Real
+    from perago.lake.base import Lake
+    from perago.runtime.maps.beginning import Wanted
+    from perago.runtime.maps.driving import Map
+    from perago.runtime.maps.row import Row
+
+Target = Annotated[
+    str, typer.Argument(metavar="TARGET:TASK", help="A module or file, and the name of a task in it.")
+]
+Table = Annotated[
+    Path,
+    typer.Argument(metavar="TABLE", help="The rows: .csv, .jsonl or .parquet, with a column repository."),
+]
+Outcomes = Annotated[
+    Path, typer.Option("-o", "--outcomes", metavar="OUTCOMES", help="Where to write how each row ended.")
+]
+OnLakeFS = Annotated[bool, typer.Option("--remote", help="Work on lakeFS instead of the embedded lake.")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the run of these outcomes: what is not done.")
+]
+Retries = Annotated[
+    int | None,
+    typer.Option(
+        "--retries", min=0, metavar="N", help="Tries after a row's first; as the task declares by default."
+    ),
+]
+Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Run at most N rows.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the table, and run nothing.")]
+PyFiles = Annotated[
+    list[Path],
+    typer.Option(
+        "--py-files", metavar="FILE", help="A .py or .zip to send to the executors; repeat it for more."
+    ),
+]
+
+
+def map_(
+    target: Target,
+    table: Table,
+    outcomes: Outcomes,
+    root: StateRoot = None,
+    remote: OnLakeFS = False,
+    yes: Yes = False,
+    resume: Resume = False,
+    retries: Retries = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    py_files: PyFiles = [],  # noqa: B006 - typer reads the default, nobody writes it
+    as_json: AsJson = False,
+) -> None:
+    """Run one task over every row of a table, each as its own transaction, on Spark."""
+    module, task = _task_of(target)
+    settings = settings_for(root, remote=remote, yes=yes or dry_run, lake_only=True)
+    # The runtime, the adapters and Spark come along only here.
+    from perago.connect import lake_of_map, open_engine
+    from perago.runtime.maps.handle import held
+    from perago.runtime.maps.outcome import write_outcomes
+
+    rows = _rows(task, table, outcomes, settings)
+    where = lake_of_map(settings, remote=remote)
+    with closing(_opened(where, remote=remote)) as lake:
+        if dry_run:
+            _show_plan(lake, task, rows[:limit])
+            return
+        if remote and not resume:
+            agree(f"Run {task.name} on {len(rows[:limit])} branches there?", yes=yes)
+        wanted = _wanted((module, task), rows, where, retries)
+        with held(outcomes, wanted.fresh(_address(lake, where), time.time()), resume=resume) as handle:
+            mapped = wanted.begin(lake, handle)
+            left = mapped.left(limit)
+            view = MapView(len(left), quiet=as_json)
+            try:
+                if left:
+                    engine = open_engine(settings, py_files)
+                    engine.check(mapped.plan)
+                    with view:
+                        mapped.drive(engine, left, view.tell)
+            except KeyboardInterrupt:
+                output.note("stopped")
+            finally:
+                if mapped.known:
+                    write_outcomes(outcomes, mapped.known.values())
+    _tell(mapped, left, outcomes, seconds=view.seconds if as_json else None)
+
+
+def _task_of(target: str) -> tuple[str, TaskDefinition]:
+    module, separator, name = target.rpartition(":")
+    if not separator or not module or not name:
+        raise typer.BadParameter(f"{target!r} is not TARGET:TASK, such as tasks.py:clean_events")
+    tasks = {task.name: task for task in load_tasks([module])}
+    if name not in tasks:
+        raise RuntimeConfigError(
+            f"{module} declares no task {name!r}; it declares {', '.join(tasks)}{did_you_mean(name, list(tasks))}"
+        )
+    # Executors have another current folder.
+    return (str(Path(module).absolute()) if module.endswith(".py") else module), tasks[name]
+
+
+def _opened(where: Embedded | Real, *, remote: bool) -> Any:
+    from perago.connect import has_local_lake
+
+    if remote:
+        return open_real_lakefs(where.settings)
+    if not has_local_lake(where.settings):
+        raise RuntimeConfigError(
+            f"there is no lake below {where.settings.root}: go to the folder that has it, name its root with --root, or "
+            "make one with `perago put REPO FOLDER --create`"
+        )
+    return where.open_lake()
+
+
+def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings) -> list[Row]:
+    """The rows, and that the outcomes can be written, before anything is opened."""
+    from perago.runtime.maps.rows import rows_of
+    from perago.runtime.maps.table import format_of, read_table
+    from perago.runtime.worker.start_checks import check_tasks
+
+    if table.absolute() == outcomes.absolute():
+        raise typer.BadParameter("TABLE and OUTCOMES are the same file: name another one for the outcomes")
+    format_of(outcomes)
+    check_tasks(settings, [task])
+    return rows_of(task, read_table(table), text=format_of(table) == "csv")
+
+
+def _wanted(
+    what: tuple[str, TaskDefinition], rows: list[Row], where: Embedded | Real, retries: int | None
+) -> Wanted:
+    from perago.connect import max_result_bytes
+    from perago.runtime.maps.beginning import Wanted
+    from perago.spark.rows_engine import runs_here
+
+    here = runs_here(where.settings.spark_master)
+    return Wanted(*what, rows, where, retries, max_result_bytes(), log_here=here)
+
+
+def _address(lake: Lake, where: Embedded | Real) -> str:
+    lakefs = None if where.embedded else where.settings.lakefs
+    return shown_address(lakefs.endpoint) if lakefs is not None else lake.server()
+
+
+def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
+    from perago.runtime.maps.rows import mistake_in
+
+    known = set(lake.repositories())
+    wrong = 0
+    for row in rows:
+        mistake = mistake_in(task, row)
+        if not mistake and row.repository not in known:
+            mistake = f"there is no repository {row.repository!r}{did_you_mean(row.repository, known)}"
+        if mistake:
+            wrong += 1
+            output.say(f"{row.label} would fail: {mistake}", "red")
+    repositories = len({row.repository for row in rows})
+    output.say(
+        f"{task.name} would run on {len(rows) - wrong} of {len(rows)} rows, in {repositories} repositories; nothing was run"
+    )
+    if wrong:
+        raise typer.Exit(output.FAILED)
+
+
+def _tell(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
+    """How all rows stand, and the command that goes on; as JSON where there are seconds."""
+    standing = mapped.standing()
+    bad = [row for row in left if not mapped.is_done(row)]
+    if seconds is not None:
+        figures = {**asdict(standing), "left": standing.left, "seconds": round(seconds, 3)}
+        output.data({"run": mapped.plan.run, "outcomes": str(outcomes), **figures})
+    else:
+        parts = [f"{standing.done} of {standing.rows} rows are done"]
+        parts += [f"{standing.failed} failed"] if standing.failed else []
+        more = standing.unsettled + standing.left
+        parts += [f"{more} left"] if more else []
+        output.say(f"{', '.join(parts)}; outcomes: {outcomes}", "red" if bad else "green")
+        if mapped.plan.log is not None and mapped.plan.log.exists():
+            output.note(f"log: {mapped.plan.log}")
+    if bad:
+        output.note(f"continue with `{_again()}`")
+        raise typer.Exit(output.FAILED)
+
+
+def _again() -> str:
+    """The command that goes on: this one, resumed."""
+    words = [word for word in sys.argv[1:] if word != "--resume"]
+    return shlex.join(["perago", *words, "--resume"])

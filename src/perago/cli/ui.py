@@ -1,0 +1,108 @@
+"""`perago ui`: a page to look at runs, branches, data and checks, until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perago.cli import output
+from perago.cli.options import StateRoot, looked_at
+from perago.errors import RuntimeConfigError
+from perago.settings import shown_address
+
+if TYPE_CHECKING:
+    from perago.connect import Embedded, Real
+    from perago.ui.serving import Served
+
+_EXTRA = ("jinja2", "starlette", "uvicorn")
+
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        metavar="N",
+        help="The port; 8642 by default, or a free one where that is taken.",
+    ),
+]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host",
+        metavar="ADDRESS",
+        help="The address to listen on; any but this machine's own needs the printed token.",
+    ),
+]
+OnServers = Annotated[
+    bool, typer.Option("--remote", help="Look at lakeFS and Conductor instead of the embedded servers.")
+]
+
+
+def ui(
+    root: StateRoot = None, remote: OnServers = False, port: Port = None, host: Host = "127.0.0.1"
+) -> None:
+    """Serve a page to look at runs, branches, data and checks, until Ctrl-C."""
+    from perago.connect import servers_of_run
+
+    check_page()
+    servers = servers_of_run(looked_at(root, remote=remote).settings, remote=remote)
+    asked = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked.set())
+    with serving_page(servers, host=host, port=port) as served:
+        output.say(served.address())
+        output.note("Ctrl-C ends it")
+        asked.wait()
+
+
+def serving_page(
+    servers: Embedded | Real, *, host: str = "127.0.0.1", port: int | None = None
+) -> AbstractContextManager[Served]:
+    """Serve the page over these servers for as long as the block runs."""
+    check_page()
+    from perago.connect import has_local_lake, open_lakefs, open_local_lake
+    from perago.ui.serving import serving
+    from perago.ui.site import Site
+
+    settings = servers.settings
+    if servers.embedded:
+        site = Site(
+            servers,
+            lambda: open_local_lake(settings) if has_local_lake(settings) else None,
+            where=f"embedded, {_short(settings.root)}",
+        )
+    else:
+        lakefs = settings.lakefs.endpoint if settings.lakefs else ""
+        conductor = settings.conductor.url if settings.conductor else ""
+        open_both = open_lakefs(settings)
+        site = Site(
+            servers,
+            lambda: open_both,
+            where=f"lakeFS {shown_address(lakefs)} · Conductor {shown_address(conductor)}",
+        )
+    return serving(site, host=host, port=port)
+
+
+def check_page() -> None:
+    """Make sure that what the page needs is installed: it is an extra."""
+    try:
+        import perago.ui.serving  # noqa: F401 - to see whether it can be imported
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package not in _EXTRA:
+            raise
+        raise RuntimeConfigError(
+            f"the page needs {package}, which is not installed: `pip install 'perago[ui]'`"
+        ) from missing
+
+
+def _short(root: Path) -> str:
+    """The root as people call it."""
+    full = root.resolve()
+    return f"~/{full.relative_to(Path.home())}" if full.is_relative_to(Path.home()) else str(full)

@@ -1,0 +1,55 @@
+"""What every process that runs rows of a map needs to know, as one value that travels to it.
+
+It holds the keys to the lake.  It goes inside what an engine sends to its executors, never into a configuration that is
+shown (docs/decisions/0021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from perago.lake.base import Lake
+from perago.settings import Settings
+
+MOST_DEATHS = 3
+"""A row whose executions died so often, one after the other, has failed: it may be what kills them."""
+
+
+class LakeOwner(Protocol):
+    """Which lake, as a value that can be pickled."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that it is found by."""
+
+    def open_lake(self) -> Lake:
+        """The lake, for this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlan:
+    """One task over a table, in one session of a run: what is the same for all rows."""
+
+    run: str
+    started: int
+    """The run's beginning, in milliseconds since 1970."""
+    session: str
+    """This command: a run that is resumed has several."""
+    target: str
+    folder: Path
+    """Where the target's name means something: the command's current folder."""
+    task: str
+    lake: LakeOwner
+    retries: int
+    max_result_bytes: int | None = None
+    log: Path | None = None
+    """Where bodies print to, on the machine of the command; None elsewhere, where the engine keeps it."""
+
+
+def map_log(root: Path, run: str) -> Path:
+    """The file that a map's bodies print to, where they run on this machine; its folder is made."""
+    folder = root / "maps"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / f"{run}.log"

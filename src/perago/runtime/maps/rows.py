@@ -1,0 +1,175 @@
+"""From the records of a table to rows of a map: which columns there are, what each row's params are, which rows collide.
+
+    column        meaning
+    repository    required
+    branch        `main` where there is none
+    ref           a commit id; empty, or no such column: the branch's head when the row begins
+    params        one JSON object; other columns are not looked at then
+    any other     the param of that name
+
+The rule: a table whose shape is wrong is refused as a whole; a single row that is wrong fails by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from perago.declare.payload import json_type
+from perago.declare.task import TaskDefinition
+from perago.errors import RuntimeConfigError, TaskInputError
+from perago.protocol.nearest import did_you_mean
+from perago.runtime.maps.row import Row
+
+WORKSPACE = ("repository", "branch", "ref")
+PARAMS = "params"
+_SHOWN = 5
+
+
+def rows_of(task: TaskDefinition, records: Sequence[Mapping[str, Any]], *, text: bool) -> list[Row]:
+    """The rows; `text` says that every cell is text, as in a CSV."""
+    _check_task(task)
+    columns = {name for record in records for name in record}
+    if WORKSPACE[0] not in columns:
+        near = did_you_mean(WORKSPACE[0], sorted(columns))
+        raise RuntimeConfigError(
+            f"the table has no column 'repository'; it has {', '.join(sorted(columns))}{near}"
+        )
+    texts = _text_params(task) if text else frozenset()
+    rows = [
+        _row(number, record, text=text, whole=PARAMS in columns, texts=texts)
+        for number, record in enumerate(records, start=1)
+    ]
+    _check_branches(task, rows)
+    return rows
+
+
+def input_of(row: Row, ref: str) -> dict[str, Any]:
+    """What the task is given for a row."""
+    workspace = {"repository": row.repository, "branch": row.branch, "ref_type": "commit", "ref": ref}
+    return {"workspace": workspace, "params": row.params}
+
+
+def mistake_in(task: TaskDefinition, row: Row) -> str:
+    """Why the row would fail before anything is moved; empty where it would not."""
+    if row.mistake:
+        return row.mistake
+    try:
+        task.parse_params(json.dumps(row.params))
+    except TaskInputError as error:
+        return str(error)
+    return ""
+
+
+def _check_task(task: TaskDefinition) -> None:
+    if task.workspace is None:
+        raise RuntimeConfigError(
+            f"task {task.name!r} has no workspace, and a map runs a task over workspaces: run it with `perago run`"
+        )
+    if task.kind != "plain":
+        raise RuntimeConfigError(
+            f"task {task.name!r} is a Spark task, which drives Spark itself and cannot run inside it: run it with "
+            "`perago run`, or map a task that takes a Path"
+        )
+
+
+def _row(number: int, record: Mapping[str, Any], *, text: bool, whole: bool, texts: frozenset[str]) -> Row:
+    wrong = []
+    found = {}
+    for name in WORKSPACE:
+        value = record.get(name)
+        if value is not None and not isinstance(value, str):
+            wrong.append(f"{name} must be a string, not {json_type(value)}")
+        found[name] = value.strip() if isinstance(value, str) else ""
+    if not found["repository"] and not wrong:
+        wrong.append("repository is empty; give its name")
+    params: Mapping[str, Any] = {}
+    try:
+        params = _whole(record.get(PARAMS)) if whole else _by_columns(record, text=text, texts=texts)
+    except TaskInputError as error:
+        wrong.append(str(error))
+    return Row(
+        number, found["repository"], found["branch"] or "main", found["ref"], params, mistake="; ".join(wrong)
+    )
+
+
+def _whole(value: Any) -> Mapping[str, Any]:
+    """The cell `params`: an object, or its JSON text."""
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return {}
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise TaskInputError(f"params is not JSON: {error}; write one JSON object") from None
+    if not isinstance(value, Mapping):
+        raise TaskInputError(f"params is {json_type(value)}; write one JSON object")
+    _check_json(value)
+    return value
+
+
+def _by_columns(record: Mapping[str, Any], *, text: bool, texts: frozenset[str]) -> Mapping[str, Any]:
+    params = {name: value for name, value in record.items() if name not in WORKSPACE}
+    if text:
+        return {name: _parsed(name, cell, texts) for name, cell in params.items() if cell != ""}
+    # An absent value of a column is null in Parquet: the model's default applies.
+    params = {name: value for name, value in params.items() if value is not None}
+    _check_json(params)
+    return params
+
+
+def _parsed(name: str, cell: str, texts: frozenset[str]) -> Any:
+    """A cell of text as a value: JSON, unless the param takes text, where `007` stays what it is."""
+    if name in texts:
+        return cell
+    try:
+        return json.loads(cell)
+    except (ValueError, RecursionError):
+        return cell
+
+
+def _check_json(value: object) -> None:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TaskInputError(f"params have no JSON form: {error}") from None
+
+
+def _text_params(task: TaskDefinition) -> frozenset[str]:
+    """The params that take text, as their schema says."""
+    schema = task.params_model.model_json_schema()
+    return frozenset(
+        name
+        for name, one in schema.get("properties", {}).items()
+        if _takes_text(one, schema.get("$defs", {}))
+    )
+
+
+def _takes_text(schema: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+    if "$ref" in schema:
+        return _takes_text(known.get(schema["$ref"].rpartition("/")[2], {}), known)
+    parts = [part for key in ("anyOf", "oneOf", "allOf") for part in schema.get(key, ())]
+    of_text = any(isinstance(one, str) for one in (*schema.get("enum", ()), schema.get("const")))
+    return schema.get("type") == "string" or of_text or any(_takes_text(part, known) for part in parts)
+
+
+def _check_branches(task: TaskDefinition, rows: Iterable[Row]) -> None:
+    """Two rows that publish on one branch would refuse each other, unless the task publishes on top of others."""
+    spec = task.workspace
+    if spec is None or spec.read_only or spec.rebases:
+        return
+    first: dict[tuple[str, str], int] = {}
+    pairs = []
+    for row in rows:
+        if row.mistake:
+            continue
+        other = first.setdefault((row.repository, row.branch), row.number)
+        if other != row.number:
+            pairs.append(f"rows {other} and {row.number} ({row.repository}@{row.branch})")
+    if pairs:
+        more = f" and {len(pairs) - _SHOWN} more" if len(pairs) > _SHOWN else ""
+        raise RuntimeConfigError(
+            f"two rows have the same branch: {', '.join(pairs[:_SHOWN])}{more}; keep one of them, give them branches of "
+            'their own, or declare WorkspaceSpec(on_advanced="rebase"), which lets rows publish on top of each other'
+        )

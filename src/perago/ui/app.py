@@ -1,0 +1,108 @@
+"""The application: which address shows what, errors as pages, and the guard around all of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from perago.errors import (
+    LakeError,
+    LakeNotFound,
+    LakeUnavailable,
+    OrchestratorError,
+    OrchestratorNotFound,
+    OrchestratorUnavailable,
+    PeragoError,
+    RuntimeConfigError,
+)
+from perago.ui import lake_pages, live, object_pages, run_pages
+from perago.ui.guard import Guard
+from perago.ui.rendering import STATIC, render
+from perago.ui.site import Site
+
+log = logging.getLogger("perago.ui")
+Page = Callable[[Site, Request], Any]
+_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_ROUTES: dict[str, Page] = {
+    "/runs": run_pages.runs,
+    "/run": run_pages.run,
+    "/log": run_pages.printed,
+    "/branches": lake_pages.branches,
+    "/data": lake_pages.branches,
+    "/checks": lake_pages.branches,
+    "/history": lake_pages.history,
+    "/publications": lake_pages.publications,
+    "/commit": lake_pages.commit,
+    "/compare": object_pages.compare,
+    "/folder": object_pages.folder,
+    "/object": object_pages.look,
+    "/download": object_pages.download,
+    "/picture": object_pages.picture,
+    "/frame": object_pages.frame,
+}
+_STATUS: tuple[tuple[type[PeragoError], int], ...] = (
+    (LakeNotFound, 404),
+    (OrchestratorNotFound, 404),
+    (RuntimeConfigError, 404),
+    (LakeUnavailable, 502),
+    (OrchestratorUnavailable, 502),
+    (LakeError, 500),
+    (OrchestratorError, 500),
+)
+
+
+def make_app(site: Site, *, host: str, token: str | None) -> ASGIApp:
+    """The page over a site, for who may look."""
+    files = {path.name: path.read_bytes() for path in STATIC.iterdir()}
+
+    def static(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            raise HTTPException(404)
+        headers = {"Cache-Control": "max-age=31536000, immutable"}
+        return Response(files[name], media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
+
+    def failed(request: Request, error: Exception) -> Response:
+        return _failure(site, request, error)
+
+    routes = [Route(path, _handler(site, page), name=path) for path, page in _ROUTES.items()]
+    app = Starlette(
+        routes=[
+            Route("/", lambda _: RedirectResponse("/runs")),
+            *routes,
+            Route("/live/{what}", live.endpoint(site)),
+            Route("/static/{name}", static),
+        ],
+        exception_handlers={PeragoError: failed, HTTPException: failed, Exception: failed},
+    )
+    return Guard(app, host=host, token=token)
+
+
+def _handler(site: Site, page: Page) -> Callable[[Request], Response]:
+    def handle(request: Request) -> Response:
+        # A function that is not async: the ports wait for servers and disks, on a thread.
+        answer = page(site, request)
+        return answer if isinstance(answer, Response) else HTMLResponse(answer)
+
+    return handle
+
+
+def _failure(site: Site, request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        status, text = error.status_code, str(error.detail)
+    elif isinstance(error, PeragoError):
+        status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
+        text = str(error)
+    else:
+        status, text = 500, "Something went wrong here that is not your doing; the terminal has the details."
+        log.error("the page %s failed", request.url.path, exc_info=error)
+    body = render("error.html", site=site, view="", status=status, text=site.mask(text))
+    return HTMLResponse(body, status_code=status)

@@ -1,0 +1,143 @@
+"""Who may look, and what a browser may do with what it gets.
+
+    bound to loopback        no token; the Host must be this machine's, so that no foreign name can be pointed here
+    bound to anything else   the token that was printed, as ?token=… once, then as a cookie; or as a bearer token
+
+The rules: only GET and HEAD.  No page runs a script but our own file, loads anything from elsewhere, or is framed by others.
+A response that brings its own policy (an object from the lake) keeps it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = "; ".join(
+    [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "frame-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    ]
+)
+OBJECT_POLICY = "; ".join(
+    [
+        "sandbox",
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        "font-src data:",
+        "frame-ancestors 'self'",
+    ]
+)
+"""For bytes that somebody else wrote: no script, no form, nothing from anywhere, not even from here."""
+_HEADERS: Mapping[str, str] = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what is bound there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """The app behind the checks; `token` is None where only this machine can reach it."""
+
+    def __init__(self, app: ASGIApp, *, host: str, token: str | None) -> None:
+        self._app = app
+        self._names = _LOOPBACK_NAMES | {host.strip("[]")}
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on with the headers set."""
+        if scope["type"] != "http":
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        answer = self._refused(scope)
+        await (answer or self._app)(scope, receive, with_headers)
+
+    def _refused(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if scope["method"] not in ("GET", "HEAD"):
+            return _no(405, "this page only shows: GET and HEAD")
+        if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
+            return _no(403, "another site may not ask for this")
+        if self._token is None:
+            return None if _name_in(headers.get("host", "")) in self._names else _not_this_machine()
+        return self._token_asked(scope, headers, self._token)
+
+    def _token_asked(self, scope: Scope, headers: Headers, token: str) -> Response | None:
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = [value for name, value in query if name == "token"]
+        cookie = f"perago-ui-{(scope.get('server') or ('', 0))[1]}"
+        if given:
+            if not _same(given[-1], token):
+                return _no(403, "this is not the token: open the address that `perago ui` printed")
+            rest = urlencode([(name, value) for name, value in query if name != "token"])
+            # Relative to this very path, so that nothing in it can name another host.
+            answer = RedirectResponse("?" + rest, status_code=303)
+            answer.set_cookie(cookie, token, httponly=True, samesite="lax", path="/")
+            return answer
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        if _same(bearer, token) or _same(_cookie(headers.get("cookie", ""), cookie), token):
+            return None
+        return _no(403, "a token is needed: open the address that `perago ui` printed")
+
+
+def _no(status: int, text: str) -> Response:
+    return PlainTextResponse(f"{text}\n", status_code=status)
+
+
+def _not_this_machine() -> Response:
+    return _no(421, "this page is for this machine alone: open it as http://127.0.0.1 with its port")
+
+
+def _name_in(host: str) -> str:
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def _same(given: str, token: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
+
+
+def _cookie(header: str, name: str) -> str:
+    try:
+        found = SimpleCookie(header).get(name)
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""

@@ -1,0 +1,174 @@
+"""The pages of data: a folder of a commit, a look into an object, its bytes, and two commits side by side.
+
+The rule: bytes from the lake are given out so that they cannot act here.  A download is never shown by the browser; a
+picture and a framed page come with a policy of their own, in which nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from perago.errors import LakeNotFound
+from perago.lake.base import Entry
+from perago.runtime.lake_names import no_object
+from perago.ui.guard import OBJECT_POLICY
+from perago.ui.lake_pages import place
+from perago.ui.previews.look import MOST_SHOWN_WHOLE, PICTURES, Look, Object, ending_of, look_at
+from perago.ui.rendering import render
+from perago.ui.site import Site
+
+ROWS = 200
+CHANGES = 200
+
+
+def folder(site: Site, request: Request) -> str:
+    """What lies in a folder of a commit."""
+    repository, ref = place(site, request)
+    commit = site.lake.commit_at(repository, ref)
+    prefix = _prefix(request.query_params.get("path", ""))
+    after = request.query_params.get("after", "")
+    page = site.lake.folder(repository, commit.id, prefix, after=after, limit=ROWS)
+    return render(
+        "folder.html",
+        site=site,
+        view="data",
+        repository=repository,
+        ref=ref,
+        commit=commit,
+        prefix=prefix,
+        crumbs=_crumbs(prefix),
+        after=after,
+        page=page,
+    )
+
+
+def look(site: Site, request: Request) -> str:
+    """A look into an object."""
+    repository, ref = place(site, request)
+    commit = site.lake.commit_at(repository, ref)
+    one = _object(site, repository, commit.id, request.query_params.get("path", ""))
+    above = one.entry.path.rpartition("/")[0]
+    return render(
+        "object.html",
+        site=site,
+        view="data",
+        repository=repository,
+        ref=ref,
+        commit=commit,
+        entry=one.entry,
+        crumbs=_crumbs(f"{above}/" if above else ""),
+        look=look_at(one),
+    )
+
+
+def compare(site: Site, request: Request) -> str:
+    """Two commits side by side: what differs, or one object at both."""
+    repository, left = place(site, request)
+    right = request.query_params.get("to", "main")
+    commits = [site.lake.commit_at(repository, ref) for ref in (left, right)]
+    path = request.query_params.get("path", "")
+    after = request.query_params.get("after", "")
+    values: dict[str, Any] = {"looks": None, "changes": None}
+    if path:
+        values["looks"] = [_look_or_none(site, repository, commit.id, path) for commit in commits]
+    else:
+        values["changes"] = site.lake.changes(
+            repository, commits[0].id, commits[1].id, after=after, limit=CHANGES
+        )
+    return render(
+        "compare.html",
+        site=site,
+        view="data",
+        repository=repository,
+        refs=(left, right),
+        commits=commits,
+        path=path,
+        after=after,
+        **values,
+    )
+
+
+def download(site: Site, request: Request) -> StreamingResponse:
+    """An object's bytes, to be kept and not shown."""
+    one = _asked(site, request)
+    name = one.entry.path.rpartition("/")[2] or "object"
+    return _bytes(
+        one,
+        "application/octet-stream",
+        {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='', errors='replace')}"},
+    )
+
+
+def picture(site: Site, request: Request) -> StreamingResponse:
+    """A picture, for an <img>."""
+    one = _asked(site, request)
+    kind = PICTURES.get(ending_of(one.entry.path))
+    if kind is None or one.entry.size > MOST_SHOWN_WHOLE:
+        raise HTTPException(404, "this object is not shown as a picture")
+    return _bytes(one, kind, {})
+
+
+def frame(site: Site, request: Request) -> StreamingResponse:
+    """An HTML page, for a frame in which nothing runs."""
+    one = _asked(site, request)
+    if ending_of(one.entry.path) not in ("html", "htm") or one.entry.size > MOST_SHOWN_WHOLE:
+        raise HTTPException(404, "this object is not shown as a page")
+    return _bytes(one, "text/html; charset=utf-8", {})
+
+
+def _bytes(one: Object, media_type: str, headers: dict[str, str]) -> StreamingResponse:
+    return StreamingResponse(
+        _pieces(one),
+        media_type=media_type,
+        headers={
+            "Content-Security-Policy": OBJECT_POLICY,
+            "Content-Length": str(one.entry.size),
+            **headers,
+        },
+    )
+
+
+def _pieces(one: Object) -> Iterator[bytes]:
+    yield from one.lake.read(one.repository, one.commit, one.entry.path)
+
+
+def _asked(site: Site, request: Request) -> Object:
+    repository, ref = place(site, request)
+    return _object(
+        site, repository, site.lake.commit_at(repository, ref).id, request.query_params.get("path", "")
+    )
+
+
+def _object(site: Site, repository: str, commit: str, path: str) -> Object:
+    try:
+        return Object(site.lake, repository, commit, site.lake.stat(repository, commit, path))
+    except LakeNotFound as missing:
+        raise LakeNotFound(no_object(site.lake, repository, commit[:12], path)) from missing
+
+
+def _look_or_none(site: Site, repository: str, commit: str, path: str) -> tuple[Entry, Look] | None:
+    try:
+        entry = site.lake.stat(repository, commit, path)
+    except LakeNotFound:
+        return None
+    return entry, look_at(Object(site.lake, repository, commit, entry))
+
+
+def _prefix(path: str) -> str:
+    path = path.lstrip("/")
+    return path if not path or path.endswith("/") else path + "/"
+
+
+def _crumbs(prefix: str) -> list[tuple[str, str]]:
+    """The folders above and their paths, the outermost first."""
+    found, at = [], ""
+    for name in prefix.split("/")[:-1]:
+        at += f"{name}/"
+        found.append((name, at))
+    return found

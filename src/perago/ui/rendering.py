@@ -1,0 +1,137 @@
+"""Templates, and how values are shown in them.
+
+The rules: everything is escaped, always.  What somebody else wrote cannot hide itself either: control characters and those
+that turn the direction of text are written out.  Links are made by `link`, so that no name can break out of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from perago.protocol.names import SHORT
+from perago.runtime.observe.printable import overwritten, printable
+from perago.runtime.runs import words
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+MOST_JSON_CHARS = 20_000
+_HIDING = re.compile("[\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e007f]")
+_STATES: Mapping[str, tuple[str, str]] = {
+    "COMPLETED": ("good", "✓"),
+    "COMPLETED_WITH_ERRORS": ("warn", "✓"),
+    "SKIPPED": ("calm", "–"),
+    "IN_PROGRESS": ("busy", "●"),
+    "RUNNING": ("busy", "●"),
+    "PAUSED": ("calm", "‖"),
+    "SCHEDULED": ("calm", "○"),
+    "CANCELED": ("calm", "–"),
+    "TIMED_OUT": ("warn", "!"),
+    "unknown": ("calm", "?"),
+    "": ("calm", "○"),
+}
+_BAD = ("bad", "✕")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a page that is sent again when it has changed."""
+
+    id: str
+    html: str
+    digest: str
+
+
+def render(template: str, **values: Any) -> str:
+    """A page."""
+    return _environment().get_template(template).render(**values)
+
+
+def part(name: str, template: str, **values: Any) -> Part:
+    """A part of a page that is live."""
+    html = render(template, **values)
+    return Part(name, html, hashlib.sha256(html.encode("utf-8", "surrogatepass")).hexdigest()[:16])
+
+
+def shown(text: object) -> str:
+    """Somebody else's text, with what hides or turns text written out."""
+    safe = str(text).encode("utf-8", "backslashreplace").decode()
+    return _HIDING.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(safe))
+
+
+def link(path: str, /, **query: object) -> str:
+    """An address on this page."""
+    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    text = urlencode(given, quote_via=quote, errors="surrogatepass")
+    return f"{path}?{text}" if text else path
+
+
+def pretty(value: Any) -> str:
+    """JSON for people, cut where it is very long."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    if len(text) > MOST_JSON_CHARS:
+        text = text[:MOST_JSON_CHARS] + f"\n… ({len(text) - MOST_JSON_CHARS} characters more)"
+    return shown(text)
+
+
+def moment(seconds: float | None) -> str:
+    """A moment in UTC."""
+    return "–" if seconds is None else _utc(seconds).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _iso(seconds: float) -> str:
+    return _utc(seconds).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _utc(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _took(seconds: float | None) -> str:
+    if seconds is not None and seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return words.duration(seconds)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters.update(
+        shown=shown,
+        pretty=pretty,
+        moment=moment,
+        iso=_iso,
+        took=_took,
+        size=words.size,
+        short=lambda text: str(text)[:SHORT],
+        overwritten=lambda text: shown(overwritten(str(text))),
+        state_class=lambda status: _STATES.get(status, _BAD)[0],
+        state_sign=lambda status: _STATES.get(status, _BAD)[1],
+    )
+    environment.globals.update(link=link, version=_version())
+    return environment
+
+
+def _version() -> str:
+    """What changes with the files that browsers keep."""
+    total = hashlib.sha256()
+    for file in sorted(STATIC.iterdir()):
+        total.update(file.read_bytes())
+    return total.hexdigest()[:12]

@@ -1,0 +1,110 @@
+"""The pages of runs: the list, one run, and all that an attempt printed.  What is live is made of parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from perago.errors import OrchestratorNotFound
+from perago.orchestrator.base import WorkflowState
+from perago.runtime.runs.attempts import read_attempt
+from perago.runtime.runs.listing import At, page_of_runs
+from perago.runtime.runs.look import Found, find
+from perago.ui.attempts import chosen_step, step_page
+from perago.ui.graph import graph_of
+from perago.ui.rendering import Part, part, render, shown
+from perago.ui.site import Site
+
+RUNS = 50
+
+
+def runs(site: Site, request: Request) -> str:
+    """The list of runs, newest first."""
+    at = At(_number(request, "runs"), _number(request, "workflows"))
+    return render(
+        "runs.html",
+        site=site,
+        view="runs",
+        parts=runs_parts(site, at),
+        at=at,
+        first=at == At(),
+        live=at == At(),
+    )
+
+
+def runs_parts(site: Site, at: At) -> list[Part]:
+    """What of the list may change."""
+    page = page_of_runs(site.servers, RUNS, at)
+    return [part("runs", "parts/runs.html", page=page, embedded=site.servers.embedded)]
+
+
+def run(site: Site, request: Request) -> str:
+    """One run: its graph, and one of its steps in full."""
+    found, step, skip = asked(site, request)
+    parts, state, over = run_parts(site, found, step, skip)
+    return render(
+        "run.html",
+        site=site,
+        view="runs",
+        found=found,
+        state=state,
+        parts=parts,
+        over=over,
+        step=step,
+        skip=skip,
+    )
+
+
+def asked(site: Site, request: Request) -> tuple[Found, str | None, int]:
+    """The run, the step and the page of its attempts that a request names."""
+    found = find(site.servers, request.query_params.get("id", ""))
+    return found, request.query_params.get("step"), _number(request, "older")
+
+
+def run_parts(
+    site: Site, found: Found, wanted: str | None, skip: int
+) -> tuple[list[Part], WorkflowState, bool]:
+    """What of a run may change, the workflow as it stands, and whether nothing will change any more."""
+    with site.orchestrator_of(found) as orchestrator:
+        going_on = found.going_on
+        state = orchestrator.workflow(found.workflow_id)
+        step = chosen_step(state, wanted)
+        page = step_page(orchestrator, state, step, skip) if step is not None else None
+    values: dict[str, Any] = {"found": found, "state": state, "step": step}
+    over = not state.running or not going_on
+    head = part("head", "parts/run_head.html", **values, took=_took(state), resume=found.resume(state))
+    graph = part("graph", "parts/run_graph.html", **values, nodes=graph_of(state))
+    return [head, graph, part("step", "parts/run_step.html", **values, page=page)], state, over
+
+
+def printed(site: Site, request: Request) -> StreamingResponse:
+    """All lines that an attempt printed, as text."""
+    found, task_id = (
+        find(site.servers, request.query_params.get("id", "")),
+        request.query_params.get("task", ""),
+    )
+    with site.orchestrator_of(found) as orchestrator:
+        tasks = [one for one in orchestrator.workflow(found.workflow_id).tasks if one.task_id == task_id]
+        if not tasks:
+            raise OrchestratorNotFound(f"run {found.id} has no attempt {task_id!r}")
+        logged = read_attempt(orchestrator, tasks[0])
+
+    def lines() -> Iterator[str]:
+        for line in logged.lines:
+            yield shown(line.text) + "\n"
+
+    return StreamingResponse(lines(), media_type="text/plain; charset=utf-8")
+
+
+def _took(state: WorkflowState) -> float | None:
+    if state.running or state.started is None or state.ended is None:
+        return None
+    return max(0.0, state.ended - state.started)
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "0")
+    return int(text) if text.isdecimal() and len(text) < 10 else 0

@@ -1,0 +1,20 @@
+"""A map's run on every lake of the contract suite's registry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.lakes import LAKES
+from tests.support.maps import Mapped
+
+
+@pytest.fixture(params=[pytest.param(name, marks=kind.marks) for name, kind in LAKES.items()])
+def mapped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mapped]:
+    """A repository whose main holds a file in the task's prefix."""
+    with LAKES[request.param].open(request) as opened:
+        made = Mapped(opened.lake, opened.repository, tmp_path)
+        made.commit({"data/in.txt": "in"})
+        yield made

@@ -1,0 +1,185 @@
+"""From tables to rows: which columns there are, what params become, and what is refused before anything runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from perago import WorkspaceSpec, task
+from perago.declare.task import TaskDefinition
+from perago.errors import RuntimeConfigError
+from perago.runtime.maps.row import Row
+from perago.runtime.maps.rows import mistake_in, rows_of
+from perago.runtime.maps.table import read_table, write_table
+
+
+class Key(StrEnum):
+    MINOR = "minor"
+
+
+class Tune(BaseModel):
+    title: str = ""
+    beats: int = 4
+    loud: bool = False
+    tags: list[str] = []
+    key: Key | None = None
+    mode: Literal["a", "b"] = "a"
+
+
+class Done(BaseModel):
+    ok: bool = True
+
+
+def tune_task(**spec: Any) -> TaskDefinition:
+    @task(name="tune", owner_email="tests@example.com", workspace=WorkspaceSpec(prefix="/", **spec))
+    def tune(workspace: Path, params: Tune) -> Done:
+        return Done()
+
+    definition: TaskDefinition = tune.__perago_task__
+    return definition
+
+
+def rows(
+    records: Sequence[Mapping[str, Any]], *, text: bool = False, of: TaskDefinition | None = None
+) -> list[Row]:
+    return rows_of(of or tune_task(), records, text=text)
+
+
+class TestColumns:
+    def test_branch_and_ref_may_be_left_out(self) -> None:
+        assert rows([{"repository": "songs"}]) == [Row(1, "songs", "main")]
+
+    def test_every_other_column_is_a_param(self) -> None:
+        [row] = rows([{"repository": "songs", "branch": "dev", "ref": "abc", "title": "x", "beats": 3}])
+        assert row == Row(1, "songs", "dev", "abc", {"title": "x", "beats": 3})
+
+    def test_cells_of_text_become_what_the_params_take(self) -> None:
+        cells = {"title": "007", "beats": "3", "loud": "true", "tags": '["x"]', "key": "minor", "mode": "b"}
+        [row] = rows([{"repository": "songs", **cells}], text=True)
+        assert row.params == {
+            "title": "007",
+            "beats": 3,
+            "loud": True,
+            "tags": ["x"],
+            "key": "minor",
+            "mode": "b",
+        }
+        assert mistake_in(tune_task(), row) == ""
+
+    def test_an_empty_cell_leaves_the_param_to_its_default(self) -> None:
+        [row] = rows([{"repository": "songs", "title": "", "beats": ""}], text=True)
+        assert row.params == {}
+
+    def test_a_cell_that_does_not_fit_is_told_by_its_name(self) -> None:
+        [row] = rows([{"repository": "songs", "beats": "many"}], text=True)
+        assert "params.beats" in mistake_in(tune_task(), row)
+
+    @pytest.mark.parametrize("params", ['{"beats": 3}', {"beats": 3}])
+    def test_params_may_be_one_object_beside_columns_that_are_none(self, params: object) -> None:
+        [row] = rows([{"repository": "songs", "params": params, "remark": "nice"}])
+        assert row.params == {"beats": 3}
+
+    def test_a_table_without_repositories_is_refused(self) -> None:
+        with pytest.raises(RuntimeConfigError, match=r"no column 'repository'.*did you mean 'repositry'"):
+            rows([{"repositry": "songs", "title": "x"}])
+
+
+class TestRowsThatAreWrong:
+    @pytest.mark.parametrize(
+        ("record", "said"),
+        [
+            ({"repository": " "}, "repository is empty"),
+            ({"repository": 3}, "repository must be a string, not an integer"),
+            ({"repository": "songs", "params": "{"}, "params is not JSON"),
+            ({"repository": "songs", "params": "[1]"}, "params is an array"),
+            ({"repository": "songs", "params": {"beats": float("nan")}}, "no JSON form"),
+        ],
+    )
+    def test_fail_by_themselves(self, record: dict[str, Any], said: str) -> None:
+        good, bad = rows([{"repository": "other"}, record])
+        assert (good.mistake, said in bad.mistake) == ("", True)
+
+
+class TestRowsOfOneBranch:
+    RECORDS: Sequence[Mapping[str, Any]] = (
+        {"repository": "songs"},
+        {"repository": "other"},
+        {"repository": "songs", "branch": "main"},
+    )
+
+    def test_are_refused_with_both_numbers(self) -> None:
+        with pytest.raises(RuntimeConfigError, match=r"rows 1 and 3 \(songs@main\)"):
+            rows(self.RECORDS)
+
+    @pytest.mark.parametrize(
+        "spec", [{"read_only": True}, {"on_advanced": "rebase", "on_abandoned": "supersede"}]
+    )
+    def test_are_taken_where_they_cannot_get_in_each_others_way(self, spec: dict[str, Any]) -> None:
+        assert len(rows(self.RECORDS, of=tune_task(**spec))) == 3
+
+    def test_branches_of_one_repository_are_two(self) -> None:
+        assert len(rows([{"repository": "songs"}, {"repository": "songs", "branch": "dev"}])) == 2
+
+
+class TestTasks:
+    def test_without_a_workspace_are_refused(self) -> None:
+        @task(name="plain", owner_email="tests@example.com")
+        def plain(params: Tune) -> Done:
+            return Done()
+
+        with pytest.raises(RuntimeConfigError, match="'plain' has no workspace"):
+            rows([{"repository": "songs"}], of=plain.__perago_task__)  # type: ignore[attr-defined]
+
+
+class TestTables:
+    @pytest.mark.parametrize("ending", ["csv", "jsonl", "ndjson", "parquet"])
+    def test_what_is_written_is_read_again(self, tmp_path: Path, ending: str) -> None:
+        path = tmp_path / f"table.{ending}"
+        write_table(path, ["repository", "title", "beats"], [{"repository": "söngs", "title": 'a,"b"\n'}])
+
+        [row] = read_table(path)
+
+        assert (row["repository"], row["title"]) == ("söngs", 'a,"b"\n')
+        assert not row["beats"]
+        assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+    @pytest.mark.parametrize(
+        ("name", "content", "said"),
+        [
+            ("t.csv", b"repository\n", "has no rows"),
+            ("t.csv", b"", "has no rows"),
+            ("t.csv", b"repository,repository\na,b\n", "column 'repository' is there twice"),
+            ("t.csv", b"repository,title\na,b\nc\n", "line 3 has 1 cells, and the header 2"),
+            ("t.csv", b"repository\nca\xe9\n", "is not UTF-8"),
+            ("t.csv", b'repository\n"a\n', "line 2: unexpected end of data"),
+            ("t.jsonl", b'{"repository": "a"}\n{\n', "line 2 is not JSON"),
+            ("t.jsonl", b"[1]\n", "line 1 is not a JSON object"),
+            ("t.parquet", b"nothing of the kind", "is not a Parquet table"),
+            ("t.txt", b"", "ends in .csv"),
+        ],
+    )
+    def test_that_cannot_be_understood_are_refused(
+        self, tmp_path: Path, name: str, content: bytes, said: str
+    ) -> None:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(RuntimeConfigError, match=said):
+            read_table(tmp_path / name)
+
+    def test_that_are_not_there_are_told(self, tmp_path: Path) -> None:
+        with pytest.raises(RuntimeConfigError, match="there is no table"):
+            read_table(tmp_path / "t.csv")
+
+    def test_a_mark_at_the_beginning_and_odd_bytes_are_no_part_of_a_name(self, tmp_path: Path) -> None:
+        (tmp_path / "t.csv").write_bytes("\ufeffrepository,title\r\nsongs,a\x00b\r\n\r\n".encode())
+        assert read_table(tmp_path / "t.csv") == [{"repository": "songs", "title": "a\x00b"}]
+
+    def test_values_keep_their_types(self, tmp_path: Path) -> None:
+        (tmp_path / "t.jsonl").write_text(json.dumps({"repository": "songs", "beats": 3, "tags": ["x"]}))
+        [row] = rows(read_table(tmp_path / "t.jsonl"))
+        assert row.params == {"beats": 3, "tags": ["x"]}

@@ -1,0 +1,174 @@
+"""`perago map` over 300 repositories of real lakeFS, on executors that are processes of their own; one of them is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from perago.lake.base import Lake
+from perago.runtime.maps.table import read_table
+from tests.conftest import LakefsServer
+from tests.spark.test_map import TASK, wait_for
+from tests.support.commands import Shell
+from tests.support.lakefs import lakefs_lake
+
+ROWS = 300
+FAILING = range(20, ROWS + 1, 20)
+"""Five in a hundred."""
+VICTIM = 7
+UI = "TEST_UI_PORT"
+
+
+@pytest.fixture
+def lake(lakefs_server: LakefsServer, tmp_path: Path) -> Iterator[Lake]:
+    with closing(lakefs_lake(lakefs_server, tmp_path / "cache")) as made:
+        yield made
+
+
+@pytest.fixture
+def repositories(lake: Lake, lakefs_server: LakefsServer) -> Iterator[list[str]]:
+    """Many repositories, each with an empty branch `main`."""
+    part = uuid4().hex[:8]
+    names = [f"test-{part}-{number:03d}" for number in range(1, ROWS + 1)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lake.create_repository, names))
+        yield names
+        list(pool.map(lambda name: lakefs_server.call("DELETE", f"/repositories/{name}?force=true"), names))
+
+
+@pytest.fixture
+def shell(lakefs_server: LakefsServer, tmp_path: Path) -> Shell:
+    """A shell whose Spark has two executors of one core each, a UI and an event log."""
+    made, port = Shell(tmp_path), _free_port()
+    (tmp_path / "events").mkdir()
+    conf = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(port),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (tmp_path / "events").as_uri(),
+    }
+    made.environ |= {
+        "LAKECTL_SERVER_ENDPOINT_URL": lakefs_server.url,
+        "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": lakefs_server.access_key_id,
+        "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs_server.secret_access_key,
+        UI: str(port),
+        "PERAGO_SPARK_MASTER": "local-cluster[2,1,1024]",
+        "PERAGO_SPARK_CONF": ";".join(f"{key}={value}" for key, value in conf.items()),
+    }
+    return made
+
+
+def test_300_repositories_with_failures_and_a_killed_executor_end_right(
+    shell: Shell, lake: Lake, repositories: list[str], lakefs_server: LakefsServer, tmp_path: Path
+) -> None:
+    go, fixed = tmp_path / "go", tmp_path / "fixed"
+    rows: list[dict[str, object]] = [{"repository": name, "title": name[-3:]} for name in repositories]
+    for number in FAILING:
+        rows[number - 1]["fails_without"] = str(fixed)
+    rows[VICTIM - 1]["waits_for"] = str(go)
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    before = _histories(lake, repositories)
+    arguments = ["map", TASK, "rows.jsonl", "-o", "out.parquet", "--remote", "--yes"]
+
+    with (tmp_path / "shown.txt").open("w") as told:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "perago", *arguments],
+            cwd=tmp_path,
+            env=shell.environ,
+            stdout=told,
+            stderr=told,
+            text=True,
+        )
+        inside = tmp_path / "go.inside"
+        wait_for(inside.exists, driver)
+        _, _, executor = map(int, inside.read_text().split())
+        assert "CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_text()
+        seen = _shown_by_spark(shell)
+        os.kill(executor, signal.SIGKILL)
+        # Whether the body died with its executor or goes on, its row is another execution's by now, or will be.
+        go.touch()
+        driver.wait()
+    shown = (tmp_path / "shown.txt").read_text()
+
+    first = {row["row"]: row for row in read_table(tmp_path / "out.parquet")}
+    assert driver.returncode == 1, shown
+    assert f"{ROWS - len(FAILING)} of {ROWS} rows are done, {len(FAILING)} failed" in shown
+    assert sorted(first) == list(range(1, ROWS + 1))
+    assert {number for number, row in first.items() if row["status"] != "COMPLETED"} == set(FAILING)
+    assert first[VICTIM]["attempts"] >= 2
+    half = _histories(lake, repositories)
+    _check_one_commit_each(before, half, first)
+
+    fixed.touch()
+    again = shell.run(*arguments, "--resume")
+
+    assert again.code == 0, again.err
+    last = {row["row"]: row for row in read_table(tmp_path / "out.parquet")}
+    after = _histories(lake, repositories)
+    _check_one_commit_each(before, after, last)
+    assert {row["status"] for row in last.values()} == {"COMPLETED"}
+    assert all(
+        after[row["repository"]] == half[row["repository"]] for row in first.values() if row["published"]
+    )
+    assert _own_branches(lake, repositories) == []
+    seen += "".join(file.read_text() for file in (tmp_path / "events").rglob("*") if file.is_file())
+    # The page and the log are there, and show what was configured.
+    assert seen.count("spark.eventLog.dir") >= 2
+    assert lakefs_server.secret_access_key not in seen
+    assert lakefs_server.secret_access_key not in shown + again.out + again.err
+
+
+def _histories(lake: Lake, names: list[str]) -> dict[str, list[str]]:
+    with ThreadPoolExecutor(8) as pool:
+        logs = pool.map(lambda name: [commit.id for commit in lake.log(name, "main", 9)], names)
+        return dict(zip(names, logs, strict=True))
+
+
+def _own_branches(lake: Lake, names: list[str]) -> list[str]:
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda name: lake.branches(name, "perago-"), names)
+        return [branch.name for branches in found for branch in branches]
+
+
+def _check_one_commit_each(
+    before: dict[str, list[str]], after: dict[str, list[str]], rows: dict[int, dict[str, object]]
+) -> None:
+    for row in rows.values():
+        name = str(row["repository"])
+        made = [row["published"]] if row["status"] == "COMPLETED" else []
+        assert after[name] == [*made, *before[name]], row
+
+
+def _shown_by_spark(shell: Shell) -> str:
+    """The environment page of the running UI, and every command line of this machine."""
+    shown = ""
+    for process in Path("/proc").glob("[0-9]*"):
+        # One may have ended since.
+        with contextlib.suppress(OSError):
+            shown += (process / "cmdline").read_text(errors="replace").replace("\0", " ") + "\n"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{shell.environ[UI]}/environment/", timeout=60) as answer:
+        shown += answer.read().decode()
+    return shown
+
+
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

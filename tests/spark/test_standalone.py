@@ -1,0 +1,114 @@
+"""A standalone cluster of two workers with real lakeFS: a map, and a Spark task with direct placement."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from perago.runtime.maps.table import read_table
+from tests.conftest import ConductorServer, LakefsServer, fresh_repository
+from tests.support import killed_task, map_tasks
+from tests.support.commands import Shell
+from tests.support.lakefs import lakefs_lake
+
+CLUSTER = Path(__file__).parents[2] / "dev" / "spark-cluster"
+SONGS = 6
+
+
+@pytest.fixture(scope="module")
+def master() -> Iterator[str]:
+    """The address of a cluster of this test's own, beside one that a developer may have."""
+    environ = {**os.environ, "PERAGO_DEV_SET": "tests"}
+    try:
+        up = subprocess.run([CLUSTER, "up"], env=environ, check=True, stdout=subprocess.PIPE, text=True)
+        yield up.stdout.strip()
+    finally:
+        subprocess.run([CLUSTER, "down"], env=environ, check=True)
+
+
+@pytest.fixture
+def shell(
+    master: str, lakefs_server: LakefsServer, conductor_server: ConductorServer, tmp_path: Path
+) -> Shell:
+    made = Shell(tmp_path)
+    made.environ |= {
+        "LAKECTL_SERVER_ENDPOINT_URL": lakefs_server.url,
+        "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": lakefs_server.access_key_id,
+        "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs_server.secret_access_key,
+        "CONDUCTOR_SERVER_URL": conductor_server.url,
+        "PERAGO_SPARK_MASTER": master,
+        "PERAGO_SPARK_CONF": "spark.driver.host=127.0.0.1;spark.driver.bindAddress=127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    return made
+
+
+def test_the_address_is_printed_and_nothing_is_left_of_a_cluster_that_is_down(master: str) -> None:
+    environ = {**os.environ, "PERAGO_DEV_SET": "tests"}
+    again = subprocess.run([CLUSTER, "status"], env=environ, check=True, stdout=subprocess.PIPE, text=True)
+    other = {**os.environ, "PERAGO_DEV_SET": "never"}
+    none = subprocess.run([CLUSTER, "status"], env=other, check=False, capture_output=True, text=True)
+
+    assert again.stdout.strip() == master
+    assert master.startswith("spark://127.0.0.1:")
+    assert (none.returncode, none.stdout, "dev/spark-cluster up" in none.stderr) == (1, "", True)
+
+
+def test_a_module_that_executors_do_not_have_is_told_before_a_row_begins_and_may_be_sent(
+    shell: Shell, lakefs_server: LakefsServer, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    shutil.copy(map_tasks.__file__, tmp_path / "here" / "only_here.py")
+    shell.folder = tmp_path / "here"
+    with ExitStack() as stack:
+        names = [stack.enter_context(fresh_repository(lakefs_server)) for _ in range(SONGS)]
+        lake = stack.enter_context(closing(lakefs_lake(lakefs_server, tmp_path / "cache")))
+        rows = "\n".join(json.dumps({"repository": name, "title": name}) for name in names)
+        (tmp_path / "here" / "rows.jsonl").write_text(rows)
+        arguments = ["map", "only_here:tag_song", "rows.jsonl", "-o", "out.jsonl", "--remote", "--yes"]
+        # Executors of this machine would find the module in the driver's folder: so it is not there any more.
+        sent = tmp_path / "sent"
+        sent.mkdir()
+        shutil.copy(map_tasks.__file__, sent / "only_here.py")
+        shell.environ["PYTHONPATH"] = str(sent)
+        (tmp_path / "here" / "only_here.py").unlink()
+
+        missing = shell.run(*arguments)
+        ended = shell.run(*arguments, "--resume", "--py-files", str(sent / "only_here.py"))
+
+        assert missing.code == 1
+        assert "the Spark executors cannot load only_here" in missing.err
+        assert "--py-files" in missing.err
+        assert ended.code == 0, ended.err
+        found = read_table(tmp_path / "here" / "out.jsonl")
+        assert [row["published"] for row in found] == [lake.head(name, "main").id for name in names]
+        assert {row["attempts"] for row in found} == {1}
+
+
+def test_a_spark_task_reads_and_writes_its_staging_branch_from_the_cluster(
+    shell: Shell, lakefs_server: LakefsServer, tmp_path: Path
+) -> None:
+    from tests.spark.test_killed import FLOW
+
+    (tmp_path / "flow.json").write_text(json.dumps(FLOW))
+    shell.environ["SQUARES_PLACEMENT"] = "direct"
+    with (
+        fresh_repository(lakefs_server) as repository,
+        closing(lakefs_lake(lakefs_server, tmp_path / "cache")) as lake,
+    ):
+        given = json.dumps({"flag": str(tmp_path / "flag")})
+        tasks = ["--tasks", killed_task.__file__, "--workspace", repository, "--input", given]
+        ended = shell.run("run", "flow.json", *tasks, "--remote", "--yes", "--json")
+
+        assert ended.code == 0, ended.err
+        head = lake.head(repository, "main")
+        assert json.loads(ended.out)["output"]["ref"] == head.id
+        assert any(entry.path.endswith(".parquet") for entry in lake.list(repository, head.id, ""))

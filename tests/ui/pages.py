@@ -1,0 +1,35 @@
+"""Every kind of page that the site has, over a furnished root."""
+
+from __future__ import annotations
+
+from tests.support.furnished import HOSTILE_NAME, Furnished
+
+
+def pages_of(furnished: Furnished) -> dict[str, tuple[str, dict[str, str]]]:
+    """Path and query by name."""
+    world = furnished.world
+    here = {"repo": world.repository, "ref": "main"}
+    old = world.history()[-2]
+    return {
+        "runs": ("/runs", {}),
+        "a run that goes on": ("/run", {"id": furnished.forked}),
+        "a failed run": ("/run", {"id": furnished.failed}),
+        "a run with hostile lines": ("/run", {"id": furnished.hostile}),
+        "branches": ("/branches", {}),
+        "data": ("/data", {}),
+        "checks": ("/checks", {}),
+        "history": ("/history", here),
+        "publications": ("/publications", here),
+        "commit": ("/commit", here),
+        "folder": ("/folder", here),
+        "folder with a hostile name": ("/folder", {**here, "path": HOSTILE_NAME.partition("/")[0] + "/"}),
+        "parquet": ("/object", {**here, "path": "data/plays.parquet"}),
+        "csv": ("/object", {**here, "path": "data/plays.csv"}),
+        "json": ("/object", {**here, "path": "data/summary.json"}),
+        "text": ("/object", {**here, "path": HOSTILE_NAME}),
+        "binary": ("/object", {**here, "path": "data/binary.bin"}),
+        "html": ("/object", {**here, "path": "report/index.html"}),
+        "picture": ("/object", {**here, "path": "report/chart.svg"}),
+        "compare": ("/compare", {**here, "ref": old, "to": "main"}),
+        "compare one object": ("/compare", {**here, "ref": old, "to": "main", "path": "data/result.txt"}),
+    }

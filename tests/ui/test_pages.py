@@ -1,0 +1,221 @@
+"""What the pages say, asked for by a program: errors, pages of long lists, previews and bytes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from perago.lake.local.lake import LocalLake
+from perago.runtime.runs.record import Run, RunEnd, runs_folder, save_end, save_run
+from perago.ui.graph import graph_of
+from perago.ui.previews import parquet
+from perago.ui.previews.look import FIRST_BYTES
+from perago.ui.previews.texts import is_text, table_of
+from perago.ui.rendering import link, shown
+from tests.support.asking import asking
+from tests.support.furnished import FILES, Furnished, furnish, put_files, table_bytes
+from tests.support.world import World
+
+
+@pytest.fixture(scope="module")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Furnished]:
+    root = tmp_path_factory.mktemp("root")
+    lake = LocalLake(root / "lake")
+    lake.create_repository("music")
+    world = World(lake, "music", root)
+    world.clock.now = time.time()
+    yield furnish(world)
+    world.orchestrator.close()
+    lake.close()
+
+
+@pytest.fixture(scope="module")
+def http(furnished: Furnished) -> Iterator[httpx.Client]:
+    root = furnished.world.folder
+    with asking(root, lambda: LocalLake(root / "lake")) as made:
+        yield made
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("address", "said"),
+        [
+            ("/run?id=nobody", "no run 'nobody'"),
+            ("/history?repo=musik", "did you mean 'music'?"),
+            ("/history?repo=music&ref=mian", "did you mean 'main'?"),
+            ("/object?repo=music&path=data/nots.txt", "there is no object"),
+            ("/commit", "names no repository"),
+            ("/nowhere", "Not Found"),
+            ("/run?id=../../etc", "no run"),
+            ("/run?id=%00", "no run"),
+        ],
+    )
+    def test_what_is_not_there_is_told_in_a_page(self, http: httpx.Client, address: str, said: str) -> None:
+        answer = http.get(address)
+        assert answer.status_code == 404
+        assert said in answer.text.replace("&#39;", "'")
+
+    def test_a_hostile_question_is_answered_in_text(self, http: httpx.Client) -> None:
+        answer = http.get("/run", params={"id": "<script>alert(1)</script>"})
+        assert "<script>alert" not in answer.text
+
+
+class TestBytes:
+    @pytest.mark.parametrize("path", ["data/plays.parquet", "report/index.html", "report/chart.svg"])
+    def test_a_download_is_all_bytes_and_never_shown(self, http: httpx.Client, path: str) -> None:
+        answer = http.get("/download", params={"repo": "music", "path": path})
+        content = FILES[path]
+        assert answer.content == (content if isinstance(content, bytes) else content.encode())
+        assert answer.headers["content-disposition"].startswith("attachment")
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+
+    def test_only_pictures_are_pictures_and_only_pages_are_framed(self, http: httpx.Client) -> None:
+        here = {"repo": "music", "path": "data/notes.txt"}
+        assert http.get("/picture", params=here).status_code == 404
+        assert http.get("/frame", params=here).status_code == 404
+
+    def test_the_frame_and_the_picture_have_a_policy_in_which_nothing_runs(self, http: httpx.Client) -> None:
+        for path, name in (("/frame", "report/index.html"), ("/picture", "report/chart.svg")):
+            policy = http.get(path, params={"repo": "music", "path": name}).headers["content-security-policy"]
+            assert policy.split("; ")[:2] == ["sandbox", "default-src 'none'"]
+            assert "script-src" not in policy
+            assert "allow-" not in policy
+
+    def test_a_name_cannot_break_out_of_the_header(self, http: httpx.Client, furnished: Furnished) -> None:
+        name = 'x/a"; filename="b.exe\r\nX-Bad: 1'
+        put_files(furnished.world, {name: "x"})
+        furnished.world.lake.commit("music", "main", "odd", {})
+        answer = http.get("/download", params={"repo": "music", "path": name})
+        assert answer.text == "x"
+        assert "x-bad" not in answer.headers
+        assert '"' not in answer.headers["content-disposition"]
+
+
+class TestLongLists:
+    def test_a_thousand_runs_come_a_page_at_a_time_and_only_their_records_are_read(
+        self, tmp_path: Path
+    ) -> None:
+        for number in range(120):
+            run = Run(f"20260101-{number:06}-abcdef", f"w{number}", "flow", ["tasks.py"], str(tmp_path))
+            save_run(tmp_path, run)
+            save_end(tmp_path, run.id, RunEnd("COMPLETED", float(number), number + 1.0))
+        seen: list[str] = []
+        with asking(tmp_path) as http:
+            address = "/runs"
+            for _ in range(3):
+                page = http.get(address).text
+                seen += [part.partition("<")[0] for part in page.split('<br><span class="id">')[1:]]
+                _, _, rest = page.partition('<p class="pager"><a href="')
+                address = rest.partition('"')[0].replace("&amp;", "&")
+        assert seen == [f"20260101-{number:06}-abcdef" for number in reversed(range(120))]
+        assert address == ""
+        # A broken record hides no other.
+        (runs_folder(tmp_path) / "20260101-000119-abcdef" / "run.json").write_text("{")
+        with asking(tmp_path) as http:
+            assert "20260101-000118-abcdef" in http.get("/runs").text
+
+    def test_a_folder_comes_a_page_at_a_time(self, http: httpx.Client, furnished: Furnished) -> None:
+        put_files(furnished.world, {f"many/{number:04}": "x" for number in range(450)})
+        furnished.world.lake.commit("music", "main", "many", {})
+        found, address = 0, "/folder?repo=music&path=many/"
+        for _ in range(3):
+            page = http.get(address).text
+            found += page.count('scope="row"')
+            _, _, rest = page.partition('<p class="pager"><a href="')
+            address = rest.partition('"')[0].replace("&amp;", "&")
+        assert (found, address) == (450, "")
+
+
+class TestLooks:
+    def test_parquet_is_read_by_ranges_and_not_whole(self) -> None:
+        data, read = table_bytes(200_000), []
+
+        def part(start: int, length: int) -> bytes:
+            read.append(length)
+            return data[start : start + length]
+
+        found = parquet.look_into(part, len(data))
+        assert isinstance(found, parquet.ParquetLook)
+        assert (found.rows, found.row_groups, len(found.table.rows)) == (200_000, 4, 50)
+        assert [column.name for column in found.columns] == ["id", "title <i>x</i>", "seconds"]
+        assert sum(read) == found.read < len(data) / 2
+
+    @pytest.mark.parametrize(
+        "data", [b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"\xff\xff\xff\x7fPAR1", b"no" * 50]
+    )
+    def test_what_is_no_parquet_is_told(self, data: bytes) -> None:
+        found = parquet.look_into(lambda start, length: data[start : start + length], len(data))
+        assert isinstance(found, str)
+
+    def test_a_file_that_lies_about_its_size_costs_no_more_than_the_bound(self) -> None:
+        data = b"\x00" * 100
+        tail = (40 * 1024 * 1024).to_bytes(4, "little") + b"PAR1"
+        size = 10**12
+
+        def part(start: int, length: int) -> bytes:
+            return (
+                tail[-length:]
+                if start + length >= size and length <= 8
+                else (data * (length // 100 + 1))[:length]
+            )
+
+        assert isinstance(parquet.look_into(part, size), str)
+
+    def test_a_csv_that_is_cut_loses_its_last_line(self) -> None:
+        table = table_of("a,b\n1,2\n3,", ",", whole=False)
+        assert table is not None
+        assert (table.columns, table.rows) == (["a", "b"], [["1", "2"]])
+
+    def test_text_that_is_cut_in_a_character_is_text(self) -> None:
+        assert is_text("é".encode() * 10 + b"\xc3")
+        assert not is_text(b"\xc3" + b"a" * 10)
+        assert not is_text(b"a\x00b")
+
+    def test_only_the_first_bytes_of_a_text_are_read(self, http: httpx.Client, furnished: Furnished) -> None:
+        put_files(furnished.world, {"long.txt": "a" * FIRST_BYTES + "THE END"})
+        furnished.world.lake.commit("music", "main", "long", {})
+        page = http.get("/object", params={"repo": "music", "path": "long.txt"}).text
+        assert "THE END" not in page
+        assert "These are its first 64 KB." in page
+
+
+class TestWords:
+    def test_what_hides_or_turns_text_is_written_out(self) -> None:
+        assert shown("a\u202eb\u200bc\x00d\ud800") == "a\\u202eb\\u200bc\\x00d\\ud800"
+
+    def test_a_link_keeps_every_name_whole(self) -> None:
+        assert (
+            link("/x", repo="a&b=c#d", path='"><script>') == "/x?repo=a%26b%3Dc%23d&path=%22%3E%3Cscript%3E"
+        )
+
+
+def test_a_graph_has_forks_switches_and_loops_with_retries_folded(furnished: Furnished) -> None:
+    state = furnished.world.workflow(furnished.forked)
+    nodes = graph_of(state)
+    assert [(node.reference, node.shape) for node in nodes] == [
+        ("fork", "fork"),
+        ("join", "step"),
+        ("report", "step"),
+    ]
+    assert [[node.reference for node in lane.nodes] for lane in nodes[0].lanes] == [
+        ["count_plays"],
+        ["count_people", "rank_people"],
+    ]
+    again = graph_of(furnished.world.workflow(furnished.replaced))
+    assert [(node.standing.status, node.standing.attempts) for node in again] == [("COMPLETED", 2)]
+
+
+def test_live_events_hold_no_line_of_anybody_else(http: httpx.Client, furnished: Furnished) -> None:
+    with http.stream("GET", "/live/run", params={"id": furnished.failed}) as answer:
+        text = "".join(answer.iter_text())
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = [block.split("\n") for block in text.strip().split("\n\n")]
+    assert [block[0] for block in events[1:]] == ["event: parts", "event: over"]
+    parts = json.loads(events[1][1].removeprefix("data: "))["parts"]
+    assert [part["id"] for part in parts] == ["head", "graph", "step"]
