@@ -1,4 +1,4 @@
-"""A real browser, one for all tests of the page, that can reach this machine alone; and a root with much to look at."""
+"""A real browser, one for the tests of a module, that can reach this machine alone; and a root with much to look at."""
 
 from __future__ import annotations
 
@@ -61,9 +61,12 @@ def watch(context: BrowserContext, served: Served) -> Watched:
     return watched
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, which can reach this machine alone."""
+    """Debian's Chromium, which can reach this machine alone.
+
+    A module has it and gives it back: while it is open, an event loop counts as running in this thread.
+    """
     program = os.environ.get("PERAGO_CHROMIUM") or shutil.which("chromium")
     if program is None:
         pytest.skip("there is no chromium: run dev/ensure-chromium")
