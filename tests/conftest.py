@@ -35,6 +35,7 @@ SERVER_FIXTURES = frozenset(
 )
 # Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
 GROUPS = {
+    "tests/spark/test_standalone": "standalone",
     "tests/spark/": "sessions",
     "tests/runtime/worker/test_outages.py": "own_servers",
     "tests/runtime/worker/test_forks.py": "crowd",
@@ -48,7 +49,6 @@ LONGEST = (
     "tests/spark/test_docs_page.py",
     "tests/spark/test_killed.py",
     "tests/spark/test_map_cluster.py",
-    "tests/spark/test_standalone.py",
     "tests/spark/test_map.py",
     "tests/runtime/worker/test_outages.py::test_200_workflows",
 )
