@@ -61,6 +61,7 @@ ON_ONE = frozenset(
 )
 # Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
 GROUPS = {
+    "tests/spark/test_standalone": "standalone",
     "tests/spark/": "sessions",
     "tests/runtime/worker/test_outages.py": "own_servers",
     "tests/runtime/worker/test_forks.py": "crowd",
@@ -77,7 +78,6 @@ LONGEST = (
     "tests/spark/test_docs_page.py",
     "tests/spark/test_killed.py",
     "tests/spark/test_map_cluster.py",
-    "tests/spark/test_standalone.py",
     "tests/spark/test_map.py",
     "tests/runtime/worker/test_outages.py::test_200_workflows",
 )

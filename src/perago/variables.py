@@ -44,7 +44,7 @@ class Group:
 _SERVERS = Group(
     "Servers",
     "The names are those that lakectl and the Conductor client use. "
-    "`run`, `put` and `branch` use these servers only with `--remote`; `start` and `fence` always use them.",
+    "`run`, `map`, `put` and `branch` use these servers only with `--remote`; `start` and `fence` always use them.",
     (
         Variable(
             "CONDUCTOR_SERVER_URL",
