@@ -208,5 +208,5 @@ def test_perago_ui_prints_its_address_and_ends_with_a_signal(tmp_path: Path) -> 
         with urllib.request.urlopen(address) as answer:
             assert b"There are no runs yet" in answer.read()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=LONGEST_MS / 1000) == 0
     assert not (tmp_path / ".perago").exists()
