@@ -65,6 +65,7 @@ def test_the_site_has_the_pages_in_the_order_of_the_index(tmp_path: Path) -> Non
         "settings.md",
         "troubleshooting.md",
         "failure-matrix.md",
+        "scaling.md",
         "publication.md",
         "decisions/README.md",
     ]
