@@ -61,7 +61,7 @@ ON_ONE = frozenset(
 )
 # Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
 GROUPS = {
-    "tests/spark/test_standalone": "standalone",
+    "tests/spark/test_standalone.py": "standalone",
     "tests/spark/": "sessions",
     "tests/runtime/worker/test_outages.py": "own_servers",
     "tests/runtime/worker/test_forks.py": "crowd",
@@ -82,6 +82,14 @@ LONGEST = (
     "tests/runtime/worker/test_outages.py::test_200_workflows",
 )
 LONG = (
+    "tests/docs/test_workflows_page.py",
+    "tests/cli/test_run_again.py::TestOnTheRealServers",
+    "tests/runtime/worker/test_records.py::test_a_spark_task",
+    "tests/protocol/test_coverage.py",
+    "tests/docs/test_site.py",
+    "tests/docs/test_quick_start.py",
+    "tests/runtime/attempt/test_memory.py",
+    "tests/testing/test_plugin.py::test_all_spark",
     "tests/scenarios/test_lakefs_races.py",
     "tests/scenarios/test_lakefs_counts.py",
     "tests/lake/local/test_processes.py",
