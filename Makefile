@@ -13,7 +13,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 setup: $(STAMP) ## make .venv with the project, its extras and the development tools
-$(STAMP): pyproject.toml constraints.txt dev/make-venv dev/ensure-java dev/ensure-chromium
+$(STAMP): pyproject.toml constraints.txt dev/make-venv dev/ensure-java
 	@dev/make-venv
 	@touch $@
 
@@ -23,6 +23,7 @@ demo: setup ## run the demonstration
 # More workers than cores: many tests wait, for a lease or a process, and leave the cores to the others.
 WORKERS ?= 4
 test: setup ## start the real servers, run every test, stop the servers (ARGS="…" goes to pytest)
+	@dev/ensure-chromium || echo "make test: without it, the tests of the page in a browser are skipped" >&2
 	@PERAGO_DEV_IN_MEMORY=1 dev/with-servers $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=10 $(ARGS)
 
 check: setup ## format, lint, types and the fast tests; no servers; under a minute
@@ -36,6 +37,7 @@ docs: setup ## build the documentation as a site in build/site; a broken link is
 	@echo build/site/index.html
 
 bench: setup ## run the benchmarks against the real servers (ARGS="…" goes to the bench)
+	@dev/ensure-chromium
 	@dev/with-servers $(BIN)/python -m bench $(ARGS)
 
 servers-up: setup ## start real lakeFS and Conductor (`dev/servers env` prints their environment)
