@@ -47,8 +47,10 @@ class TestGoingOn:
         assert line.end_of(workflow_id).status == "COMPLETED"
 
     def test_of_a_fork_what_was_canceled_goes_on_too_and_what_was_done_stays_done(self, line: Line) -> None:
+        # Ended by NOOPs: Conductor's JOIN may take an arm that is about to go on for one that has failed.
+        arms = {"left": "${left.output}", "right_too": "${right_too.output}"}
         line.define(
-            [*fork(line), line.step("after", {"joined": "${join.output}"})], taskdef={"retryCount": 0}
+            [*fork(line, last={"type": "NOOP"}), line.step("after", arms)], taskdef={"retryCount": 0}
         )
         workflow_id = line.start()
         branches = {one.attempt.reference_task_name: one for one in line.take(2)}
@@ -56,15 +58,12 @@ class TestGoingOn:
         assert line.send(branches["right"], by="right")
         line.send(line.take_one(), "FAILED", reason="broken")
         line.end_of(workflow_id)
-        # Conductor's JOIN may see the failure first.
-        line.until(workflow_id, lambda state: by_reference(state)["join"].status in {"CANCELED", "FAILED"})
+        line.until(workflow_id, lambda state: by_reference(state)["join"].status == "CANCELED")
 
         line.orchestrator.retry_workflow(workflow_id)
 
         assert line.work("right_too", by="right_too").attempt.retry_count == 1
-        assert line.work("after").input == {
-            "joined": {"left": {"by": "left"}, "right_too": {"by": "right_too"}}
-        }
+        assert line.work("after").input == {"left": {"by": "left"}, "right_too": {"by": "right_too"}}
         state = line.end_of(workflow_id)
         assert state.status == "COMPLETED"
         assert [task.reference for task in state.tasks].count("left") == 1
@@ -93,7 +92,8 @@ class TestGoingOn:
         }
 
     def test_of_a_fork_both_branches_go_on_where_both_were_open(self, line: Line) -> None:
-        line.define([*fork(line)], taskdef={"retryCount": 0})
+        # Ended by NOOPs: Conductor's JOIN may take an arm that is about to go on for one that has failed.
+        line.define([*fork(line, last={"type": "NOOP"})], taskdef={"retryCount": 0})
         workflow_id = line.start()
         branches = {one.attempt.reference_task_name: one for one in line.take(2)}
         line.send(branches["right"], "FAILED", reason="broken")
