@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from types import ModuleType
 
 import obstore.exceptions as obs
 import pytest
@@ -26,12 +25,10 @@ from perago.errors import (
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.errors import is_busy, status_class, translate, was_not_sent
 from perago.lake.lakefs.fence import FENCE_MARK
-from perago.lake.lakefs.sdk import sdk as whole_sdk
-
-sdk = whole_sdk.exceptions
+from perago.lake.lakefs.sdk import sdk
 
 
-def classes(module: ModuleType) -> list[type[Exception]]:
+def classes(module: object) -> list[type[Exception]]:
     found = [one for _, one in inspect.getmembers(module, inspect.isclass) if issubclass(one, Exception)]
     return [one for one in found if not issubclass(one, Warning)]
 

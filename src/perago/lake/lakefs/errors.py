@@ -78,7 +78,7 @@ _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
     (TimeoutError, LakeUnavailable),
     (ConnectionError, LakeUnavailable),
     (json.JSONDecodeError, LakeUnavailable),
-    (sdk.exceptions.OpenApiException, LakeError),
+    (sdk.OpenApiException, LakeError),
     (ValueError, LakeRefused),
 )
 _NOT_SENT = (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError)

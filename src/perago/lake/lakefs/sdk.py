@@ -1,29 +1,35 @@
-"""lakeFS's official SDK as Perago uses it: a copy of its own, without the checks of arguments.
+"""lakeFS's official SDK as Perago uses it: the parts that it calls, without the checks of arguments.
 
-The SDK makes a checker for each of its methods when it is imported, which takes two thirds of the time that the import
-takes, and every executor and every command would wait for it.  Perago sends what its own types allow, and the server
-checks the rest.  The copy is Perago's alone: a body that imports `lakefs_sdk` gets the SDK as it is.
+The SDK makes a model of everything that its API knows, and a checker for each of its methods, when it is imported: half a
+second for which every executor and every command would wait.  Perago sends what its own types allow, and the server checks
+the rest.  A body that imports `lakefs_sdk` gets the SDK as it is.
 """
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 import pydantic.v1
 from pydantic.v1 import class_validators
 
+from perago.sdk_import import classes_of, import_parts
+
 _PACKAGE = "lakefs_sdk"
+_APIS = (
+    *("branches", "commits", "config", "experimental", "objects", "refs", "repositories", "staging"),
+    "tags",
+)
 _KNOWN_VALIDATORS: set[str] = getattr(class_validators, "_FUNCS", set())
 
 
-def _imported() -> ModuleType:
-    with _without_checkers(), _apart():
-        return importlib.import_module(_PACKAGE)
+def _imported() -> Any:
+    modules = [f"{_PACKAGE}.api.{name}_api" for name in _APIS]
+    others = [f"{_PACKAGE}.{name}" for name in ("exceptions", "configuration", "api_client")]
+    with _without_checkers(), _with_validators_of_its_own():
+        bare = (_PACKAGE, f"{_PACKAGE}.api", f"{_PACKAGE}.models")
+        return classes_of(import_parts(_PACKAGE, [*modules, *others], without_init=bare).values())
 
 
 @contextmanager
@@ -41,29 +47,21 @@ def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def _apart() -> Iterator[None]:
-    """What is imported here is nobody else's, and what others have imported before stays theirs."""
-    theirs, validators = _taken_out(), _forgotten_validators()
+def _with_validators_of_its_own() -> Iterator[None]:
+    """Pydantic takes a second copy of a model for a mistake, by the names of its validators."""
+    theirs = _forgotten_validators()
     try:
         yield
     finally:
-        _taken_out()
         _forgotten_validators()
-        sys.modules.update(theirs)
-        _KNOWN_VALIDATORS.update(validators)
-
-
-def _taken_out() -> dict[str, ModuleType]:
-    names = [name for name in sys.modules if name == _PACKAGE or name.startswith(f"{_PACKAGE}.")]
-    return {name: sys.modules.pop(name) for name in names}
+        _KNOWN_VALIDATORS.update(theirs)
 
 
 def _forgotten_validators() -> set[str]:
-    """Pydantic takes a second copy of a model for a mistake, by the names of its validators."""
     names = {name for name in _KNOWN_VALIDATORS if name.startswith(f"{_PACKAGE}.")}
     _KNOWN_VALIDATORS.difference_update(names)
     return names
 
 
 sdk: Any = _imported()
-"""The SDK, whose generated models say less to a type checker than nothing."""
+"""The SDK's classes, whose generated models say less to a type checker than nothing."""

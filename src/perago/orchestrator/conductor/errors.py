@@ -23,17 +23,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conductor.client.exceptions.api_error import APIError
-from conductor.client.http import async_rest, rest
-
 from perago.errors import (
     OrchestratorError,
     OrchestratorNotFound,
     OrchestratorRefused,
     OrchestratorUnavailable,
 )
+from perago.orchestrator.conductor import sdk
 
-SDK_ERRORS = (rest.ApiException, async_rest.ApiException, APIError)
 _NO_USE = frozenset({400, 413})
 _OWN_FIELDS = frozenset({"status", "message", "instance", "retryable"})
 _NO_SUCH_PATH = "No static resource"
@@ -51,7 +48,7 @@ def translated(step: str, address: str = "") -> Iterator[None]:
     """Raise one of our errors, led by `step`, for one of the client's; `address` is where the server should be."""
     try:
         yield
-    except SDK_ERRORS as error:
+    except sdk.ERRORS as error:
         raise our_error(step, error, address) from error
 
 

@@ -17,15 +17,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
-from conductor.client.configuration.configuration import Configuration
-from conductor.client.configuration.settings.authentication_settings import AuthenticationSettings
-from conductor.client.http.api_client import ApiClient
-from conductor.client.http.rest import ApiException, AuthorizationException
-
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor import wire
 from perago.orchestrator.conductor.errors import translated
+from perago.orchestrator.conductor.sdk import (
+    ApiClient,
+    ApiException,
+    AuthenticationSettings,
+    AuthorizationException,
+    Configuration,
+    httpx,
+)
 from perago.orchestrator.conductor.wire import Request
 
 TRIES = 3
@@ -128,7 +130,7 @@ class ConductorApi:
         return once()
 
 
-def _configuration(url: str, keys: AuthenticationSettings | None, http: httpx.Client) -> Configuration:
+def _configuration(url: str, keys: Any, http: Any) -> Any:
     configuration = Configuration(server_api_url=url.rstrip("/"))
     configuration.http_connection = http
     # Said outright: by itself the client would read the environment, which is the settings' job.
@@ -136,7 +138,7 @@ def _configuration(url: str, keys: AuthenticationSettings | None, http: httpx.Cl
     return configuration
 
 
-def _keys(address: Address) -> AuthenticationSettings | None:
+def _keys(address: Address) -> Any:
     if not address.auth_key or not address.auth_secret:
         return None
     return AuthenticationSettings(key_id=address.auth_key, key_secret=address.auth_secret)

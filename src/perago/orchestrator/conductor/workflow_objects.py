@@ -46,10 +46,13 @@ class Fork(TaskInterface):  # type: ignore[misc]  # the client has no types
     def to_workflow_task(self) -> list[Any]:
         """Both steps, in the client's form."""
         fork = super().to_workflow_task()
+        ends = [_Noop(f"{arm[-1].task_reference_name}_done") for arm in self._arms]
         fork.fork_tasks = [
-            get_task_interface_list_as_workflow_task_list(*arm, _Noop(_done(arm))) for arm in self._arms
+            get_task_interface_list_as_workflow_task_list(*arm, end)
+            for arm, end in zip(self._arms, ends, strict=True)
         ]
-        join = JoinTask(f"{self.task_reference_name}_join", join_on=[_done(arm) for arm in self._arms])
+        waits_for = [end.task_reference_name for end in ends]
+        join = JoinTask(f"{self.task_reference_name}_join", join_on=waits_for)
         return [fork, join.to_workflow_task()]
 
 
@@ -63,10 +66,6 @@ class _Noop(TaskInterface):  # type: ignore[misc]
         step = super().to_workflow_task()
         step.type = "NOOP"
         return step
-
-
-def _done(arm: Sequence[TaskInterface]) -> str:
-    return f"{arm[-1].task_reference_name}_done"
 
 
 def new_workflow(
