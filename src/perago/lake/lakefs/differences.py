@@ -8,10 +8,10 @@ The first answer is asked for alone: that one path differs is nearly always all 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from perago.lake.lakefs.client import Apis, LakeFSClient, Timeout
+from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Timeout
 
 _FIRST, _PAGE = 1, 1000
 
@@ -35,19 +35,28 @@ def differing_paths(
 def _beginning_with(
     client: LakeFSClient, repository: str, left: str, right: str, prefix: str
 ) -> Iterator[str]:
-    def page(apis: Apis, limit: Timeout, after: str) -> Any:
+    found = compared(client, (repository, left, right), prefix, lambda after: _PAGE if after else _FIRST)
+    return (str(one["path"]) for one in found)
+
+
+def compared(
+    client: LakeFSClient, at: tuple[str, str, str], prefix: str, amount: Callable[[str], int], after: str = ""
+) -> Iterator[Json]:
+    """The differences of two commits whose paths begin so, as the server tells them; a page has `amount(path before it)`."""
+    repository, left, right = at
+
+    def page(apis: Apis, limit: Timeout, behind: str) -> Any:
         return apis.refs.diff_refs(
             repository,
             left,
             right,
-            after=after,
-            amount=_PAGE if after else _FIRST,
+            after=behind,
+            amount=amount(behind),
             prefix=prefix,
             type="two_dot",
             _request_timeout=limit,
         )
 
     doing = f"compare {left!r} with {right!r} below {prefix!r} of repository {repository!r}"
-    for results in client.pages(doing, page):
-        for one in results:
-            yield str(one["path"])
+    for results in client.pages(doing, page, after=after):
+        yield from results

@@ -10,6 +10,7 @@ from typing import Any
 
 from perago.lake.base import Change, Changes, FolderPage, FolderRow
 from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Timeout
+from perago.lake.lakefs.differences import compared
 
 _MOST = 1000
 
@@ -39,22 +40,7 @@ def change_page(
     client: LakeFSClient, at: tuple[str, str, str], prefix: str, after: str, limit: int
 ) -> Changes:
     """At most `limit` differences between two commits below a prefix, after a path."""
-    repository, left, right = at
-
-    def page(apis: Apis, timeout: Timeout, behind: str) -> Any:
-        return apis.refs.diff_refs(
-            repository,
-            left,
-            right,
-            after=behind,
-            amount=min(limit + 1, _MOST),
-            prefix=prefix,
-            type="two_dot",
-            _request_timeout=timeout,
-        )
-
-    doing = f"compare {left!r} with {right!r} below {prefix!r} of repository {repository!r}"
-    found = (one for results in client.pages(doing, page, after=after) for one in results)
+    found = compared(client, at, prefix, lambda _: min(limit + 1, _MOST), after)
     rows = [_change(one) for one in islice(found, limit + 1)]
     return Changes(rows[:limit], len(rows) > limit)
 
