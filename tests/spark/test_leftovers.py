@@ -25,6 +25,23 @@ def test_a_users_file_is_no_leftover(folder: str, path: str) -> None:
     assert not is_leftover(folder + path, 4, sizes.get)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "_delta_log/00000000000000000001.json",
+        "_delta_log/00000000000000000001.crc",
+        "_delta_log/00000000000000000010.checkpoint.parquet",
+        "_delta_log/_last_checkpoint",
+        "_delta_log/_sidecars/3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet",
+        "_change_data/cdc-00000-6ad9b5c1.c000.snappy.parquet",
+        "deletion_vector_3a0d65cd-4056-49b8-937b-95f9e3ee90e5.bin",
+        "deltas/.draft.tmp",
+    ],
+)
+def test_what_delta_needs_is_no_leftover(path: str) -> None:
+    assert not is_leftover(f"table/{path}", 700, SIZES.get)
+
+
 @pytest.mark.parametrize("folder", ["", "table/", "table/day=1/"])
 @pytest.mark.parametrize(
     ("path", "size"),
@@ -40,6 +57,11 @@ def test_a_users_file_is_no_leftover(folder: str, path: str) -> None:
         ("__magic/job/tasks/a", 5),
         ("__magic_job-6ad9b5c1-7e1e/tasks/attempt/__base/part-00000", 5),
         (".spark-staging-6ad9b5c1-7e1e-4b8e-9d1e-0f1d4c2b7a10/day=1/part-00000", 5),
+        ("_delta_log/.00000000000000000001.json.6ad9b5c1-7e1e-4b8e-9d1e-0f1d4c2b7a10.tmp", 700),
+        ("_delta_log/._last_checkpoint.6ad9b5c1-7e1e-4b8e-9d1e-0f1d4c2b7a10.tmp", 0),
+        ("_delta_log/..00000000000000000001.json.6ad9b5c1.tmp.crc", 16),
+        ("_delta_log/.00000000000000000001.json.crc", 16),
+        ("_delta_log/.00000000000000000001.crc.crc", 16),
     ],
 )
 def test_what_spark_leaves_is_a_leftover(folder: str, path: str, size: int) -> None:

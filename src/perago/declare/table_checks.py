@@ -21,9 +21,6 @@ from perago.errors import GuardrailViolation
 from perago.protocol.paths import either, is_absolute, is_empty, leads_out
 from perago.protocol.view import View
 
-FORMATS = ("parquet", "csv", "json", "orc", "text")
-"""What tables may be stored as."""
-
 TableCheckKind = Literal[
     "require_columns", "require_rows", "forbid_nulls", "require_unique", "require_values"
 ]
@@ -151,11 +148,11 @@ def _check(
     return TableCheck(kind, table, format=format, options=tuple(sorted(options.items())), **said)
 
 
-def _wrong(kind: str, table: object, format: str, said: Mapping[str, Any]) -> Iterable[Mistake]:
+def _wrong(kind: str, table: object, format: object, said: Mapping[str, Any]) -> Iterable[Mistake]:
     if not isinstance(table, str) or _is_no_table(table):
         yield Mistake(f"{kind} table", "must be a path below the workspace's prefix", table)
-    if format not in FORMATS:
-        yield Mistake(f"{kind} format", f"must be one of {', '.join(FORMATS)}", format)
+    if not isinstance(format, str) or not format.strip():
+        yield Mistake(f"{kind} format", "must be the name of a format, such as 'parquet'", format)
     columns = said.get("columns", ())
     if not all(isinstance(name, str) and name for name in columns):
         yield Mistake(f"{kind} columns", "must be names of columns", columns)

@@ -17,6 +17,7 @@ from perago.declare.findings import Finding, counted, wrong
 from perago.declare.table_checks import Source, TableCheck
 from perago.errors import GuardrailViolation
 from perago.spark.failures import SPARK_ERRORS, short_reason
+from perago.spark.formats import unknown_format
 from perago.spark.tables import read_table
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class Auditor:
                     _log_samples(check, found.rows())
         except SPARK_ERRORS as error:
             log.debug("checking table %s failed", table, exc_info=error)
-            reason = short_reason(error, base=self._workspace.base, tables=[table])
+            base = self._workspace.base
+            reason = unknown_format(error, format) or short_reason(error, base=base, tables=[table])
             raise GuardrailViolation(f"the table cannot be read: {reason}") from error
         return {check: found.finding for check, found in looked.items()}
 

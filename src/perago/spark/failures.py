@@ -48,20 +48,19 @@ def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ())
 
 def remote_place(error: BaseException) -> str:
     """The author's last line in a Spark worker: "tasks.py:12 in clean"; empty where no Python code raised there."""
-    java = _java_exception(error)
-    frames = _REMOTE_FRAME.findall(str(error) if java is None else f"{error}\n{_messages(java)}")
+    frames = _REMOTE_FRAME.findall(all_messages(error))
     own = [frame for frame in frames if not _is_library_there(frame[0])]
     return "{}:{} in {}".format(own[-1][0].rpartition("/")[2], *own[-1][1:]) if own else ""
 
 
-def _messages(java: Any) -> str:
-    """What the Java exception and its causes say."""
-    said = []
+def all_messages(error: BaseException) -> str:
+    """What the error says, the Java exception behind it, and that one's causes."""
+    said, java = [str(error)], _java_exception(error)
     for _ in range(_DEEPEST):
-        said.append(str(java.getMessage() or ""))
-        java = java.getCause()
         if java is None:
             break
+        said.append(str(java.getMessage() or ""))
+        java = java.getCause()
     return "\n".join(said)
 
 

@@ -7,6 +7,9 @@ only begins alike is not taken for that.
     .spark-staging-<id>/                        partitions that were not put in place
     _SUCCESS                                    the mark of a finished job
     .<name>.crc beside <name>                   Hadoop's checksums, where <name> is a file of Spark's, or the size is theirs
+    _delta_log/.<name>.tmp  .<name>.crc         entries of a Delta log that were not put in place, and Hadoop's checksums
+
+The rest of a `_delta_log/` is the table itself: versions, checkpoints, `_last_checkpoint`, and Delta's own `<version>.crc`.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from perago.protocol.paths import (
 )
 from perago.protocol.view import View
 
+DELTA_LOG = "_delta_log"
+
 _NOT_INSIDE = (
     (is_empty, "it is empty; name a folder or file below the prefix"),
     (either(is_absolute, has_scheme), "it must be relative to the workspace's prefix"),
@@ -40,6 +45,7 @@ _NOT_INSIDE = (
     (either(has_backslash, has_nul), "it must use '/' between its parts and hold no NUL"),
 )
 _LEFT_FOLDER = re.compile(r"_temporary|__magic(_job-.*)?|\.spark-staging-[0-9a-f-]+")
+_LEFT_IN_DELTA_LOG = re.compile(r"\..+\.(tmp|crc)")
 _SUCCESS = "_SUCCESS"
 _SPARKS_FILE = re.compile(r"part-\d{5}.*|_SUCCESS|_metadata|_common_metadata")
 _CRC_EVERY = 512
@@ -70,6 +76,8 @@ def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> b
     """Whether Spark made this on the way to a table; `size_of` gives the size of another file, None where there is none."""
     *folders, name = path.split("/")
     if any(_LEFT_FOLDER.fullmatch(part) for part in folders) or name == _SUCCESS:
+        return True
+    if folders and folders[-1] == DELTA_LOG and _LEFT_IN_DELTA_LOG.fullmatch(name):
         return True
     if not (name.startswith(".") and name.endswith(".crc")):
         return False

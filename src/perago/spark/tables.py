@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import GuardrailViolation
+from perago.spark.formats import FILES, WITHOUT_A_SCHEMA, check_format, known_name
 from perago.spark.s3a import make_room
 from perago.spark.schema import TableSchema, declared, differences
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_CARRIES_A_SCHEMA = ("parquet", "orc")
-
 
 def read_table(
     spark: SparkSession, uri: str, format: str, schema: TableSchema | None, options: Mapping[str, Any]
 ) -> DataFrame:
     """The table at `uri`; a Parquet table that Spark wrote is opened without a Spark job."""
-    reader = spark.read.format(format).options(**options)
+    format = known_name(format)
+    check_format(spark, uri, format)
     if schema is None:
         return _opened(spark, uri, format, options)[0]
     wanted = declared(schema)
     names = [field.name for field in wanted.struct.fields]
-    if format in _CARRIES_A_SCHEMA:
+    if format not in WITHOUT_A_SCHEMA:
         table, without_nulls = _opened(spark, uri, format, options)
         wrong = differences(
             wanted, table.schema, lambda name: name in without_nulls and not without_nulls[name]
@@ -34,7 +34,7 @@ def read_table(
     else:
         wrong = _wrong_header(spark, uri, names, options) if format == "csv" else []
         if not wrong:
-            return reader.schema(wanted.struct).load(uri)
+            return spark.read.format(format).options(**options).schema(wanted.struct).load(uri)
     raise GuardrailViolation("it is not as declared: " + "; ".join(wrong))
 
 
@@ -48,9 +48,11 @@ def write_table(
     options: Mapping[str, Any],
 ) -> None:
     """Write a table; columns that the schema declares without nulls are written as such."""
+    format = known_name(format)
+    check_format(df.sparkSession, uri, format, writing=True)
     if schema is not None:
         df = _as_declared(df, schema)
-    if mode == "overwrite" and not _only_partitions(df.sparkSession, options):
+    if mode == "overwrite" and format in FILES and not _only_partitions(df.sparkSession, options):
         make_room(df.sparkSession, uri)
     writer = df.write.format(format).mode(mode).options(**options)
     if partition_by:

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from perago.declare.table_checks import FORMATS
 from perago.errors import GuardrailViolation, TaskFailed
 from perago.protocol.view import View
 from perago.spark.paths import seen_path, written_path
@@ -68,14 +67,16 @@ class SparkWorkspace:
     def read(
         self, path: str, format: str = "parquet", schema: TableSchema | None = None, **options: Any
     ) -> DataFrame:
-        """The table at a path; with a schema it must fit, and what does not fit is listed before any work."""
+        """The table at a path, in any format that the session knows; with a schema it must fit, and what does not fit is
+        listed before any work.
+        """
         from perago.spark.tables import read_table
 
         self._touch(path, format)
         try:
             return read_table(self.spark, self.uri(path), format, schema, options)
         except Exception as error:
-            raise self._failed("reading", path, error) from error
+            raise self._failed("reading", path, format, error) from error
 
     def write(
         self,
@@ -88,7 +89,8 @@ class SparkWorkspace:
         schema: TableSchema | None = None,
         **options: Any,
     ) -> None:
-        """Write a table to a path; what was there is replaced, unless `mode` says otherwise.
+        """Write a table to a path, in any format that the session knows; what was there is replaced, unless `mode` says
+        otherwise.
 
         With a schema the table must fit it, and columns declared without nulls are written as such: a null in one
         fails the job.
@@ -101,18 +103,22 @@ class SparkWorkspace:
         try:
             write_table(df, self.uri(path), format, columns, mode, schema, options)
         except Exception as error:
-            raise self._failed("writing", path, error) from error
+            raise self._failed("writing", path, format, error) from error
 
-    def _touch(self, path: str, format: str) -> None:
-        if format not in FORMATS:
-            raise TaskFailed(f"format {format!r} of table {path!r} is not one of {', '.join(FORMATS)}")
+    def _touch(self, path: str, format: object) -> None:
+        if not isinstance(format, str) or not format.strip():
+            raise TaskFailed(
+                f"format {format!r} of table {path!r} must be the name of a format, such as 'parquet'"
+            )
         self._tables.add(path)
 
-    def _failed(self, doing: str, path: str, error: Exception) -> Exception:
+    def _failed(self, doing: str, path: str, format: str, error: Exception) -> Exception:
         from perago.spark.failures import SPARK_ERRORS, short_reason
+        from perago.spark.formats import unknown_format
 
         if isinstance(error, GuardrailViolation):
             return GuardrailViolation(f"{doing} table {path!r}: {error}")
         if not isinstance(error, SPARK_ERRORS):
             return error
-        return TaskFailed(f"{doing} table {path!r} failed: {short_reason(error, base=self._base)}")
+        reason = unknown_format(error, format) or short_reason(error, base=self._base)
+        return TaskFailed(f"{doing} table {path!r} failed: {reason}")
