@@ -55,6 +55,7 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "lakectl_file": {"errors"},
     "variables": set(),
+    "sdk_import": set(),
     "settings": {"protocol", "errors", "lakectl_file", "variables"},
     "protocol": {"errors"},
     "declare": {"protocol", "errors"},
@@ -63,11 +64,17 @@ ARROWS: dict[str, set[str]] = {
     "lake.base": {"protocol", "errors"},
     "lake.copies": set(),
     "lake.local": {"lake.__init__", "lake.base", "lake.copies", "protocol", "errors"},
-    "lake.lakefs": {"lake.__init__", "lake.base", "lake.copies", "protocol", "errors"},
+    "lake.lakefs": {"lake.__init__", "lake.base", "lake.copies", "protocol", "errors", "sdk_import"},
     "orchestrator.__init__": {"orchestrator.base", "protocol", "errors"},
     "orchestrator.base": {"protocol", "errors"},
     "orchestrator.local": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},
-    "orchestrator.conductor": {"orchestrator.__init__", "orchestrator.base", "protocol", "errors"},
+    "orchestrator.conductor": {
+        "orchestrator.__init__",
+        "orchestrator.base",
+        "protocol",
+        "errors",
+        "sdk_import",
+    },
     # The official client's workflow classes, apart from the adapter that talks to a server.
     "orchestrator.conductor.workflow_objects": {"errors"},
     "workflow": {"declare", "protocol", "errors", "orchestrator.conductor.workflow_objects"},
@@ -92,6 +99,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime.registration",
         *PORTS,
     },
+    "runtime.jobs": set(),
     "runtime.registration": {"declare"},
     "runtime.branch_head": {"protocol", "errors", "runtime.__init__", "runtime.lake_names", *PORTS},
     "runtime.workflows": {
@@ -144,9 +152,12 @@ ARROWS: dict[str, set[str]] = {
     "runtime.sweep": {"protocol", "errors", "runtime.root", *ENDING, *PORTS},
     "runtime.worker": WORKER,
     **dict.fromkeys(KNOW_ATTEMPTS, WORKER | {"runtime.attempt"}),
+    # Executors elsewhere: the worker knows them as links, and the engine that hosts them as jobs.
+    "runtime.worker.hosted": WORKER | {"runtime.jobs"},
     "spark": {
         "runtime.__init__",
         "runtime.attempt",
+        "runtime.jobs",
         "runtime.looking",
         "runtime.maps",
         "runtime.root",

@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -76,9 +77,13 @@ class Embedded(_Places):
     run: str | None = None
     embedded: ClassVar[bool] = True
 
+    def working_in(self, folder: Path) -> Embedded:
+        """The same, for an executor whose workdirs are below that folder."""
+        return replace(self, settings=replace(self.settings, workspace_root=folder))
+
     def open_ports(self) -> tuple[Lake, Orchestrator]:
         """Both, for this process."""
-        return open_local_lake(self.settings), self._open_orchestrator()
+        return self.open_lake(), self._open_orchestrator()
 
     def open_lake(self) -> Lake:
         """The lake, for this process."""
@@ -127,10 +132,13 @@ class Real(_Places):
     completion_seconds: float | None = None
     embedded: ClassVar[bool] = False
 
+    def working_in(self, folder: Path) -> Real:
+        """The same, for an executor whose workdirs are below that folder."""
+        return replace(self, settings=replace(self.settings, workspace_root=folder))
+
     def open_ports(self) -> tuple[Lake, Orchestrator]:
         """Both, for this process."""
-        lake = open_lakefs(self.settings)
-        return lake, open_conductor(self.settings, completion_seconds=self.completion_seconds)
+        return self.open_lake(), open_conductor(self.settings, completion_seconds=self.completion_seconds)
 
     def open_lake(self) -> Lake:
         """lakeFS, for this process."""
@@ -215,6 +223,33 @@ def assemble_worker(
     return WorkerPlan(by_name, slots, spec)
 
 
+def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
+    """The same worker, whose plain tasks run on Spark's executors; refuses what could not work there.
+
+    Spark tasks stay in processes beside it.  Without a plain task all of it stays as it is.
+    """
+    if find_spec("pyspark") is None:
+        raise RuntimeConfigError("--engine spark needs PySpark: run `pip install 'perago[spark]'`")
+    from perago.runtime.worker.hosted.link import Hosted
+    from perago.spark.engine_context import runs_here
+    from perago.spark.jobs import SparkJobs
+
+    settings, plain = plan.settings, [name for name, task in plan.tasks.items() if task.kind == "plain"]
+    if not plain:
+        return plan
+    if plan.spec.servers.embedded and not runs_here(settings.spark_master):
+        raise RuntimeConfigError(
+            "the embedded lake and orchestrator are files of this machine, which the executors of "
+            f"{settings.spark_master} do not share: leave out --local, or set PERAGO_SPARK_MASTER to a local master"
+        )
+    # Executors have another current folder.
+    targets = [str(Path(one).absolute()) if one.endswith(".py") else one for one in plan.spec.targets]
+    spec = replace(plan.spec, targets=tuple(targets), tasks=tuple(plain))
+    engine = Hosted(SparkJobs(settings, py_files), spec, name=f"Spark at {settings.spark_master}")
+    engine.check()
+    return replace(plan, engine=engine)
+
+
 def max_result_bytes() -> int:
     """The largest result that Conductor takes; the embedded orchestrator keeps to it too, so both end the same."""
     from perago.orchestrator.conductor.orchestrator import MAX_OUTPUT_BYTES
@@ -227,7 +262,7 @@ def max_result_bytes() -> int:
 
 def lake_of_map(settings: Settings, *, remote: bool) -> Embedded | Real:
     """The lake of `perago map`: the embedded one, unless lakeFS is asked for; it needs no orchestrator."""
-    from perago.spark.rows_engine import runs_here
+    from perago.spark.engine_context import runs_here
 
     if remote:
         _configured_lakefs(settings)

@@ -204,14 +204,14 @@ _SPARK = Group(
         Variable(
             "PERAGO_SPARK_MASTER",
             "the Spark master",
-            "Spark tasks, `map`",
+            "Spark tasks, `map`, `start --engine spark`",
             default="local[*]",
             values="a Spark URL",
         ),
         Variable(
             "PERAGO_SPARK_CONF",
             "Spark configuration; it wins over `spark-defaults.conf` and over Perago's defaults",
-            "Spark tasks, `map`",
+            "Spark tasks, `map`, `start --engine spark`",
             unset="nothing added",
             values="`key=value` pairs, separated by `;`",
         ),
@@ -225,8 +225,8 @@ _SPARK = Group(
         ),
         Variable(
             "PYSPARK_PYTHON",
-            "the Python that runs UDFs",
-            "Spark tasks",
+            "the Python that runs UDFs, rows of a map, and attempts on Spark",
+            "Spark tasks, `map`, `start --engine spark`",
             unset="with a local master, the Python that runs Perago",
         ),
         Variable("JAVA_HOME", "the Java that runs Spark", "Spark tasks", unset="`java` on `PATH`"),

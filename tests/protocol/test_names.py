@@ -24,9 +24,11 @@ from perago.protocol.names import (
     put_branch_name,
     removing_name,
     replaced_tag_name,
+    rerun_id,
     revoke_prefix,
     revoked_by,
     staging_branch_name,
+    staging_prefix,
     workdir_name,
 )
 
@@ -210,6 +212,23 @@ def test_a_workdir_tells_its_execution_in_every_part_of_its_life(task_id: str, e
         assert len(form) <= 255
         assert "/" not in form
     assert removing_name(name.old) == name.removing
+
+
+@pytest.mark.parametrize("number", [0, 1, 101])
+def test_a_rerun_has_names_of_its_own_that_a_sweep_can_read_and_that_begin_like_the_first_ones(
+    number: int,
+) -> None:
+    scheduled = replace(ATTEMPT, scheduled_time=1_700_000_000_123)
+    first, again = "0123456789abcdef", rerun_id("0123456789abcdef", number)
+    branch, folder = staging_branch_name(scheduled, again), workdir_name(TASK, again)
+
+    assert (again == first) == (number == 0)
+    assert branch.startswith(staging_prefix(scheduled, first))
+    owner = parse_internal_branch(branch)
+    assert owner is not None
+    assert (owner.kind, owner.task_id, owner.scheduled_time) == ("staging", TASK, 1_700_000_000_123)
+    for name in (folder.working, folder.making, folder.removing):
+        assert parse_workdir_name(name) == WorkdirOwner(again, certain=True)
 
 
 @given(tricky, run_ids)

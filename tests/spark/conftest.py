@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from perago.settings import load_settings
+from perago.spark.class_archive import quick_options
 from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
 from perago.spark.session import Sessions
 from tests.conftest import LakefsServer
@@ -16,6 +18,8 @@ from tests.contract.lakes import LAKES
 from tests.support.spark_world import SparkWorld
 
 LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
+CLUSTER = Path(__file__).parents[2] / "dev" / "spark-cluster"
+SOURCES = Path(__file__).parents[2] / "src"
 
 # Workers of `perago start` would take full sessions, which pay only in a long life.
 os.environ.setdefault("PERAGO_SPARK_SESSION", "quick")
@@ -24,11 +28,41 @@ os.environ.setdefault("PERAGO_SPARK_SESSION", "quick")
 @pytest.fixture(scope="session")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     """The process's one session; it can reach lakeFS where the servers are up."""
-    environ = {"PERAGO_SPARK_MASTER": "local[2]", "PERAGO_SPARK_SESSION": "quick"}
+    # Tables of a few rows: generating and compiling code for them takes longer than going without.
+    plain = "spark.sql.codegen.wholeStage=false;spark.sql.codegen.factoryMode=NO_CODEGEN"
+    environ = {
+        "PERAGO_SPARK_MASTER": "local[2]",
+        "PERAGO_SPARK_SESSION": "quick",
+        "PERAGO_SPARK_CONF": plain,
+    }
     settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
     made = Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if os.environ.get(LAKEFS) else Sessions(settings)
     made.get()
     return made
+
+
+@pytest.fixture(scope="session")
+def master() -> Iterator[str]:
+    """The address of a cluster of these tests' own, beside one that a developer may have."""
+    environ = {**os.environ, "PERAGO_DEV_SET": "tests"}
+    try:
+        up = subprocess.run([CLUSTER, "up"], env=environ, check=True, stdout=subprocess.PIPE, text=True)
+        yield up.stdout.strip()
+    finally:
+        subprocess.run([CLUSTER, "down"], env=environ, check=True)
+
+
+def on_cluster(conf: Mapping[str, str]) -> str:
+    """PERAGO_SPARK_CONF for a cluster of this machine: executors run these very sources."""
+    known = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executorEnv.PYTHONPATH": str(SOURCES),
+        # All of them are short-lived, the executors too.
+        "spark.driver.extraJavaOptions": " ".join(quick_options()),
+        "spark.executor.extraJavaOptions": " ".join(quick_options()),
+    }
+    return ";".join(f"{key}={value}" for key, value in {**known, **conf}.items())
 
 
 PLACEMENTS = {

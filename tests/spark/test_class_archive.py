@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from perago.settings import load_settings
-from perago.spark.class_archive import QUICK_COMPILER, archive_file, make_in_background, use_options
+from perago.spark.class_archive import (
+    QUICK_COMPILER,
+    archive_file,
+    make_in_background,
+    quick_options,
+    use_options,
+)
 from perago.spark.conf import is_quick, with_jvm_options
 
 OPTIONS = "spark.driver.extraJavaOptions"
@@ -90,6 +96,15 @@ def test_what_the_operator_gives_the_jvm_comes_last_and_wins(tmp_path: Path) -> 
     assert with_jvm_options({}, [QUICK_COMPILER], environ)[OPTIONS] == f"{QUICK_COMPILER} -Xss4m"
     said = with_jvm_options({OPTIONS: "-Xss8m"}, [QUICK_COMPILER], environ)
     assert said[OPTIONS] == f"{QUICK_COMPILER} -Xss8m"
+
+
+def test_a_machine_with_few_cores_collects_on_one_unless_the_operator_has_chosen_a_collector() -> None:
+    few, many = quick_options(cores=2), quick_options(cores=3)
+    chosen = with_jvm_options({OPTIONS: "-XX:+UseZGC"}, few, {})[OPTIONS]
+
+    assert few == (*many, "-XX:+UseSerialGC")
+    assert with_jvm_options({}, few, {})[OPTIONS].endswith("-XX:+UseSerialGC")
+    assert chosen == f"{QUICK_COMPILER} -XX:+UseZGC"
 
 
 @pytest.mark.parametrize(

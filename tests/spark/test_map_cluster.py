@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,10 +18,13 @@ import pytest
 from perago.lake.base import Lake
 from perago.runtime.maps.record import MapRecord
 from perago.runtime.maps.table import read_table
+from perago.spark.class_archive import quick_options
+from realservers.state import free_ports
 from tests.conftest import LakefsServer
 from tests.spark.test_map import TASK, wait_for
 from tests.support.commands import Shell
 from tests.support.lakefs import lakefs_lake
+from tests.support.spark_shown import shown_by_spark
 
 ROWS = 300
 FAILING = range(20, ROWS + 1, 20)
@@ -53,11 +53,13 @@ def repositories(lake: Lake, lakefs_server: LakefsServer) -> Iterator[list[str]]
 @pytest.fixture
 def shell(lakefs_server: LakefsServer, tmp_path: Path) -> Shell:
     """A shell whose Spark has two executors of one core each, a UI and an event log."""
-    made, port = Shell(tmp_path), _free_port()
+    made, port = Shell(tmp_path), free_ports(1)[0]
     (tmp_path / "events").mkdir()
     conf = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(quick_options()),
+        "spark.executor.extraJavaOptions": " ".join(quick_options()),
         "spark.ui.enabled": "true",
         "spark.ui.port": str(port),
         "spark.eventLog.enabled": "true",
@@ -100,7 +102,7 @@ def test_300_repositories_with_failures_and_a_killed_executor_end_right(
         wait_for(inside.exists, driver)
         _, _, executor = map(int, inside.read_text().split())
         assert "CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_text()
-        seen = _shown_by_spark(shell)
+        seen = shown_by_spark(int(shell.environ[UI]))
         os.kill(executor, signal.SIGKILL)
         # The body may go on without its executor: once another execution has its row, what it makes counts for nothing.
         wait_for(lambda: _taken_again(lake, tmp_path), driver)
@@ -161,22 +163,3 @@ def _check_one_commit_each(
         name = str(row["repository"])
         made = [row["published"]] if row["status"] == "COMPLETED" else []
         assert after[name] == [*made, *before[name]], row
-
-
-def _shown_by_spark(shell: Shell) -> str:
-    """The environment page of the running UI, and every command line of this machine."""
-    shown = ""
-    for process in Path("/proc").glob("[0-9]*"):
-        # One may have ended since.
-        with contextlib.suppress(OSError):
-            shown += (process / "cmdline").read_text(errors="replace").replace("\0", " ") + "\n"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{shell.environ[UI]}/environment/", timeout=60) as answer:
-        shown += answer.read().decode()
-    return shown
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -77,14 +77,14 @@ def test_the_session_is_one_for_the_process_and_its_checks_beside_it(sessions: S
 
 def test_scratch_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
     from perago.runtime.root.identity import process_identity
-    from perago.spark.session import _scratch_folder
+    from perago.runtime.root.own_folder import own_folder
 
     dead, alive = tmp_path / "session-dead", tmp_path / "session-alive"
     for folder, owner in ((dead, {**process_identity(), "pid_started": 1}), (alive, process_identity())):
         (folder / "blockmgr").mkdir(parents=True)
         (folder / "owner.json").write_text(json.dumps(owner))
 
-    mine = _scratch_folder(tmp_path)
+    mine = own_folder(tmp_path, "session")
 
     assert {path.name for path in tmp_path.iterdir()} == {"session-alive", mine.name}
 

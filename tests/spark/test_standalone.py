@@ -5,33 +5,24 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from perago.runtime.maps.table import read_table
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
+from tests.spark.conftest import CLUSTER, on_cluster
 from tests.support import killed_task, map_tasks
-from tests.support.commands import Shell
+from tests.support.commands import WAIT_SECONDS, Shell
 from tests.support.lakefs import lakefs_lake
 
-CLUSTER = Path(__file__).parents[2] / "dev" / "spark-cluster"
 SONGS = 6
-
-
-@pytest.fixture(scope="module")
-def master() -> Iterator[str]:
-    """The address of a cluster of this test's own, beside one that a developer may have."""
-    environ = {**os.environ, "PERAGO_DEV_SET": "tests"}
-    try:
-        up = subprocess.run([CLUSTER, "up"], env=environ, check=True, stdout=subprocess.PIPE, text=True)
-        yield up.stdout.strip()
-    finally:
-        subprocess.run([CLUSTER, "down"], env=environ, check=True)
+SOURCES = Path(__file__).parents[2] / "src"
 
 
 @pytest.fixture
@@ -45,7 +36,7 @@ def shell(
         "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs_server.secret_access_key,
         "CONDUCTOR_SERVER_URL": conductor_server.url,
         "PERAGO_SPARK_MASTER": master,
-        "PERAGO_SPARK_CONF": "spark.driver.host=127.0.0.1;spark.driver.bindAddress=127.0.0.1",
+        "PERAGO_SPARK_CONF": on_cluster({}),
         "PYSPARK_PYTHON": sys.executable,
     }
     return made
@@ -91,6 +82,38 @@ def test_a_module_that_executors_do_not_have_is_told_before_a_row_begins_and_may
         found = read_table(tmp_path / "here" / "out.jsonl")
         assert [row["published"] for row in found] == [lake.head(name, "main").id for name in names]
         assert {row["attempts"] for row in found} == {1}
+
+
+def test_a_worker_whose_module_executors_do_not_have_says_so_before_it_polls(
+    shell: Shell, conductor_server: ConductorServer, tmp_path: Path
+) -> None:
+    name = f"only_here_{uuid4().hex[:8]}"
+    shutil.copy(map_tasks.__file__, tmp_path / f"{name}.py")
+    shell.folder, shell.environ["PYTHONPATH"] = tmp_path / "elsewhere", f"{tmp_path}:{SOURCES}"
+    shell.folder.mkdir()
+    start = ["start", name, "--engine", "spark", "--register", "--root", str(tmp_path / "root")]
+
+    missing = shell.run(*start)
+    worker = shell.start(*start, "--py-files", str(tmp_path / f"{name}.py"))
+    try:
+        assert worker.stderr is not None
+        told = []
+        while "worker " not in (told[-1] if told else ""):
+            told.append(worker.stderr.readline())
+            assert told[-1], "".join(told)
+        worker.send_signal(signal.SIGTERM)
+        _, rest = worker.communicate(timeout=WAIT_SECONDS)
+    finally:
+        worker.kill()
+
+    assert missing.code == 1
+    assert "cannot run these tasks: " in missing.err
+    assert f"there is no module {name!r}" in missing.err
+    assert "--py-files" in missing.err
+    assert "worker " not in missing.err
+    assert worker.returncode == 0, rest
+    # Spark has a pool of its own for these jobs, and need not make one up.
+    assert "FairSchedulableBuilder" not in missing.err + "".join(told)
 
 
 def test_a_spark_task_reads_and_writes_its_staging_branch_from_the_cluster(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
@@ -18,6 +19,9 @@ class NoServers:
 
     settings: Settings
     embedded: bool = True
+
+    def working_in(self, folder: Path) -> NoServers:
+        return self
 
     def open_ports(self) -> tuple[Lake, Orchestrator]:
         raise AssertionError("nothing is started here")

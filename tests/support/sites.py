@@ -10,6 +10,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from tests.support.clock import LONGEST_WAIT, eventually
 REPOSITORY_ROOT = Path(__file__).parents[2]
 # For tests that wait until a lease ends.  The others have one that no busy machine lets run out.
 SHORT_LEASE = 3
+# For workers that say nothing when they are up.
+UP_SECONDS = 30
 
 
 @dataclass(slots=True)
@@ -39,7 +42,10 @@ class Worker:
         return self.process.wait(LONGEST_WAIT)
 
     def drain(self) -> int:
-        """Ask it to finish and return its exit code."""
+        """Ask it to finish, once a signal drains it, and return its exit code."""
+        until = time.monotonic() + UP_SECONDS
+        while " slots" not in self.said() and self.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
         self.signal(signal.SIGTERM)
         return self.wait()
 
@@ -208,6 +214,16 @@ class Site:
     def bodies(self) -> list[str]:
         """A line for each time that a body ran."""
         return self.notes.read_text().splitlines() if self.notes.exists() else []
+
+    def body(self, text: str) -> int:
+        """The process of the first body with this text, once it runs."""
+
+        def pids() -> list[int]:
+            words = [line.split() for line in self.bodies()]
+            return [int(word[1]) for word in words if word[2:] == [text]]
+
+        [pid, *_] = eventually(pids, f"the body {text!r} runs")
+        return int(pid)
 
     def close(self) -> None:
         """End what the test has left running."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from perago.connect import Embedded, Real, assemble_worker
+from perago.connect import Embedded, Real, assemble_worker, on_spark
 from perago.declare.discovery import load_tasks
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.servers import opened
+from perago.runtime.worker.hosted.link import Hosted
+from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.start_checks import check_lake, mend_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
+from tests.support.process_jobs import ProcessJobs
 
 TARGET = str(Path(__file__).with_name(os.environ.get("TEST_TASKS", "steps.py")))
 
@@ -27,7 +31,20 @@ def main(root: str, slots: str, local: str, observer: str) -> int:
     with opened(plan.spec.servers) as (lake, orchestrator), logging_to(settings, name="supervisor"):
         check_lake(lake)
         mend_taskdefs(orchestrator, tasks)
+        plan = with_engine(plan, os.environ.get("TEST_ENGINE", ""))
         return Supervisor(plan, orchestrator, lake).run()
+
+
+def with_engine(plan: WorkerPlan, engine: str) -> WorkerPlan:
+    """The worker on Spark, or on jobs that are processes; "2 reruns" means that these are run again twice."""
+    if engine == "spark":
+        return on_spark(plan, [])
+    if not engine:
+        return plan
+    scratch = plan.settings.root / "scratch"
+    hosted = Hosted(ProcessJobs(scratch, reruns=int(engine.split()[0])), plan.spec, name="processes")
+    hosted.check()
+    return replace(plan, engine=hosted)
 
 
 if __name__ == "__main__":

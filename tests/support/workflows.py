@@ -45,6 +45,11 @@ def join(reference: str, *on: str) -> dict[str, Any]:
     return {"name": "join", "taskReferenceName": reference, "type": "JOIN", "joinOn": list(on)}
 
 
+def noop(reference: str) -> dict[str, Any]:
+    """A step that does nothing: what ends an arm for its JOIN."""
+    return {"name": "done", "taskReferenceName": reference, "type": "NOOP"}
+
+
 def workflow(*tasks: dict[str, Any], **fields: Any) -> dict[str, Any]:
     """A workflow named `flow`."""
     return {"name": "flow", "version": 1, "schemaVersion": 2, "tasks": list(tasks), **fields}

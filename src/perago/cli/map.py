@@ -17,7 +17,7 @@ import typer
 
 from perago.cli import output
 from perago.cli.map_view import MapView
-from perago.cli.options import AsJson, StateRoot, Yes
+from perago.cli.options import AsJson, PyFiles, StateRoot, Yes
 from perago.cli.remote import agree, open_real_lakefs, settings_for
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
@@ -54,12 +54,6 @@ Retries = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Run at most N rows.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the table, and run nothing.")]
-PyFiles = Annotated[
-    list[Path],
-    typer.Option(
-        "--py-files", metavar="FILE", help="A .py or .zip to send to the executors; repeat it for more."
-    ),
-]
 
 
 def map_(
@@ -155,7 +149,7 @@ def _wanted(
 ) -> Wanted:
     from perago.connect import max_result_bytes
     from perago.runtime.maps.beginning import Wanted
-    from perago.spark.rows_engine import runs_here
+    from perago.spark.engine_context import runs_here
 
     here = runs_here(where.settings.spark_master)
     return Wanted(*what, rows, where, retries, max_result_bytes(), log_here=here)

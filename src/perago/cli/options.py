@@ -55,6 +55,16 @@ StateRoot = Annotated[
     Path | None,
     typer.Option("--root", metavar="DIR", help="Where local state is kept (PERAGO_ROOT, else .perago)."),
 ]
+PyFiles = Annotated[
+    list[Path],
+    typer.Option(
+        "--py-files",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        help="A .py or .zip to send to Spark's executors; repeat it for more.",
+    ),
+]
 Warnings = Callable[[TaskDefinition], Iterable[str]]
 
 

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import StateRoot, Targets, warn_about
+from perago.cli.options import PyFiles, StateRoot, Targets, warn_about
 from perago.cli.remote import need_servers
 from perago.declare.discovery import load_tasks
 from perago.settings import load_settings
@@ -26,6 +26,7 @@ class Engine(StrEnum):
     """Where attempts run."""
 
     PROCESS = "process"
+    SPARK = "spark"
 
 
 class Lines(StrEnum):
@@ -47,7 +48,14 @@ def start(
         typer.Option("--http", metavar="[HOST:]PORT", help="Serve /healthz and /metrics at this address."),
     ] = None,
     root: StateRoot = None,
-    engine: Annotated[Engine, typer.Option("--engine", help="Where attempts run.")] = Engine.PROCESS,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            "--engine",
+            help="Where attempts run: in processes of this machine, or on the executors of PERAGO_SPARK_MASTER.",
+        ),
+    ] = Engine.PROCESS,
+    py_files: PyFiles = [],  # noqa: B006 - typer reads the default, nobody writes it
     log_format: Annotated[
         Lines | None,
         typer.Option(
@@ -56,7 +64,8 @@ def start(
     ] = None,
 ) -> None:
     """Start a worker for the tasks. SIGINT or SIGTERM stops it once running attempts have ended; a second one kills them."""
-    del engine  # one so far
+    if py_files and engine is not Engine.SPARK:
+        raise typer.BadParameter("--py-files sends files to Spark executors: add --engine spark")
     settings = load_settings(os.environ, root=root, remote=not local)
     if log_format is not None:
         settings = replace(settings, log_format=log_format.value)
@@ -65,7 +74,7 @@ def start(
     tasks = load_tasks(targets)
     warn_about(tasks)
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
-    from perago.connect import Embedded, Real, assemble_worker
+    from perago.connect import Embedded, Real, assemble_worker, on_spark
     from perago.runtime.server_checks import server_names
     from perago.runtime.servers import opened
     from perago.runtime.worker.service import serve
@@ -81,6 +90,8 @@ def start(
                 output.warn(f"TaskDef {name} was registered")
         else:
             check_taskdefs(orchestrator, tasks, remedy=_remedy(targets, root, local=local))
+        if engine is Engine.SPARK:
+            plan = on_spark(plan, py_files)
         code = serve(plan, Supervisor(plan, orchestrator, lake), http=http, environ=os.environ)
     raise typer.Exit(code)
 

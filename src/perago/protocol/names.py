@@ -16,6 +16,8 @@ taken for another part, becomes a readable slug with a digest, so two different 
     perago-put-<seconds since the epoch>-<12 hex>                         (a branch that `perago put` stages on)
     perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
 
+An execution is 16 hex digits; r<n> follows where an engine runs it again by itself.
+
 One listing finds the stagings and claims of a step.  Earlier versions made stagings without a scheduled time, and
 claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`: only the sweep still looks for these.
 """
@@ -85,11 +87,21 @@ class Revoked:
 
 def staging_branch_name(attempt: Attempt, execution_id: str, *, on: str | None = None) -> str:
     """The branch one execution stages on; `on` is the head it is staged again on."""
-    name = (
-        f"{STAGING}{_step(attempt)}-seq-{attempt.seq}-iteration-{attempt.iteration}"
-        f"-task-id-{_id(attempt.task_id)}-retry-{attempt.retry_count}-exec-{execution_id}{_at(attempt)}"
-    )
+    name = f"{staging_prefix(attempt, execution_id)}{_at(attempt)}"
     return f"{name}-on-{on[:SHORT]}" if on else name
+
+
+def staging_prefix(attempt: Attempt, execution_id: str) -> str:
+    """What the names of all branches begin with that one execution, or a re-run of it, stages on."""
+    return (
+        f"{STAGING}{_step(attempt)}-seq-{attempt.seq}-iteration-{attempt.iteration}"
+        f"-task-id-{_id(attempt.task_id)}-retry-{attempt.retry_count}-exec-{execution_id}"
+    )
+
+
+def rerun_id(execution_id: str, number: int) -> str:
+    """The id under which an engine's re-run of an execution works: names of its own, which begin like the first one's."""
+    return f"{execution_id}r{number}" if number else execution_id
 
 
 def claim_branch_name(attempt: Attempt, target: str) -> str:
@@ -121,7 +133,7 @@ WORKDIR = "perago-workdir-"
 MAKING = ".perago-making-"
 REMOVING = ".perago-removing-"
 _WORKDIR = re.compile(
-    rf"(?P<ours>{WORKDIR}|{re.escape(MAKING)}|{re.escape(REMOVING)})?{_ID_PART}-(?P<execution>[0-9a-f]{{16}})"
+    rf"(?P<ours>{WORKDIR}|{re.escape(MAKING)}|{re.escape(REMOVING)})?{_ID_PART}-(?P<execution>[0-9a-f]{{16}}(?:r\d+)?)"
 )
 
 

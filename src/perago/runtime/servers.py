@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from perago.declare.task import TaskDefinition
@@ -26,6 +27,9 @@ class Servers(Protocol):
     @property
     def embedded(self) -> bool:
         """Whether they are the embedded ones."""
+
+    def working_in(self, folder: Path) -> Servers:
+        """The same, for an executor whose workdirs are below that folder."""
 
     def open_ports(self) -> tuple[Lake, Orchestrator]:
         """Both, for this process."""

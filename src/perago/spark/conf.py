@@ -20,6 +20,7 @@ from perago.settings import Settings
 
 _GIB = 1024**3
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
+_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _LINE = re.compile(r"\s*([^\s=:#]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
@@ -46,9 +47,11 @@ def is_quick(settings: Settings) -> bool:
 def with_jvm_options(
     conf: Mapping[str, str], options: Sequence[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The configuration with these options for the session's JVM."""
-    set_before = conf.get(_JVM_OPTIONS) or _spark_defaults(environ).get(_JVM_OPTIONS)
-    return {**conf, _JVM_OPTIONS: " ".join([*options, *filter(None, [set_before])])}
+    """The configuration with these options for the session's JVM, which takes one collector and no more."""
+    set_before = conf.get(_JVM_OPTIONS) or _spark_defaults(environ).get(_JVM_OPTIONS) or ""
+    if _COLLECTOR.search(set_before):
+        options = [option for option in options if not _COLLECTOR.search(option)]
+    return {**conf, _JVM_OPTIONS: " ".join(filter(None, [*options, set_before]))}
 
 
 def parse_conf(text: str) -> dict[str, str]:
@@ -86,6 +89,8 @@ def _defaults(settings: Settings, scratch: Path) -> dict[str, str]:
         "spark.driver.memory": f"{_driver_gib()}g",
         "spark.local.dir": str(scratch),
         "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
+        # Delta cuts the log of even the smallest table into 50 parts.
+        "spark.databricks.delta.snapshotPartitions": str(cores),
         # One process reads the folders either way; a job for it only costs.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     }

@@ -11,13 +11,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
-import re
-import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +23,7 @@ from perago.runtime.maps.plan import MapPlan
 from perago.runtime.maps.row import Row, RowOutcome
 from perago.runtime.maps.row_runner import load_task, run_here
 from perago.settings import Settings
-from perago.spark.conf import is_local
-from perago.spark.session import Sessions
+from perago.spark.engine_context import EngineContext, scratch
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,7 +31,6 @@ if TYPE_CHECKING:
 _MOST_FAILURES = 50
 """How often Spark runs one task before it gives the job up; the record gives up on a row much sooner."""
 _GROUP = "perago-map"
-_OF_LOST_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 _ENDED = object()
 _NO_FOLDER = "(no folder)"
 
@@ -46,13 +39,11 @@ class SparkEngine:
     """Runs rows on the session of this process."""
 
     def __init__(self, settings: Settings, py_files: Sequence[Path] = ()) -> None:
-        self._sessions = Sessions(_for_rows(settings))
-        self._py_files = py_files
-        self._on_this_machine = runs_here(settings.spark_master)
+        self._context = EngineContext(settings, py_files, failures=_MOST_FAILURES, conf={})
 
     def check(self, plan: MapPlan) -> None:
         """Load the task once on an executor; a module that is not there is one clear error before the first row."""
-        context = self._context()
+        context = self._context.get()
         [wrong] = context.parallelize([plan], 1).map(_problem).collect()
         if wrong:
             raise RuntimeConfigError(
@@ -65,7 +56,7 @@ class SparkEngine:
 
         if not rows:
             return
-        context = self._context()
+        context = self._context.get()
         arrived: queue.SimpleQueue[Any] = queue.SimpleQueue()
         job = InheritableThread(target=partial(_run_job, context, plan, list(rows), arrived), daemon=True)
         job.start()
@@ -79,43 +70,6 @@ class SparkEngine:
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(_GROUP)
             raise
-
-    def _context(self) -> SparkContext:
-        if self._on_this_machine:
-            # Executors beside this process have its Python, with its packages.
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        context = self._sessions.get().sparkContext
-        _quieten(context)
-        for file in self._py_files:
-            context.addPyFile(str(file))
-        return context
-
-
-def runs_here(master: str) -> bool:
-    """Whether all executors of a master are on this machine, where a folder is the same for all."""
-    return is_local(master) or master.startswith("local-cluster[")
-
-
-def _quieten(context: SparkContext) -> None:
-    """Keep Spark's stacks of lost tasks off the terminal: a row that dies is run again, and its outcome says the rest."""
-    jvm: Any = context._jvm
-    log4j = jvm.org.apache.logging.log4j
-    for name in _OF_LOST_TASKS:
-        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
-
-
-def _for_rows(settings: Settings) -> Settings:
-    """The same settings, with what a job of rows needs of its session."""
-    forced = f"spark.task.maxFailures={_MOST_FAILURES};spark.speculation=false"
-    defaults = "spark.locality.wait=0s"
-    conf = ";".join(filter(None, [defaults, settings.spark_conf, forced]))
-    return replace(settings, spark_master=_lasting(settings.spark_master), spark_conf=conf)
-
-
-def _lasting(master: str) -> str:
-    """A local master that runs a task again when its Python dies, as clusters do."""
-    match = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
-    return f"local[{match[1] or 1},{_MOST_FAILURES}]" if match else master
 
 
 def _run_job(context: SparkContext, plan: MapPlan, rows: list[Row], arrived: queue.SimpleQueue[Any]) -> None:
@@ -132,7 +86,7 @@ def _run_job(context: SparkContext, plan: MapPlan, rows: list[Row], arrived: que
 def _run_rows(plan: MapPlan, outcomes: Any, rows: Iterable[Row]) -> None:
     """In a Python process of an executor."""
     for row in rows:
-        outcomes.add([run_here(plan, row, scratch=_scratch())])
+        outcomes.add([run_here(plan, row, scratch=scratch())])
 
 
 def _problem(plan: MapPlan) -> str:
@@ -142,11 +96,6 @@ def _problem(plan: MapPlan) -> str:
     except Exception as error:
         return describe(error)
     return ""
-
-
-def _scratch() -> Path:
-    """A folder of the executor that Spark, or the session, removes when it ends."""
-    return Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
 
 
 def _arrivals(arrived: Callable[[RowOutcome], None] | None) -> Any:

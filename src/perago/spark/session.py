@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import logging
 import os
 import signal
@@ -21,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.root.identity import is_alive, process_identity
+from perago.runtime.root.own_folder import own_folder
 from perago.runtime.root.removal import remove_tree
 from perago.settings import Settings
-from perago.spark.class_archive import QUICK_COMPILER, archive_file, use_options
+from perago.spark.class_archive import archive_file, quick_options, use_options
 from perago.spark.conf import is_local, is_quick, parse_conf, session_conf, with_jvm_options
 from perago.spark.spark_log import log_options
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("perago.spark")
-
-_OWNER = "owner.json"
 
 
 class Sessions:
@@ -105,7 +102,8 @@ class Sessions:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
     def _make(self) -> SparkSession:
-        scratch = _scratch_folder(self._settings.root / "spark")
+        _forget_dead_jvm()
+        scratch = own_folder(self._settings.root / "spark", "session")
         conf = session_conf(self._settings, scratch, os.environ)
         _add_to_list(conf, "spark.jars.packages", self._packages)
         _add_to_list(conf, "spark.jars.excludes", self._excludes)
@@ -127,7 +125,7 @@ class Sessions:
             "a quick Spark session starts, %s an archive of Spark's classes", "with" if options else "without"
         )
         try:
-            return _start(with_jvm_options(conf, [*log_conf, QUICK_COMPILER, *options], os.environ))
+            return _start(with_jvm_options(conf, [*log_conf, *quick_options(), *options], os.environ))
         except RuntimeConfigError:
             if archive is None or not options:
                 raise
@@ -137,7 +135,7 @@ class Sessions:
         )
         with contextlib.suppress(OSError):  # somebody else's cache may stay
             archive.unlink(missing_ok=True)
-        return _start(with_jvm_options(conf, [*log_conf, QUICK_COMPILER], os.environ))
+        return _start(with_jvm_options(conf, [*log_conf, *quick_options()], os.environ))
 
 
 def _start(conf: dict[str, str]) -> SparkSession:
@@ -150,8 +148,11 @@ def _start(conf: dict[str, str]) -> SparkSession:
         return builder.getOrCreate()
     except Exception as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
+            packages = conf.get("spark.jars.packages")
+            fetched = f"Can spark.jars.packages be fetched ({packages})? " if packages else ""
             raise RuntimeConfigError(
-                "Spark did not start: is a Java 17 or later on PATH or in JAVA_HOME? The log has Spark's own words"
+                "Spark did not start: is a Java 17 or later on PATH or in JAVA_HOME? "
+                f"{fetched}The log has Spark's own words"
             ) from error
         raise
 
@@ -171,6 +172,26 @@ def _is_usable(session: SparkSession) -> bool:
         return context._jsc is not None and not context._jsc.sc().isStopped()
     except (Py4JError, OSError):
         return False
+
+
+def _forget_dead_jvm() -> None:
+    """Have PySpark start a new JVM where its own has died: it would go on asking the old one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway: Any = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None or process.poll() is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    for owner, names in (
+        (SparkContext, ("_gateway", "_jvm", "_active_spark_context")),
+        (SparkSession, ("_instantiatedSession", "_activeSession")),
+    ):
+        for name in names:
+            if hasattr(owner, name):
+                setattr(owner, name, None)
 
 
 def _forget(session: SparkSession) -> None:
@@ -201,23 +222,6 @@ def _own_signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _scratch_folder(root: Path) -> Path:
-    """A folder of this process's own; those of dead processes go."""
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for folder in root.iterdir():
-        try:
-            owner = json.loads((folder / _OWNER).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if isinstance(owner, dict) and not is_alive(owner):
-            with contextlib.suppress(OSError):
-                remove_tree(folder)
-    mine = root / f"session-{os.getpid()}-{os.urandom(4).hex()}"
-    mine.mkdir(mode=0o700)
-    (mine / _OWNER).write_text(json.dumps(process_identity()), encoding="utf-8")
-    return mine
 
 
 def _add_to_list(conf: dict[str, str], key: str, items: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
-from perago.protocol.names import claim_branch_name, staging_branch_name
+from perago.protocol.names import claim_branch_name, rerun_id, staging_branch_name
 from perago.protocol.steps import (
     BODY,
     CLAIM,
@@ -61,6 +61,26 @@ def test_stagings_are_looked_for_where_the_table_says_that_there_may_be_one(
         DeadExecutorCleanup(tmp_path, lake).clean(died_at(step))
         left = [branch.name for branch in lake.branches("songs", "perago-")]
     assert left == ([] if step.may_have_staging else [staging])
+
+
+@pytest.mark.parametrize("step", [NOT_BEGUN, *ORDER], ids=named)
+def test_of_one_that_was_not_heard_to_the_end_every_staging_goes_and_the_claim_stays(
+    tmp_path: Path, step: Step
+) -> None:
+    execution = died_at(step)
+    execution.unsure = True
+    claim = claim_branch_name(ATTEMPT, "main")
+    with closing(LocalLake(tmp_path / "lake")) as lake:
+        lake.create_repository("songs")
+        for name in (
+            staging_branch_name(ATTEMPT, "e1"),
+            staging_branch_name(ATTEMPT, rerun_id("e1", 1)),
+            claim,
+        ):
+            lake.create_branch("songs", name, "main")
+        DeadExecutorCleanup(tmp_path, lake).clean(execution, claim_of(execution))
+        left = [branch.name for branch in lake.branches("songs", "perago-")]
+    assert left == [claim]
 
 
 def test_stagings_of_the_dead_execution_go_and_its_claim_stays(tmp_path: Path) -> None:

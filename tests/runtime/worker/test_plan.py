@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from perago import TaskControls, WorkspaceSpec, task
+from perago.runtime.observe.masking import Masker
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.plan import WorkerPlan
+from perago.runtime.worker.process_link import Processes
+from perago.runtime.worker.slot import Execution, Wiring
+from perago.runtime.worker.slots import Slots
 from perago.settings import load_settings
 from tests.runtime.worker.test_slot import NoServers
+from tests.support.attempts import an_assignment
 from tests.support.budgets import a_budget
 from tests.support.world import Made, Params
 
@@ -58,3 +66,67 @@ def test_a_drain_is_bounded_by_the_setting_and_without_one_by_the_longest_grace(
     plan = a_plan(*graces, PERAGO_SHUTDOWN_FORCE_KILL_AFTER=setting)
 
     assert plan.kill_after_seconds == seconds
+
+
+class Nowhere:
+    """An engine on which nothing is started."""
+
+    def start(self, number: int, ears: Any) -> Any:
+        raise AssertionError("nothing is started here")
+
+    def __str__(self) -> str:
+        return "an engine"
+
+
+def test_without_an_engine_all_slots_are_processes_for_all_tasks() -> None:
+    plan = a_plan(None, None)
+
+    [crew] = plan.crews
+    assert (crew.tasks, crew.slots) == (("task_0", "task_1"), 1)
+    assert isinstance(crew.launch, Processes)
+
+
+def test_with_an_engine_plain_tasks_run_there_and_spark_tasks_in_processes_beside_it() -> None:
+    engine = Nowhere()
+    plan = a_plan(None, None)
+    spark = replace(plan.tasks["task_1"], kind="spark")
+    plan = replace(plan, slots=3, engine=engine, tasks={**plan.tasks, "task_1": spark})
+
+    on_engine, beside = plan.crews
+    assert (on_engine.tasks, on_engine.slots, on_engine.launch) == (("task_0",), 3, engine)
+    assert (beside.tasks, beside.slots) == (("task_1",), 3)
+    assert isinstance(beside.launch, Processes)
+    assert beside.launch.spec.tasks == ("task_1",)
+    assert "on 3 slots of an engine" in str(plan)
+
+
+def test_slots_take_only_what_their_crew_runs_and_one_crew_does_not_wait_for_the_other() -> None:
+    plan = a_plan(None, None)
+    spark = replace(plan.tasks["task_1"], kind="spark")
+    plan = replace(plan, engine=Nowhere(), tasks={**plan.tasks, "task_1": spark})
+    plain, beside = (replace(crew, launch=Told()) for crew in plan.crews)
+    slots = Slots([plain, beside], Wiring(print, print, print, print, Masker([])))
+    for slot, _ in slots.start_due(0.0):
+        slot.ready()
+    waiting = deque(Execution(f"e{n}", an_assignment(f"t{n}", "task_1")) for n in range(2))
+    waiting.append(Execution("plain", an_assignment("t2", "task_0")))
+
+    assert list(slots.hand_out(waiting)) == []
+
+    assert [execution.id for execution in waiting] == ["e1"]
+    assert (slots.idle(plain), slots.idle(beside)) == (0, 0)
+    [on_engine], [in_process] = plain.launch.links, beside.launch.links
+    assert [run.execution_id for run in on_engine.sent] == ["plain"]
+    assert [(run.execution_id, run.given) for run in in_process.sent] == [("e0", 1)]
+
+
+class Told:
+    """Starts executors that only keep what is asked of them."""
+
+    def __init__(self) -> None:
+        self.links: list[Any] = []
+
+    def start(self, number: int, ears: Any) -> Any:
+        sent: list[Any] = []
+        self.links.append(SimpleNamespace(sent=sent, send=sent.append))
+        return self.links[-1]

@@ -9,7 +9,8 @@ from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Settled
 from perago.runtime.observe.masking import Masker
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.slot import Execution, Slot, Wiring, describe_exit
+from perago.runtime.worker.process_link import Processes, describe_exit
+from perago.runtime.worker.slot import Execution, Slot, Wiring
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.no_servers import NoServers
@@ -23,7 +24,7 @@ def slot(tmp_path: Path) -> Slot:
         pass
 
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
-    return Slot(0, spec, Wiring(nothing, nothing, nothing, nothing, Masker([])))
+    return Slot(0, Processes(spec), Wiring(nothing, nothing, nothing, nothing, Masker([])))
 
 
 def test_each_death_makes_the_next_start_wait_longer_up_to_30_seconds(slot: Slot) -> None:

@@ -13,13 +13,16 @@ from dataclasses import replace
 from multiprocessing import Pipe, resource_tracker
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from perago.runtime.observe.masking import Masker
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.slot import Execution, Wiring
+from perago.runtime.worker.plan import Crew
+from perago.runtime.worker.process_link import Processes, ProcessLink
+from perago.runtime.worker.slot import Execution, Slot, Wiring
 from perago.runtime.worker.slots import Slots
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
@@ -50,7 +53,14 @@ def some_slots(folder: Path, count: int) -> tuple[Slots, SimpleQueue[int]]:
 
     spec = ExecutorSpec(NoServers(load_settings({}, root=folder)), (), ())
     wiring = Wiring(nothing, lambda slot, _: gone.put(slot.number), nothing, nothing, Masker([]))
-    return Slots(spec, count, wiring), gone
+    return Slots([Crew(("make",), count, Processes(spec))], wiring), gone
+
+
+def a_link(slot: Slot, pipe: Any, pid: int = 0) -> ProcessLink:
+    """A link over this pipe, to a process that nobody has started as an executor."""
+    process: Any = SimpleNamespace(pid=pid)
+    ears: Any = None
+    return ProcessLink(slot.number, process, pipe, ears)
 
 
 def open_descriptors() -> int:
@@ -90,7 +100,7 @@ def test_an_attempt_that_cannot_be_handed_over_is_told_and_the_next_one_takes_th
     with descriptors_left(1):
         [(slot, _)] = slots.start_due(0.0)
     ours, _theirs = Pipe()
-    slot.state, slot._pipe = "idle", ours
+    slot.state, slot._link = "idle", a_link(slot, ours)
     unfit = Execution("unfit", replace(an_assignment(), input={"params": lambda: None}))
     good = Execution("good", an_assignment("task-2"))
 
@@ -110,6 +120,6 @@ def test_an_executor_whose_words_cannot_be_read_is_killed(tmp_path: Path) -> Non
     with subprocess.Popen(["sleep", "600"], start_new_session=True) as executor:
         theirs.send_bytes(b"what is this?")
 
-        assert slot._pass_on(ours, executor.pid) is False
+        assert a_link(slot, ours, executor.pid).pass_on() is False
 
         assert executor.wait(10) == -signal.SIGKILL

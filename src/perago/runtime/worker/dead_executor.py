@@ -14,7 +14,7 @@ from typing import Any
 
 from perago.errors import LakeError
 from perago.lake.base import Lake
-from perago.protocol.names import claim_branch_name, staging_branch_name, workdir_name
+from perago.protocol.names import claim_branch_name, staging_prefix, workdir_name
 from perago.protocol.steps import step_named
 from perago.runtime.ending import Claim
 from perago.runtime.own_branches import drop_quietly
@@ -51,10 +51,11 @@ class DeadExecutorCleanup:
 
     def _drop_staging(self, execution: Execution) -> None:
         repository = _given(execution.assignment.input, "repository")
-        if repository is None or not step_named(execution.step).may_have_staging:
+        may_have = execution.unsure or step_named(execution.step).may_have_staging
+        if repository is None or not may_have:
             return
         try:
-            prefix = staging_branch_name(execution.attempt, execution.id)
+            prefix = staging_prefix(execution.attempt, execution.id)
             for branch in self.lake.branches(repository, prefix):
                 drop_quietly(self.lake, repository, branch.name)
         except LakeError as error:
@@ -65,7 +66,9 @@ def claim_of(execution: Execution) -> Claim | None:
     """The claim that a dead execution may hold and that may go once its attempt is over."""
     repository = _given(execution.assignment.input, "repository")
     branch = _given(execution.assignment.input, "branch")
-    if repository is None or branch is None or not step_named(execution.step).may_give_up_claim:
+    # Who was not heard to the end may have begun to publish.
+    free = not execution.unsure and step_named(execution.step).may_give_up_claim
+    if repository is None or branch is None or not free:
         return None
     return Claim(repository, claim_branch_name(execution.attempt, branch))
 

@@ -1,4 +1,4 @@
-"""What a supervisor and its executors say to each other: small frozen values over a pipe, and nothing else.
+"""What a supervisor and its executors say to each other: small frozen values over a link, and nothing else.
 
 The supervisor chooses execution ids, so it knows the name of every workdir and branch an executor may leave behind.
 """
@@ -14,10 +14,11 @@ from perago.runtime.ending import Settled
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """To an executor: run this attempt under this execution id."""
+    """To an executor: run this attempt under this execution id; it is the id's time number `given` to be handed out."""
 
     execution_id: str
     assignment: Assignment
+    given: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,29 @@ class Ended:
     settled: Settled
     spoiled: str = ""
 
+    def is_last(self, done: int, most: int) -> bool:
+        """Whether the executor should run nothing more, having done so many of the `most` it may (0: no limit)."""
+        # One that has no descriptors left gets none by waiting.
+        return bool(self.spoiled or (most and done >= most) or self.settled.own_reason == "descriptors")
+
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """From an executor: staging and workdir of an execution are gone."""
+
+    execution_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclean:
+    """From a link: who ran an execution that is settled is gone, and may have left its staging."""
+
+    execution_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunAgain:
+    """From a link: an engine runs an execution anew; how far the one before got is not known."""
 
     execution_id: str
 
@@ -81,4 +101,4 @@ class Logged:
 
 
 Request = Run | Stop
-Answer = Ready | Broken | Began | Noted | Ended | Cleaned | Logged
+Answer = Ready | Broken | Began | Noted | Ended | Cleaned | Logged | Unclean | RunAgain

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perago.declare.task import TaskDefinition
 from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.links import Launch
+from perago.runtime.worker.process_link import Processes
 from perago.settings import Settings
 
 LEAST_SENDING_SECONDS = 30.0
@@ -20,8 +22,20 @@ def new_worker_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Crew:
+    """Slots of one kind: so many executors for these tasks, and what starts them."""
+
+    tasks: tuple[str, ...]
+    slots: int
+    launch: Launch
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """One worker: `slots` executors for `tasks`, by name, made as `spec` says."""
+    """One worker: `slots` executors for `tasks`, by name, made as `spec` says.
+
+    With an `engine` that hosts executors elsewhere, plain tasks run there, and Spark tasks in as many processes beside it.
+    """
 
     tasks: Mapping[str, TaskDefinition]
     slots: int
@@ -29,11 +43,24 @@ class WorkerPlan:
     worker_id: str = field(default_factory=new_worker_id)
     servers: Sequence[str] = ()
     """The lake and the orchestrator, as they call themselves."""
+    engine: Launch | None = None
 
     def __str__(self) -> str:
         """The worker in a line."""
         beside = f", with {' and '.join(self.servers)}" if self.servers else ""
-        return f"{self.worker_id}: {', '.join(self.tasks)} on {self.slots} slots{beside}"
+        where = f" of {self.engine}" if self.engine is not None else ""
+        return f"{self.worker_id}: {', '.join(self.tasks)} on {self.slots} slots{where}{beside}"
+
+    @property
+    def crews(self) -> tuple[Crew, ...]:
+        """The kinds of slots that it has."""
+        if self.engine is None:
+            return (Crew(tuple(self.tasks), self.slots, Processes(self.spec)),)
+        plain = tuple(name for name, task in self.tasks.items() if task.kind == "plain")
+        spark = tuple(name for name in self.tasks if name not in plain)
+        beside = Processes(replace(self.spec, tasks=spark))
+        crews = (Crew(plain, self.slots, self.engine), Crew(spark, self.slots, beside))
+        return tuple(crew for crew in crews if crew.tasks)
 
     @property
     def settings(self) -> Settings:

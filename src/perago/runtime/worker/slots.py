@@ -5,24 +5,30 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.plan import Crew
 from perago.runtime.worker.slot import Execution, Slot, Wiring
 
 
 class Slots:
     """All slots; used from the supervisor's thread only."""
 
-    def __init__(self, spec: ExecutorSpec, count: int, wiring: Wiring) -> None:
-        self._slots = [Slot(number, spec, wiring) for number in range(count)]
+    def __init__(self, crews: Iterable[Crew], wiring: Wiring) -> None:
+        self._slots: list[Slot] = []
+        for crew in crews:
+            first = len(self._slots)
+            self._slots += [
+                Slot(number, crew.launch, wiring, frozenset(crew.tasks))
+                for number in range(first, first + crew.slots)
+            ]
 
-    @property
-    def idle(self) -> int:
-        """How many slots wait for an attempt."""
-        return sum(slot.state == "idle" for slot in self._slots)
+    def idle(self, crew: Crew) -> int:
+        """How many slots of a crew wait for an attempt."""
+        tasks = frozenset(crew.tasks)
+        return sum(slot.state == "idle" and slot.tasks == tasks for slot in self._slots)
 
     @property
     def all_gone(self) -> bool:
-        """Whether no executor process is left."""
+        """Whether no executor is left."""
         return all(slot.state == "waiting" for slot in self._slots)
 
     def start_due(self, now: float) -> Iterator[tuple[Slot, int | Exception]]:
@@ -46,8 +52,7 @@ class Slots:
     def hand_out(self, waiting: deque[Execution]) -> Iterator[tuple[Execution, Exception]]:
         """Give waiting executions to idle slots, and tell which of them cannot be given to any, and why."""
         for slot in self._slots:
-            while waiting and slot.state == "idle":
-                execution = waiting.popleft()
+            while slot.state == "idle" and (execution := _next_for(slot, waiting)) is not None:
                 try:
                     slot.give(execution)
                 except Exception as error:
@@ -75,3 +80,12 @@ class Slots:
 
     def _alive(self) -> Iterable[Slot]:
         return (slot for slot in self._slots if slot.state != "waiting")
+
+
+def _next_for(slot: Slot, waiting: deque[Execution]) -> Execution | None:
+    """Take the first waiting execution that a slot may run."""
+    for execution in waiting:
+        if slot.runs(execution.attempt.task_name):
+            waiting.remove(execution)
+            return execution
+    return None

@@ -12,7 +12,6 @@ but for the next post: a slot's backoff, a slow server and a removal of many fil
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -28,17 +27,28 @@ from perago.runtime.observe.events import Event, Listener
 from perago.runtime.observe.health import Pulse
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.runtime.root.lock import locked_root
-from perago.runtime.worker.broker import Broker
 from perago.runtime.worker.dead_executor import DeadExecutorCleanup
 from perago.runtime.worker.deliveries import Deliveries
 from perago.runtime.worker.executions import Executions, fields_of, say_ending
 from perago.runtime.worker.fitness import Fitness, try_to_work
 from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
 from perago.runtime.worker.mailbox import Mailbox
-from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Logged, Noted, Ready
+from perago.runtime.worker.messages import (
+    Answer,
+    Began,
+    Broken,
+    Cleaned,
+    Ended,
+    Logged,
+    Noted,
+    Ready,
+    RunAgain,
+    Unclean,
+)
 from perago.runtime.worker.news import News
 from perago.runtime.worker.passed_logs import log_again
-from perago.runtime.worker.plan import WorkerPlan
+from perago.runtime.worker.plan import Crew, WorkerPlan
+from perago.runtime.worker.polling import Polling
 from perago.runtime.worker.shutdown import Shutdown
 from perago.runtime.worker.signals import on_stop_signals
 from perago.runtime.worker.slot import Execution, Slot, Wiring
@@ -71,8 +81,6 @@ class Supervisor:
         self._mail = Mailbox()
         self._end = Shutdown(plan.kill_after_seconds, plan.sending_seconds)
         self._waiting: deque[Execution] = deque()
-        self._taken = 0
-        self._polled_out = threading.Event()
         self._cleanup = DeadExecutorCleanup(self._root, lake)
         self._chores = Timetable("chores", threads=SENDERS)
         self._task_logs = TaskLogs(orchestrator.log, added=self._printed)
@@ -106,15 +114,10 @@ class Supervisor:
             self._executions,
             swept=lambda count: self._mail.post(lambda: self._news.tell(Event("swept", count=count))),
         )
-        self._broker = Broker(
-            orchestrator,
-            list(plan.tasks),
-            plan.worker_id,
-            polled=lambda found: self._mail.post(lambda: self._polled(found)),
-            ended=lambda: self._mail.post(self._polled_out.set),
-            pulse=self._pulse,
+        self._slots = Slots(plan.crews, self._wiring())
+        self._polling = Polling(
+            orchestrator, plan, polled=self._polled, post=self._mail.post, pulse=self._pulse
         )
-        self._slots = Slots(plan.spec, plan.slots, self._wiring())
 
     @property
     def pulse(self) -> Pulse:
@@ -143,7 +146,7 @@ class Supervisor:
             # Soon again: executors of a supervisor that was just killed may still have been dying.
             self._chores.add("sweep", self._sweeping.sweep, after=first_sweep)
             log.info("worker %s", self._plan)
-            self._broker.start()
+            self._polling.start()
             self._work(until)
         if self._deliveries:
             log.warning("%d results stay in the outbox: the next start sends them", len(self._deliveries))
@@ -196,7 +199,7 @@ class Supervisor:
             for slot, started in self._slots.start_due(now):
                 self._turnover.started(slot, started)
         self._fill_slots()
-        if not self._end.working and self._polled_out.is_set() and not self._waiting:
+        if not self._end.working and self._polling.over and not self._waiting:
             self._slots.dismiss_idle()
 
     def _fill_slots(self) -> None:
@@ -205,12 +208,13 @@ class Supervisor:
             for execution, error in self._slots.hand_out(self._waiting):
                 self._turnover.say_for(execution, not_handed_out(error))
         if self._end.working:
-            room = self._slots.idle - len(self._waiting) if self._fitness.fit else 0
-            self._broker.offer(room, taken=self._taken)
-            self._taken = 0
+            self._polling.offer(lambda crew: self._room(crew) if self._fitness.fit else 0)
+
+    def _room(self, crew: Crew) -> int:
+        return self._slots.idle(crew) - sum(one.attempt.task_name in crew.tasks for one in self._waiting)
 
     def _may_leave(self, now: float) -> bool:
-        busy = not self._polled_out.is_set() or bool(self._waiting)
+        busy = not self._polling.over or bool(self._waiting)
         # The sweep is the one chore that is never done; the others send results and clean up after the dead.
         chores = len(self._chores) > 1
         return self._end.over(
@@ -224,7 +228,6 @@ class Supervisor:
             execution = self._executions.admit(assignment)
             self._waiting.append(execution)
             self._news.of("polled", execution)
-        self._taken += len(found)
 
     def _answered(self, slot: Slot, answer: Answer) -> None:
         match answer:
@@ -247,6 +250,13 @@ class Supervisor:
                 self._ended(slot, answer)
             case Cleaned(execution_id):
                 slot.uncleaned.pop(execution_id, None)
+            case Unclean(execution_id):
+                if (settled := slot.uncleaned.pop(execution_id, None)) is not None:
+                    self._turnover.clean_later(settled)
+            case RunAgain(execution_id):
+                if (execution := self._executions.get(execution_id)) is not None:
+                    log.warning("the attempt is run anew by its engine", extra=fields_of(execution))
+                    execution.unsure = True
 
     def _ended(self, slot: Slot, ended: Ended) -> None:
         execution = slot.ended(ended.execution_id, ended.settled)
@@ -256,9 +266,7 @@ class Supervisor:
         most = self._plan.settings.executor_max_tasks
         if ended.spoiled:
             log.warning("executor %d is replaced: %s", slot.number, ended.spoiled, extra=fields_of(execution))
-        # One that has no descriptors left gets none by waiting.
-        spent = ended.spoiled or (most and slot.done >= most) or settled.own_reason == "descriptors"
-        if spent and slot.state == "idle":
+        if ended.is_last(slot.done, most) and slot.state == "idle":
             slot.dismiss()
         task = self._plan.tasks.get(execution.attempt.task_name)
         self._fitness.ended(settled, has_workspace=task is not None and task.workspace is not None)
@@ -303,7 +311,7 @@ class Supervisor:
         if self._end.working:
             self._end.drain(time.monotonic())
             self._fitness.stop()
-            self._broker.stop()
+            self._polling.stop()
             log.info("draining (%s): %d attempts are in flight", why, len(self._executions))
 
     def _force(self, why: str) -> None:
@@ -314,8 +322,8 @@ class Supervisor:
     def _wiring(self) -> Wiring:
         return Wiring(
             answered=lambda slot, answer: self._mail.post(lambda: self._answered(slot, answer)),
-            gone=lambda slot, exit_code: self._mail.post(
-                lambda: self._turnover.gone(slot, exit_code, forced=self._end.forced)
+            gone=lambda slot, departure: self._mail.post(
+                lambda: self._turnover.gone(slot, departure, forced=self._end.forced)
             ),
             printed=self._executions.printed,
             output_ended=self._executions.output_ended,

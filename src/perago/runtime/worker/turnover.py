@@ -23,9 +23,10 @@ from perago.runtime.worker.dead_executor import DeadExecutorCleanup, claim_of
 from perago.runtime.worker.deliveries import Deliveries
 from perago.runtime.worker.executions import Executions, fields_of
 from perago.runtime.worker.fitness import Fitness
+from perago.runtime.worker.links import Departure
 from perago.runtime.worker.news import News
 from perago.runtime.worker.records import DIED, STOPPED
-from perago.runtime.worker.slot import Execution, Slot, describe_exit
+from perago.runtime.worker.slot import Execution, Slot
 from perago.runtime.worker.timetable import Timetable
 
 log = logging.getLogger("perago.supervisor")
@@ -54,10 +55,12 @@ class Turnover:
         elif started > 1:
             self.news.tell(Event("restarted", text=f"executor {slot.number}"))
 
-    def gone(self, slot: Slot, exit_code: int, *, forced: bool) -> None:
+    def gone(self, slot: Slot, departure: Departure, *, forced: bool) -> None:
         """The executor of a slot is gone; where it was killed to end the worker, nothing is said."""
         by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
-        how = describe_exit(exit_code)
+        how = departure.how
+        if running is not None and not departure.heard:
+            running.unsure = True
         if slot.state == "starting":
             self.fitness.not_ready(slot.number, slot.broken or f"it ended with {how}")
         left = slot.bury(time.monotonic(), by_itself=by_itself)
@@ -75,11 +78,11 @@ class Turnover:
                 if execution.settled is None:
                     self.executions.stop(execution, STOPPED)
             elif execution.settled is not None:
-                self._clean_later(execution)
+                self.clean_later(execution)
             elif stale:
                 self.executions.stop(execution, STOPPED)
                 self.news.of("stopped", execution)
-                self._clean_later(execution)
+                self.clean_later(execution)
             else:
                 self._died(execution, how)
 
@@ -112,7 +115,8 @@ class Turnover:
             self.fitness.failed(f"executors died with {how} before they began")
         self.say_for(execution, executor_died(how, execution.step))
 
-    def _clean_later(self, execution: Execution) -> None:
+    def clean_later(self, execution: Execution) -> None:
+        """Remove what an execution has left that cannot do it itself."""
         # The claim of a settled execution is the courier's.
         claim = None if execution.settled is not None else claim_of(execution)
         self.chores.add(("clean", execution.id), lambda: self.cleanup.clean(execution, claim))

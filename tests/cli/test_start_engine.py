@@ -1,0 +1,40 @@
+"""What `perago start --engine spark` refuses before Spark starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Shell
+
+TASKS = str(Path(__file__).parents[1] / "support" / "map_tasks.py")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def test_files_for_executors_need_the_engine_that_has_some(shell: Shell) -> None:
+    said = shell.look("start", TASKS, "--local", "--py-files", TASKS)
+
+    assert said.code == 2
+    assert "add --engine spark" in said.err
+
+
+def test_embedded_servers_are_refused_where_executors_do_not_share_their_folder(shell: Shell) -> None:
+    shell.environ["PERAGO_SPARK_MASTER"] = "spark://head:7077"
+
+    said = shell.run("start", TASKS, "--local", "--register", "--engine", "spark")
+
+    assert said.code == 1
+    assert "which the executors of spark://head:7077 do not share: leave out --local" in said.err
+    assert not (shell.folder / ".perago" / "spark").exists()
+
+
+def test_a_file_that_is_not_there_is_named(shell: Shell) -> None:
+    said = shell.look("start", TASKS, "--local", "--engine", "spark", "--py-files", "app.zip")
+
+    assert said.code == 2
+    assert "app.zip" in said.err

@@ -1,0 +1,289 @@
+"""Executors that an engine hosts, as a slot sees them: what is told of lines that are cut, and of jobs that are lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from perago.errors import RuntimeConfigError
+from perago.protocol.outcome import Outcome
+from perago.runtime.ending import Settled
+from perago.runtime.jobs import Door, JobLost, Spot
+from perago.runtime.observe.masking import Masker
+from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.hosted.calls import Hello, HostPlan, Kill, Output, Report, Unwanted, Welcome
+from perago.runtime.worker.hosted.host import numbered
+from perago.runtime.worker.hosted.link import Hosted, HostedLink
+from perago.runtime.worker.hosted.switchboard import call
+from perago.runtime.worker.links import Departure, Ears
+from perago.runtime.worker.messages import (
+    Began,
+    Broken,
+    Cleaned,
+    Ended,
+    Ready,
+    Run,
+    RunAgain,
+    Stop,
+    Unclean,
+)
+from perago.settings import load_settings
+from tests.support.attempts import an_assignment
+from tests.support.no_servers import NoServers
+
+X = "0123456789abcdef"
+BEGAN, ENDED, CLEANED = Began(X, "input"), Ended(X, Settled(Outcome("COMPLETED"))), Cleaned(X)
+Host = Callable[[HostPlan, str], Report]
+
+
+@dataclass(eq=False)
+class ByScript:
+    """An engine whose jobs do what the test says, on the thread that waits for them."""
+
+    hosts: list[Host] = field(default_factory=list)
+    broken: str = ""
+    up: threading.Event | None = None
+    cancelled: SimpleQueue[str] = field(default_factory=SimpleQueue)
+
+    def open(self) -> Door:
+        if self.up is not None:
+            assert self.up.wait(20)
+        if self.broken:
+            raise RuntimeConfigError(self.broken)
+        return Door("127.0.0.1", "127.0.0.1")
+
+    def run(self, job: str, label: str, work: Any) -> Any:
+        return self.hosts.pop(0)(work.args[0], job)
+
+    def cancel(self, job: str) -> None:
+        self.cancelled.put(job)
+
+
+@dataclass(eq=False)
+class Slot:
+    """Keeps all that a link tells, in order."""
+
+    told: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+
+    @property
+    def ears(self) -> Ears:
+        return Ears(self.told.put, self.told.put, self.printed, lambda _: None, Masker([]))
+
+    def printed(self, execution_id: str, line: str) -> None:
+        self.told.put((execution_id, line))
+
+    def hears(self, count: int) -> list[Any]:
+        return [self.told.get(timeout=20) for _ in range(count)]
+
+
+@pytest.fixture
+def engine() -> ByScript:
+    return ByScript()
+
+
+@pytest.fixture
+def slot() -> Slot:
+    return Slot()
+
+
+@pytest.fixture
+def link(engine: ByScript, slot: Slot, tmp_path: Path) -> HostedLink:
+    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    made = Hosted(engine, spec, name="a script").start(0, slot.ears)
+    assert slot.hears(1) == [Ready()]
+    return made
+
+
+def on_the_line(plan: HostPlan, job: str, run: int = 0) -> Connection:
+    line = call(plan.address, plan.key, Hello(job, run))
+    assert isinstance(line.recv(), Welcome)
+    return line
+
+
+def test_what_the_line_has_not_told_the_job_does_in_order_and_once(
+    engine: ByScript, slot: Slot, link: HostedLink
+) -> None:
+    def cut_after_two(plan: HostPlan, job: str) -> Report:
+        with on_the_line(plan, job) as line:
+            line.send(Output(f"\n\x00perago begin {X}\x00\nprinted\n".encode()))
+            line.send(BEGAN)
+            line.send(Began(X, "body"))
+        return Report((BEGAN, Began(X, "body"), ENDED, CLEANED))
+
+    engine.hosts = [cut_after_two]
+    link.send(Run(X, an_assignment()))
+
+    assert slot.hears(5) == [(X, "printed"), BEGAN, Began(X, "body"), ENDED, CLEANED]
+    link.send(Stop())
+    assert slot.hears(1) == [Departure("nothing left to do")]
+
+
+def test_a_job_that_is_lost_is_a_death_and_nobody_knows_how_far_it_got(
+    engine: ByScript, slot: Slot, link: HostedLink
+) -> None:
+    def lost(plan: HostPlan, job: str) -> Report:
+        with on_the_line(plan, job) as line:
+            line.send(BEGAN)
+        raise JobLost("its machine")
+
+    engine.hosts = [lost]
+    link.send(Run(X, an_assignment()))
+
+    assert slot.hears(2) == [BEGAN, Departure("its machine", heard=False)]
+
+
+def test_a_process_that_died_is_a_death_that_was_heard(
+    engine: ByScript, slot: Slot, link: HostedLink
+) -> None:
+    engine.hosts = [lambda plan, job: Report((BEGAN,), "exit code 7")]
+    link.send(Run(X, an_assignment()))
+
+    assert slot.hears(2) == [BEGAN, Departure("exit code 7")]
+
+
+def test_a_job_lost_after_its_ending_costs_the_slot_nothing_but_the_cleaning_up(
+    engine: ByScript, slot: Slot, link: HostedLink
+) -> None:
+    def lost(plan: HostPlan, job: str) -> Report:
+        with on_the_line(plan, job) as line:
+            line.send(ENDED)
+        raise JobLost("its machine")
+
+    engine.hosts = [lost, lambda plan, job: Report((replace(ENDED, execution_id="b"), Cleaned("b")))]
+    link.send(Run(X, an_assignment()))
+    assert slot.hears(2) == [ENDED, Unclean(X)]
+    link.send(Run("b", an_assignment("task-2")))
+
+    assert slot.hears(2) == [replace(ENDED, execution_id="b"), Cleaned("b")]
+
+
+def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host_is_turned_away(
+    engine: ByScript, slot: Slot, link: HostedLink
+) -> None:
+    heard = threading.Event()
+
+    def twice(plan: HostPlan, job: str) -> Report:
+        with on_the_line(plan, job) as first:
+            first.send(Began(X, "publish"))
+            assert heard.wait(20)
+            with on_the_line(plan, job, run=1) as second:
+                with pytest.raises((EOFError, OSError)):
+                    first.recv()
+                back = call(plan.address, plan.key, Hello(job, 0))
+                assert isinstance(back.recv(), Unwanted)
+                second.send(Began(f"{X}r1", "input"))
+        return Report((Began(f"{X}r1", "input"), Ended(f"{X}r1", ENDED.settled), Cleaned(f"{X}r1")))
+
+    engine.hosts = [twice]
+    link.send(Run(X, an_assignment()))
+
+    assert slot.hears(1) == [Began(X, "publish")]
+    heard.set()
+    assert slot.hears(4) == [RunAgain(X), BEGAN, ENDED, CLEANED]
+
+
+def test_what_is_settled_is_not_run_again_though_the_engine_wants_to(
+    engine: ByScript, slot: Slot, link: HostedLink
+) -> None:
+    heard = threading.Event()
+
+    def again(plan: HostPlan, job: str) -> Report:
+        with on_the_line(plan, job) as line:
+            line.send(ENDED)
+            assert heard.wait(20)
+        back = call(plan.address, plan.key, Hello(job, 1))
+        assert isinstance(back.recv(), Unwanted)
+        return Report((), "no line to its worker")
+
+    engine.hosts = [again]
+    link.send(Run(X, an_assignment()))
+
+    assert slot.hears(1) == [ENDED]
+    heard.set()
+    assert slot.hears(1) == [Unclean(X)]
+
+
+def test_a_host_is_told_to_end_its_executor_and_the_job_is_left_to_it(
+    engine: ByScript, slot: Slot, link: HostedLink
+) -> None:
+    inside = threading.Event()
+
+    def killed(plan: HostPlan, job: str) -> Report:
+        with on_the_line(plan, job) as line:
+            line.send(BEGAN)
+            inside.set()
+            assert isinstance(line.recv(), Kill)
+        return Report((BEGAN,), "signal SIGKILL")
+
+    engine.hosts = [killed]
+    link.send(Run(X, an_assignment()))
+    assert inside.wait(20)
+    link.kill()
+
+    assert slot.hears(2) == [BEGAN, Departure("signal SIGKILL")]
+    assert engine.cancelled.empty()
+
+
+def test_a_job_that_no_host_has_taken_up_is_cancelled(engine: ByScript, slot: Slot, link: HostedLink) -> None:
+    def waits_for_room(plan: HostPlan, job: str) -> Report:
+        assert engine.cancelled.get(timeout=20) == job
+        raise JobLost("cancelled")
+
+    engine.hosts = [waits_for_room]
+    link.send(Run(X, an_assignment()))
+    link.kill()
+
+    assert slot.hears(1) == [Departure("cancelled", heard=False)]
+
+
+def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
+    engine: ByScript, slot: Slot, tmp_path: Path
+) -> None:
+    engine.broken = "no Java"
+    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+
+    Hosted(engine, spec, name="a script").start(0, slot.ears)
+
+    assert slot.hears(2) == [Broken("no Java"), Departure("an engine that did not start")]
+
+
+def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_departure(
+    engine: ByScript, slot: Slot, tmp_path: Path
+) -> None:
+    up, opened = threading.Event(), threading.Event()
+    engine.up = up
+    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    hosted = Hosted(engine, spec, name="a script")
+    link = HostedLink(hosted, slot.ears)
+    opening = threading.Thread(target=lambda: (link.open(), opened.set()), daemon=True)
+    opening.start()
+
+    link.kill()
+    up.set()
+
+    assert opened.wait(20)
+    assert slot.hears(1) == [Departure("nothing left to do")]
+    assert slot.told.empty()
+
+
+def test_an_attempt_that_cannot_travel_is_refused_at_once(link: HostedLink) -> None:
+    unfit = replace(an_assignment(), input={"params": lambda: None})
+
+    with pytest.raises(Exception, match="pickle"):
+        link.send(Run(X, unfit))
+
+
+@pytest.mark.parametrize(
+    ("given", "again", "name"), [(1, 0, X), (1, 2, f"{X}r2"), (2, 0, f"{X}r100"), (2, 1, f"{X}r101")]
+)
+def test_no_two_runs_of_an_execution_have_one_id(given: int, again: int, name: str) -> None:
+    run = Run(X, an_assignment(), given)
+
+    assert numbered(run, Spot(Path("scratch"), again)).execution_id == name
