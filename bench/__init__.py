@@ -26,6 +26,7 @@ BENCHES = (
     "spark_tasks",
     "page",
     "map_rows",
+    "demo",
 )
 
 

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import lakefs_sdk
 
+from perago.lake.lakefs.lake import LakeFSLake
+from perago.lake.lakefs.transfer.choice import TransferMode
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -90,3 +93,15 @@ def in_turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict
         for name, turn in contenders.items():
             best[name] = min(turn(), best.get(name, float("inf")))
     return best
+
+
+def lakefs_lake(context: Context, cache: Path, transfer: TransferMode = "auto") -> LakeFSLake:
+    """Our adapter for the server of the environment, over a cache that drops nothing."""
+    return LakeFSLake(
+        context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
+        access_key_id=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
+        secret_access_key=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
+        cache_dir=cache,
+        cache_bytes=10**11,
+        transfer=transfer,
+    )

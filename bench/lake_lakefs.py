@@ -31,7 +31,7 @@ from pathlib import Path
 import lakefs_sdk
 
 from bench import Row
-from bench.harness import Context, create_repository, in_turns, lakefs_client, timed
+from bench.harness import Context, create_repository, in_turns, lakefs_client, lakefs_lake, timed
 from bench.kinds import BOTH
 from bench.peers import Lakectl, OldPerago, RawLoop, RawStore
 from perago.lake.base import Merge, Upload
@@ -89,13 +89,7 @@ class Bench:
 
     def lake(self, cache: Path) -> LakeFSLake:
         """A lake of ours over that cache."""
-        return LakeFSLake(
-            self.context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
-            access_key_id=self.context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
-            secret_access_key=self.context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
-            cache_dir=cache,
-            cache_bytes=10**11,
-        )
+        return lakefs_lake(self.context, cache)
 
     def put(self, data: Data) -> str:
         """Upload and commit a set of objects, as Perago would."""

@@ -21,7 +21,7 @@ import lakefs_sdk
 from pydantic import BaseModel
 
 from bench import Row
-from bench.harness import Context, create_repository, in_turns, lakefs_client, timed
+from bench.harness import Context, create_repository, in_turns, lakefs_client, lakefs_lake, timed
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
@@ -193,11 +193,5 @@ def _attempts(repository: str, folder: Path) -> Iterator[Attempts]:
 @contextmanager
 def _lake(context: Context) -> Iterator[LakeFSLake]:
     """A lake over an empty cache."""
-    with LakeFSLake(
-        context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
-        access_key_id=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
-        secret_access_key=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
-        cache_dir=context.folder / uuid.uuid4().hex,
-        cache_bytes=10**11,
-    ) as lake:
+    with lakefs_lake(context, context.folder / uuid.uuid4().hex) as lake:
         yield lake

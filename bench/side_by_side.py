@@ -22,13 +22,12 @@ import lakefs_sdk
 from pydantic import BaseModel
 
 from bench import Row
-from bench.harness import Context, create_repository, in_turns, lakefs_client, timed
+from bench.harness import Context, create_repository, in_turns, lakefs_client, lakefs_lake, timed
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.lake.base import Lake
 from perago.lake.lakefs.fence import Fence
-from perago.lake.lakefs.lake import LakeFSLake
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
@@ -153,7 +152,7 @@ def _lakefs(context: Context, *, fenced: bool) -> list[Row]:
     server = lakefs_client(context)
     create_repository(server, repository)
     try:
-        with open_lake(context, folder / "cache") as lake, _orchestrator(folder) as orchestrator:
+        with lakefs_lake(context, folder / "cache") as lake, _orchestrator(folder) as orchestrator:
             if fenced:
                 Fence(lake).install(repository, "main")
             return Branch(lake, orchestrator, repository, folder).rows(what, context)
@@ -173,15 +172,3 @@ def _orchestrator(folder: Path) -> Iterator[LocalOrchestrator]:
                 {"name": f"flow-{name}", "version": 1, "schemaVersion": 2, "tasks": [step]}
             )
         yield orchestrator
-
-
-@contextmanager
-def open_lake(context: Context, cache: Path) -> Iterator[LakeFSLake]:
-    with LakeFSLake(
-        context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
-        access_key_id=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
-        secret_access_key=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
-        cache_dir=cache,
-        cache_bytes=10**11,
-    ) as lake:
-        yield lake

@@ -21,7 +21,7 @@ from typing import Literal
 import lakefs_sdk
 
 from bench import Row
-from bench.harness import Context, cpu_seconds, create_repository, lakefs_client, timed
+from bench.harness import Context, cpu_seconds, create_repository, lakefs_client, lakefs_lake, timed
 from bench.kinds import PRODUCTION
 from perago.lake.base import Download, Upload
 from perago.lake.lakefs.lake import LakeFSLake
@@ -138,13 +138,6 @@ def _uploads(folder: Path, count: int, size: int) -> list[Upload]:
 def _lake(context: Context, way: Way) -> Iterator[LakeFSLake]:
     """A lake of ours over an empty cache."""
     cache = context.folder / uuid.uuid4().hex
-    with LakeFSLake(
-        context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
-        access_key_id=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
-        secret_access_key=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
-        cache_dir=cache,
-        cache_bytes=10**11,
-        transfer=way,
-    ) as lake:
+    with lakefs_lake(context, cache, way) as lake:
         yield lake
     shutil.rmtree(cache, ignore_errors=True)

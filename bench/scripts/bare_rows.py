@@ -2,17 +2,16 @@
 
 No Perago and no Spark: urllib3 for the API, obstore for the bytes.  The calls of one row, in their order:
 
-    1  read the head: the commit to start from     12 list the row's slots: first fence
-    2  put the row's first slot, if there is none  13 create the staging branch
-    3  read the input commit                       14 put the one object;  15 commit it
-    4  list the step's staging branches            16 create the claim branch
-    5  list the step's claim branches              17 read the head
-    6  read the head: the look before the body     18 list the row's slots: second fence
-    7  list the prefix                             19 read the head: a soft fence compares right before the merge
-    8  get the one object                          20 merge
-    9  look for the fence file on the input        21 read the new commit: its parent is compared
-                                                   22 put the row's last slot
-    23 drop the claim branch                       24 drop the staging branch
+    1  read the head: the commit to start from     11 put the one object;  12 commit it
+    2  put the row's first slot, if there is none  13 read the head: decide
+    3  read the head: the look before the body     14 list the row's slots: second fence
+    4  list the step's stagings and claims         15 read the head: a soft fence compares right before the merge
+    5  list the prefix                             16 merge
+    6  get the one object                          17 read the new commit: its parent is compared
+    7  list the row's slots: first fence           18 put the row's last slot
+    8  look for the fence file on the input        19 drop the claim branch
+    9  create the staging branch                   20 drop the staging branch
+    10 create the claim branch
 """
 
 from __future__ import annotations
@@ -58,22 +57,20 @@ class Bare:
         )
         ref = self._newest(at, "main@")
         self._slot(number, 1)
-        self._newest(at, ref)
-        for prefix in ("perago-staging-", "perago-claim-"):
-            self._lake("GET", f"{at}/branches?prefix={prefix}{step}&show_hidden=true&amount=1000")
         self._newest(at, "main@")
+        self._lake("GET", f"{at}/branches?prefix=perago-staging-{step}&show_hidden=true&amount=1000")
         [one] = self._lake("GET", f"{at}/refs/{ref}/objects/ls?prefix=data/&amount=1000")["results"]
         store.get(f"{ref}/{one['path']}").bytes()
+        self._slots(number)
         with contextlib.suppress(FileNotFoundError):
             store.get(f"{ref}/{FENCE}").bytes()
-        self._slots(number)
-        staging, claim = f"perago-staging-{step}", f"perago-claim-{step}"
-        self._lake("POST", f"{at}/branches", {"name": staging, "source": ref, "hidden": True})
+        staging, claim = f"perago-staging-{step}", f"perago-staging-{step}-claim"
+        for name in (staging, claim):
+            self._lake("POST", f"{at}/branches", {"name": name, "source": ref, "hidden": True})
         store.put(f"{staging}/{one['path']}", f"number {number}".encode(), use_multipart=False)
         self._lake(
             "POST", f"{at}/branches/{staging}/commits", {"message": "stage", "metadata": {"row": step}}
         )
-        self._lake("POST", f"{at}/branches", {"name": claim, "source": ref, "hidden": True})
         self._newest(at, "main@")
         self._slots(number)
         self._newest(at, "main@")
