@@ -182,10 +182,13 @@ def _backed_by_servers(state: State) -> dict[str, object]:
 def _conductor_command(state: State) -> tuple[list[str], dict[str, str]]:
     # A trial server keeps its SQLite file in its current folder, which is below the state folder.
     temporary = state_folder() / "conductor" / "tmp"
-    # A trial server's life is short, so the second compiler does not pay; an idle one looks for work of its own 20 times
-    # a second for each of its task types, which takes a quarter of a core.
-    java = [java_command(), "-Xmx1g", "-XX:TieredStopAtLevel=1", f"-Djava.io.tmpdir={temporary}"]
-    quiet = ["--conductor.app.systemTaskWorkerPollInterval=250ms", "--conductor.scheduler.enabled=false"]
+    # A trial server's life is short, so the second compiler and a collector with threads of its own do not pay.
+    quick = ["-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    java = [java_command(), *quick, f"-Djava.io.tmpdir={temporary}"]
+    # An idle one looks for work of its own 20 times a second for each of its task types, which takes a quarter of a core.
+    # Joins wait for that look; few of them run on a production set.
+    looks = "1s" if state.production else "250ms"
+    quiet = [f"--conductor.app.systemTaskWorkerPollInterval={looks}", "--conductor.scheduler.enabled=false"]
     where = [f"--server.port={state.conductor_port}", "--server.address=127.0.0.1"]
     command = [*java, "-jar", str(conductor_jar()), *where, *quiet]
     if not state.production:

@@ -87,7 +87,7 @@ def _names() -> list[str]:
 def _commands(cluster: Cluster) -> dict[str, list[str]]:
     home = _spark_home()
     # The folder on every command line is how a pid is known for ours.
-    options = f"-Dperago.folder={folder()} -XX:TieredStopAtLevel=1"
+    options = f"-Dperago.folder={folder()} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     environment = [f"SPARK_DAEMON_JAVA_OPTS={options}", "SPARK_LOCAL_IP=127.0.0.1", f"SPARK_HOME={home}"]
     if java := os.environ.get("JAVA_HOME"):
         environment.append(f"JAVA_HOME={java}")

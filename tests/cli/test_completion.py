@@ -26,7 +26,7 @@ def completed(line: str) -> list[str]:
         ("perago ch", {"check"}),
         ("perago fence ", {"install", "prove", "remove"}),
         ("perago start --eng", {"--engine"}),
-        ("perago start --engine ", {"process"}),
+        ("perago start --engine ", {"process", "spark"}),
         ("perago sweep --t", {"--tags"}),
     ],
 )

@@ -184,6 +184,7 @@ def test_a_wrong_command_line_is_told_in_words(shell: Shell, arguments: tuple[st
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workspace", "told"),
     [

@@ -12,6 +12,9 @@ import pytest
 
 import perago.testing
 
+# Each of them starts processes.
+pytestmark = pytest.mark.slow
+
 HIDDEN = ("CONDUCTOR_", "LAKECTL_", "PERAGO_", "PYTEST_", "COV_")
 TASKS = """
     from pathlib import Path
@@ -148,7 +151,6 @@ def test_a_project_uses_the_fixtures_without_setting_anything_up(tmp_path: Path)
     assert "5 passed" in done.stdout
 
 
-@pytest.mark.slow
 def test_all_spark_tasks_of_a_test_run_share_one_session(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, tasks=TASKS, test_spark=SPARK)
 

@@ -13,6 +13,7 @@ from perago.ui.attempts import chosen_step, phases_of
 from perago.ui.graph import Node, graph_of
 from perago.ui.history import Row
 from perago.ui.lanes import draw
+from tests.support.workflows import noop
 
 
 def task(
@@ -66,8 +67,11 @@ class TestGraph:
         assert (node.shape, labels) == ("switch", [("a", "one"), ("b", "two"), ("otherwise", "three")])
 
     def test_the_noop_that_ends_an_arm_is_not_drawn(self) -> None:
-        noop = {"name": "done", "taskReferenceName": "done", "type": "NOOP"}
-        fork = {"taskReferenceName": "fork", "type": "FORK_JOIN", "forkTasks": [[simple("one"), noop]]}
+        fork = {
+            "taskReferenceName": "fork",
+            "type": "FORK_JOIN",
+            "forkTasks": [[simple("one"), noop("done")]],
+        }
         came = replace(task("done", seq=2), task_type="NOOP")
         (node,) = graph_of(state([fork], task("one", seq=1), came))
         assert [inner.reference for inner in node.lanes[0].nodes] == ["one"]

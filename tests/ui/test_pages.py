@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,20 +17,7 @@ from perago.ui.previews.look import FIRST_BYTES
 from perago.ui.previews.texts import is_text, table_of
 from perago.ui.rendering import link, shown
 from tests.support.asking import asking
-from tests.support.furnished import FILES, Furnished, furnish, put_files, table_bytes
-from tests.support.world import World
-
-
-@pytest.fixture(scope="module")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Furnished]:
-    root = tmp_path_factory.mktemp("root")
-    lake = LocalLake(root / "lake")
-    lake.create_repository("music")
-    world = World(lake, "music", root)
-    world.clock.now = time.time()
-    yield furnish(world)
-    world.orchestrator.close()
-    lake.close()
+from tests.support.furnished import FILES, Furnished, put_files, table_bytes
 
 
 @pytest.fixture(scope="module")

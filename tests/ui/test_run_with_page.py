@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, Page, expect
 from perago.cli.ui import serving_page
 from perago.connect import Embedded
 from tests.support.commands import Shell
+from tests.support.workflows import fork, join, noop, simple
 from tests.ui.conftest import LONGEST_MS, settings_of
 
 pytestmark = pytest.mark.slow
@@ -93,34 +94,18 @@ WORKSPACE = "${clean.output.workspace}"
 
 
 def step(name: str, workspace: Any, **params: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "taskReferenceName": name,
-        "type": "SIMPLE",
-        "inputParameters": {"workspace": workspace, "params": params},
-    }
-
-
-def noop(name: str) -> dict[str, Any]:
-    return {"name": name, "taskReferenceName": name, "type": "NOOP"}
+    return simple(name, name=name, inputParameters={"workspace": workspace, "params": params})
 
 
 def written(folder: Path) -> Shell:
     """A folder with the tasks, the workflow and its data."""
     (folder / "tasks.py").write_text(TASKS)
     arms = [[step(name, WORKSPACE), noop(f"{name}_done")] for name in ("by_listener", "by_day")]
-    fork = {"name": "fork", "taskReferenceName": "fork", "type": "FORK_JOIN", "forkTasks": arms}
-    join = {
-        "name": "join",
-        "taskReferenceName": "join",
-        "type": "JOIN",
-        "joinOn": ["by_listener_done", "by_day_done"],
-    }
     both = ["${by_listener.output.workspace}", "${by_day.output.workspace}"]
     tasks = [
         step("clean", "${workflow.input.workspace}", once=str(folder / "once")),
-        fork,
-        join,
+        fork("fork", *arms),
+        join("join", "by_listener_done", "by_day_done"),
         step("report", both, wait_for=str(folder / "go")),
     ]
     workflow = {"name": "listening", "version": 1, "schemaVersion": 2, "tasks": tasks}

@@ -12,7 +12,7 @@ from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 from perago.declare.workflow.check import check_workflow
 from tests.declare.workflow.flows import INPUT, Json, after
-from tests.support.workflows import fork, join, simple, workflow
+from tests.support.workflows import fork, join, noop, simple, workflow
 
 
 class Nothing(BaseModel):
@@ -107,8 +107,7 @@ def test_a_join_on_a_step_that_may_be_tried_again_is_told_what_conductor_does_wi
         "and fail the workflow; end that arm with a NOOP step, and join on that one"
     ]
     # A step that is not the last of its arm is not seen, and one that is optional does not fail the join.
-    done = {"name": "done", "taskReferenceName": "done", "type": "NOOP"}
-    assert said(fork("fork", [stubborn, done], [a_step("look")]), join("join", "done", "look")) == []
+    assert said(fork("fork", [stubborn, noop("done")], [a_step("look")]), join("join", "done", "look")) == []
     assert (
         said(
             fork("fork", [stubborn | {"optional": True}], [a_step("look")]), join("join", "stubborn", "look")
@@ -118,6 +117,5 @@ def test_a_join_on_a_step_that_may_be_tried_again_is_told_what_conductor_does_wi
 
 
 def test_a_workspace_from_an_arm_that_ends_with_a_noop_is_there_after_the_join() -> None:
-    done = [{"name": "done", "taskReferenceName": f"{name}_done", "type": "NOOP"} for name in "ab"]
-    arms = fork("fork", [a_step("left"), done[0]], [a_step("right"), done[1]])
+    arms = fork("fork", [a_step("left"), noop("a_done")], [a_step("right"), noop("b_done")])
     assert said(arms, join("join", "a_done", "b_done"), a_step("look", [after("left"), after("right")])) == []

@@ -16,7 +16,7 @@ from obstore.store import S3Store
 
 from perago.lake.base import Download, Entry
 from perago.lake.lakefs.checksums import fits_counted_parts
-from tests.conftest import ObjectStore, ProductionServers, fresh_repository
+from tests.conftest import LakefsServer, ObjectStore, ProductionServers, fresh_repository
 from tests.support.lakefs import WITHOUT_WAITING, lakefs_lake
 from tests.support.world import World, make_task, published_ref
 
@@ -27,11 +27,16 @@ BIG = bytes(range(256)) * (13 * 4 * 1024)
 
 def bucket(store: ObjectStore) -> S3Store:
     """The store as another tool sees it."""
+    return another_client(store.bucket, store)
+
+
+def another_client(bucket: str, server: ObjectStore | LakefsServer) -> S3Store:
+    """Somebody else's way to a bucket of the store, or to a repository through the gateway."""
     return S3Store(
-        store.bucket,
-        endpoint=store.url,
-        access_key_id=store.access_key_id,
-        secret_access_key=store.secret_access_key,
+        bucket,
+        endpoint=server.url,
+        access_key_id=server.access_key_id,
+        secret_access_key=server.secret_access_key,
         region="us-east-1",
         client_options={"allow_http": True},
     )
@@ -146,15 +151,7 @@ def test_what_a_task_leaves_alone_keeps_its_place_and_metadata(
 
 def with_metadata(servers: ProductionServers, world: World) -> None:
     """An object that somebody put through the gateway, with metadata of theirs."""
-    keys = servers.lakefs
-    store = S3Store(
-        world.repository,
-        endpoint=keys.url,
-        access_key_id=keys.access_key_id,
-        secret_access_key=keys.secret_access_key,
-        region="us-east-1",
-        client_options={"allow_http": True},
-    )
+    store = another_client(world.repository, servers.lakefs)
     store.put("main/data/theirs.txt", b"theirs", use_multipart=False, attributes={"owner": "bob"})
     world.lake.commit(world.repository, "main", "by somebody", {})
 
