@@ -22,9 +22,11 @@ demo: setup ## run the demonstration
 
 # More workers than cores: many tests wait, for a lease or a process, and leave the cores to the others.
 WORKERS ?= 4
+# In a new clone every worker would compile all tests, at once: do it before them, while the servers start.
+COMPILE_TESTS = { [ -d tests/__pycache__ ] || $(BIN)/pytest --collect-only -qq >/dev/null 2>&1; }
 test: setup ## start the real servers, run every test, stop the servers (ARGS="…" goes to pytest)
 	@dev/ensure-chromium || echo "make test: without it, the tests of the page in a browser are skipped" >&2
-	@PERAGO_DEV_IN_MEMORY=1 dev/with-servers $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=10 $(ARGS)
+	@$(COMPILE_TESTS) & PERAGO_DEV_IN_MEMORY=1 dev/with-servers $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=10 $(ARGS)
 
 check: setup ## format, lint, types and the fast tests; no servers; under a minute
 	@$(BIN)/ruff format --check .

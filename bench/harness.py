@@ -72,11 +72,31 @@ def dev_cache() -> Path:
 
 
 def cpu_seconds(context: Context, server: str) -> float:
-    """Seconds of CPU that a server of dev/servers has taken since it started."""
+    """Seconds of CPU that a server of dev/servers has taken since it started, with the processes that it started."""
     pid = Path(context.needed("PERAGO_DEV_SERVERS"), f"{server}.pid").read_text().strip()
-    # After the name, which may hold spaces: the 12th and 13th are the ticks in user and system mode.
-    fields = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    children: dict[str, list[str]] = {}
+    ticks: dict[str, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # After the name, which may hold spaces: the parent, and later the ticks in user and system mode, first the
+            # process's own, then those of its children that have ended.
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(fields[1], []).append(stat.parent.name)
+        ticks[stat.parent.name] = sum(map(int, fields[11:15]))
+    family, waiting = 0, [pid]
+    while waiting:
+        one = waiting.pop()
+        family += ticks.get(one, 0)
+        waiting += children.get(one, ())
+    return family / os.sysconf("SC_CLK_TCK")
+
+
+def servers_cpu_seconds(context: Context) -> float:
+    """The same of all servers of the set together."""
+    names = [file.stem for file in Path(context.needed("PERAGO_DEV_SERVERS")).glob("*.pid")]
+    return sum(cpu_seconds(context, name) for name in names)
 
 
 def timed(work: Callable[[], object]) -> float:

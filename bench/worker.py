@@ -6,6 +6,8 @@ the last result, so that starting a worker is not in it.  The contenders take tu
 Every turn has a new lakeFS: with its local store each commit costs more the more branches there have been before.
 
     idle worker     from the moment a task is scheduled to the first line of its body, by one clock
+    CPU of all servers    of lakeFS, Conductor and what they keep their state in, while a turn's attempts run; they
+                          share the cores with the workers, so it bounds every contender
 
 `scripts/bare_attempts.py` says which calls the bare loop makes.
 """
@@ -34,7 +36,7 @@ from typing import Any
 import lakefs_sdk
 
 from bench import Row
-from bench.harness import Context, create_repository, in_turns, lakefs_client
+from bench.harness import Context, create_repository, in_turns, lakefs_client, servers_cpu_seconds
 from bench.kinds import BOTH
 from bench.peers import old_python
 
@@ -65,6 +67,8 @@ class Site:
     slots: int = SLOTS[0]
     steps: dict[str, float] = field(default_factory=dict)
     starts: list[float] = field(default_factory=list)
+    servers_cpu: dict[str, float] = field(default_factory=dict)
+    """Seconds of CPU that the servers took for one attempt of a contender, in its best turn."""
 
     @property
     def amount(self) -> int:
@@ -145,8 +149,11 @@ class Site:
         with ThreadPoolExecutor(8) as pool:
             flows = list(pool.map(lambda number: self.start(name, number), range(self.amount)))
         with worker(name) as after:
+            before = servers_cpu_seconds(self.context)
             tasks = self.wait_for(name, flows)
+            spent = (servers_cpu_seconds(self.context) - before) / len(tasks)
             after()
+        self.servers_cpu[contender] = min(spent, self.servers_cpu.get(contender, spent))
         took = (max(one["endTime"] for one in tasks) - min(one["startTime"] for one in tasks)) / 1000
         self.context.say(f"{contender}: {len(tasks) / took:.1f} attempts a second")
         return took
@@ -248,6 +255,7 @@ def _figures(site: Site) -> list[Row]:
 def _rates(site: Site, slots: int) -> list[Row]:
     """Attempts a second of each contender with so many slots."""
     site.slots = slots
+    site.servers_cpu.clear()
     contenders: dict[str, Callable[[], float]] = {
         "bare": lambda: site.turn("bare", site.bare),
         "old": lambda: site.turn("old", site.old),
@@ -265,6 +273,17 @@ def _rates(site: Site, slots: int) -> list[Row]:
         Row(f"{what}: bare loops of the same server calls", rate["bare"], "a second"),
         Row(f"{what}: ours / perago 0.6.1", rate["ours"] / rate["old"], "times", times, "at least"),
         Row(f"{what}: ours / bare loops", rate["ours"] / rate["bare"], "times", near, "at least"),
+        *(row for name in ("ours", "old") for row in _server_rows(what, name, site.servers_cpu[name])),
+    ]
+
+
+def _server_rows(what: str, contender: str, seconds: float) -> list[Row]:
+    """What the servers' own work allows, since they run on the same cores."""
+    who = {"ours": "ours", "old": "perago 0.6.1"}[contender]
+    most = (os.cpu_count() or 1) / seconds
+    return [
+        Row(f"{what}: {who}: CPU of all servers for one attempt", 1000 * seconds, "ms"),
+        Row(f"{what}: {who}: with a worker that took no CPU at all", most, "a second at most"),
     ]
 
 

@@ -18,6 +18,7 @@ import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from perago.spark.class_archive import archive_file, quick_options, use_options
 from realservers.process import Process
 from realservers.state import free_ports, set_mark
 from realservers.tools import DevError, locked
@@ -87,8 +88,10 @@ def _names() -> list[str]:
 def _commands(cluster: Cluster) -> dict[str, list[str]]:
     home = _spark_home()
     # The folder on every command line is how a pid is known for ours.
-    options = f"-Dperago.folder={folder()} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    environment = [f"SPARK_DAEMON_JAVA_OPTS={options}", "SPARK_LOCAL_IP=127.0.0.1", f"SPARK_HOME={home}"]
+    options = [f"-Dperago.folder={folder()}", *quick_options()]
+    if (archive := archive_file(os.environ)) is not None:
+        options += use_options(archive)
+    environment = [f"SPARK_DAEMON_JAVA_OPTS={' '.join(options)}", "SPARK_LOCAL_IP=127.0.0.1", f"SPARK_HOME={home}"]
     if java := os.environ.get("JAVA_HOME"):
         environment.append(f"JAVA_HOME={java}")
     start = ["/usr/bin/env", *environment, str(home / "bin" / "spark-class")]

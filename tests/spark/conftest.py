@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perago.settings import load_settings
-from perago.spark.class_archive import quick_options
+from perago.spark.class_archive import archive_file, quick_options, use_options
 from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
 from perago.spark.session import Sessions
 from tests.conftest import LakefsServer
@@ -58,11 +58,16 @@ def on_cluster(conf: Mapping[str, str]) -> str:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executorEnv.PYTHONPATH": str(SOURCES),
-        # All of them are short-lived, the executors too.
-        "spark.driver.extraJavaOptions": " ".join(quick_options()),
-        "spark.executor.extraJavaOptions": " ".join(quick_options()),
+        "spark.driver.extraJavaOptions": short_lived(),
+        "spark.executor.extraJavaOptions": short_lived(),
     }
     return ";".join(f"{key}={value}" for key, value in {**known, **conf}.items())
+
+
+def short_lived() -> str:
+    """JVM options for drivers and executors that live for a minute."""
+    archive = archive_file(os.environ)
+    return " ".join([*quick_options(), *(use_options(archive) if archive is not None else ())])
 
 
 PLACEMENTS = {

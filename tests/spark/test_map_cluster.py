@@ -18,9 +18,9 @@ import pytest
 from perago.lake.base import Lake
 from perago.runtime.maps.record import MapRecord
 from perago.runtime.maps.table import read_table
-from perago.spark.class_archive import quick_options
 from realservers.state import free_ports
 from tests.conftest import LakefsServer
+from tests.spark.conftest import on_cluster
 from tests.spark.test_map import TASK, wait_for
 from tests.support.commands import Shell
 from tests.support.lakefs import lakefs_lake
@@ -56,10 +56,6 @@ def shell(lakefs_server: LakefsServer, tmp_path: Path) -> Shell:
     made, port = Shell(tmp_path), free_ports(1)[0]
     (tmp_path / "events").mkdir()
     conf = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(quick_options()),
-        "spark.executor.extraJavaOptions": " ".join(quick_options()),
         "spark.ui.enabled": "true",
         "spark.ui.port": str(port),
         "spark.eventLog.enabled": "true",
@@ -72,7 +68,7 @@ def shell(lakefs_server: LakefsServer, tmp_path: Path) -> Shell:
         "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": lakefs_server.secret_access_key,
         UI: str(port),
         "PERAGO_SPARK_MASTER": "local-cluster[2,1,1024]",
-        "PERAGO_SPARK_CONF": ";".join(f"{key}={value}" for key, value in conf.items()),
+        "PERAGO_SPARK_CONF": on_cluster(conf),
     }
     return made
 

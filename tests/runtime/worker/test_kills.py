@@ -70,7 +70,8 @@ def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
 def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(site: Site, step: str) -> None:
     before = site.head().id
     killer = SignalAt(step, signal.SIGKILL, "executor", site.folder / "killed")
-    worker = site.start_worker(observe=killer)
+    # One slot: the attempt that follows is the replaced executor's.
+    worker = site.start_worker(observe=killer, slots=1)
 
     done = site.finished(site.start_workflow({}))
 

@@ -34,7 +34,7 @@ def test_a_host_killed_at_a_step_takes_its_executor_along_and_the_retry_publishe
 ) -> None:
     before = site.head().id
     killer = SignalAt(step, signal.SIGKILL, "supervisor", site.folder / "killed")
-    worker = site.start_worker(observe=killer, TEST_ENGINE=NO_RERUN)
+    worker = site.start_worker(observe=killer, slots=1, TEST_ENGINE=NO_RERUN)
 
     done = site.finished(site.start_workflow({}))
 
@@ -56,7 +56,7 @@ def test_an_executor_that_goes_on_for_a_moment_without_its_host_publishes_nothin
     before = site.head().id
     # Nothing stops the executor but the end of its pipe: how far it gets is up to the machine.
     killer = SignalAt(step, signal.SIGHUP, "supervisor", site.folder / "killed")
-    worker = site.start_worker(observe=killer, TEST_ENGINE=NO_RERUN)
+    worker = site.start_worker(observe=killer, slots=1, TEST_ENGINE=NO_RERUN)
 
     done = site.finished(site.start_workflow({}))
 
@@ -70,7 +70,7 @@ def test_an_executor_that_goes_on_for_a_moment_without_its_host_publishes_nothin
 def test_what_an_engine_runs_again_by_itself_is_another_execution_of_the_same_attempt(site: Site) -> None:
     before = site.head().id
     killer = SignalAt(BODY.name, signal.SIGKILL, "supervisor", site.folder / "killed")
-    worker = site.start_worker(observe=killer, TEST_ENGINE=ONE_RERUN)
+    worker = site.start_worker(observe=killer, slots=1, TEST_ENGINE=ONE_RERUN)
 
     done = site.finished(site.start_workflow({}))
 
@@ -89,7 +89,7 @@ def test_a_rerun_of_an_execution_that_had_the_claim_says_nothing_and_the_lease_e
     before = site.head().id
     site.response_seconds = SHORT_LEASE
     killer = SignalAt(PUBLISH.name, signal.SIGKILL, "supervisor", site.folder / "killed")
-    worker = site.start_worker(observe=killer, TEST_ENGINE=ONE_RERUN)
+    worker = site.start_worker(observe=killer, slots=1, TEST_ENGINE=ONE_RERUN)
 
     done = site.finished(site.start_workflow({}))
 
