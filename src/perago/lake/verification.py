@@ -47,8 +47,9 @@ class Unverified(Protocol):
 class Verification:
     """The verdicts on what downloads have left; made for one caller, and usable until it is closed."""
 
-    def __init__(self, threads: int = _CORES) -> None:
+    def __init__(self, threads: int = _CORES, most: int = _MOST) -> None:
         self._threads = threads
+        self._most = most
         self._closed = threading.Event()
         self._pool: ThreadPoolExecutor | None = None
         self._begun: list[tuple[Unverified, Future[str | None]]] = []
@@ -62,7 +63,7 @@ class Verification:
     @property
     def room(self) -> int:
         """How many more objects may be left."""
-        return _MOST - len(self._begun)
+        return self._most - len(self._begun)
 
     def begin(self, objects: Sequence[Unverified]) -> None:
         """Verify these beside whatever else is done."""
