@@ -261,6 +261,15 @@ class TestCopies:
         write_into(self.cached(filled))
         assert verification.wait() == {}
 
+    def test_a_damaged_one_is_told_even_if_the_cached_object_was_mended_meanwhile(
+        self, filled: Leaving
+    ) -> None:
+        self.damage(filled)
+        _, verification = filled.download(WrittenSource(DATA), an_entry(DATA))
+        self.cached(filled).write_bytes(DATA)
+        with pytest.raises(LakeError, match="damaged in the cache"):
+            verification.wait()
+
     def test_an_object_that_was_written_into_before_is_hashed_at_once(self, filled: Leaving) -> None:
         write_into(self.cached(filled))
         source = WrittenSource(DATA)

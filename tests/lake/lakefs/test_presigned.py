@@ -193,7 +193,6 @@ class TestFaults:
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE}
         assert past.proxy.count(GET) == 2
 
-    @pytest.mark.parametrize("way", ["stall", "drip"])
     def test_a_large_object_whose_bytes_are_others_is_told_at_the_verdict(
         self, past: PastLakefs, work: Work, tmp_path: Path
     ) -> None:
@@ -210,6 +209,7 @@ class TestFaults:
                 verification.wait()
         assert past.proxy.count(GET) == 2
 
+    @pytest.mark.parametrize("way", ["stall", "drip"])
     def test_a_store_that_does_not_come_to_an_end_is_left(
         self, past: PastLakefs, work: Work, tmp_path: Path, way: str
     ) -> None:

@@ -21,7 +21,6 @@ takes it out before, or after a process that died, hashes it.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -129,23 +128,20 @@ class Cache:
             return None
 
     def vouch(self, name: str, crc: int, mtime: int) -> None:
-        """Note the CRC of an object that is verified by now, if it is still what was put in."""
-        with contextlib.suppress(OSError):
-            if os.stat(self._path(name)).st_mtime_ns == mtime:
-                note = "INSERT OR REPLACE INTO sums SELECT name, ?, ? FROM kept WHERE name = ?"
-                self._change(lambda db: db.execute(note, (crc, mtime, name)))
+        """Note the CRC of an object that is verified by now; it counts while the object is what was put in."""
+        note = "INSERT OR REPLACE INTO sums SELECT name, ?, ? FROM kept WHERE name = ?"
+        self._change(lambda db: db.execute(note, (crc, mtime, name)))
 
-    def rename(self, name: str, now: str, mtime: int) -> None:
-        """Have an object under the name of its real MD5, if it is still what was put in; else it goes."""
-        with contextlib.suppress(OSError):
-            old, new = self._path(name), Path(self._path(now))
-            if os.stat(old).st_mtime_ns == mtime:
-                new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                os.rename(old, new)
-                self._change(
-                    lambda db: db.execute("UPDATE OR REPLACE kept SET name = ? WHERE name = ?", (now, name))
-                )
-        self.drop(name)
+    def rename(self, name: str, now: str) -> None:
+        """Have an object under the name of its real MD5."""
+        new = Path(self._path(now))
+        try:
+            new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.rename(self._path(name), new)
+        except OSError as error:
+            _log.warning("cannot cache %s: %s", new, error.strerror)
+        book = "UPDATE OR REPLACE kept SET name = ? WHERE name = ?"
+        self._change(lambda db: db.execute(book, (now, name)))
 
     def drop(self, name: str) -> None:
         """Take an object away whose bytes are wrong; it is on the books until something else needs the room."""

@@ -105,7 +105,7 @@ class Kept:
         if md5 != self.entry.checksum:
             self.keeping.note(self.entry, md5, vouched_for=vouched_for)
             name = object_name(md5, self.entry.size)
-            cache.rename(self.name, name, self.mtime)
+            cache.rename(self.name, name)
         cache.vouch(name, crc, self.mtime)
 
     def drop(self) -> None:
