@@ -12,7 +12,7 @@ from perago.errors import (
     LakeError,
     LakeNotFound,
 )
-from perago.lake.base import Download, Entry, Lake, Upload
+from perago.lake.base import Download, Entry, Lake, Upload, Verification
 from tests.support.lake_work import Work, at_once
 
 ODD_NAMES = [
@@ -51,6 +51,24 @@ class TestBytes:
             path: hashlib.new(lake.checksum_algorithm, data).hexdigest() for path, data in objects.items()
         }
         assert tuple(map(sum, zip(*moved, strict=True))) == (4, sum(map(len, objects.values())))
+
+    def test_what_a_download_leaves_to_verify_is_right_once_the_verdict_is_in(
+        self, lake: Lake, work: Work, tmp_path: Path
+    ) -> None:
+        objects = {"small": b"1", "large": bytes(range(251)) * 80_000}
+        commit = work.commit("main", objects)
+        for name in ("first", "again"):
+            files = [
+                Download(entry, tmp_path / f"{name}-{entry.path}")
+                for entry in lake.list(work.repository, commit, "")
+            ]
+            with Verification() as verification:
+                checksums = lake.download(work.repository, commit, files, verification=verification)
+                assert {file.entry.path: file.target.read_bytes() for file in files} == objects
+                assert {**checksums, **verification.wait()} == {
+                    path: hashlib.new(lake.checksum_algorithm, data).hexdigest()
+                    for path, data in objects.items()
+                }
 
     def test_a_download_replaces_the_file_that_is_there(self, lake: Lake, work: Work, tmp_path: Path) -> None:
         commit = work.commit("main", {"a": b"new"})

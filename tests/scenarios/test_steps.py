@@ -22,6 +22,7 @@ from perago.protocol.steps import (
     REUSE,
     REVOKE,
     STAGE,
+    VERIFY,
     WORKDIR,
     Step,
     step_named,
@@ -78,7 +79,7 @@ def test_a_read_only_attempt_takes_no_step_that_writes_to_the_lake(world: World)
     walked = steps_of(world, definition)
 
     assert walked == [
-        *(INPUT, INPUT, WORKDIR, DOWNLOAD, PRE_CHECKS, BODY, RESULT, POST_CHECKS),
+        *(INPUT, INPUT, WORKDIR, DOWNLOAD, PRE_CHECKS, BODY, RESULT, POST_CHECKS, VERIFY),
         *(HAND_OVER, CLEANUP),
     ]
 
@@ -106,7 +107,7 @@ def test_a_direct_place_has_its_staging_branch_where_the_table_allows_it(world: 
 
     walked = steps_of(world, definition, open_place=OnBranch)
 
-    assert walked == [*UP_TO_THE_BODY, HAND_OVER, CLEANUP]
+    assert walked == [*UP_TO_THE_BODY, VERIFY, HAND_OVER, CLEANUP]
     assert seen == ["staging"]
 
 

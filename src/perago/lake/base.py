@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from perago.lake.verification import Verification
 from perago.protocol.publication import Commit
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Progress",
     "Ref",
     "Upload",
+    "Verification",
 ]
 
 FenceLevel = Literal["hard", "soft"]
@@ -177,9 +179,19 @@ class Lake(Protocol):
         """The one object of this very path, as a listing has it."""
 
     def download(
-        self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
+        self,
+        repository: str,
+        ref: str,
+        files: Sequence[Download],
+        progress: Progress | None = None,
+        *,
+        verification: Verification | None = None,
     ) -> Mapping[str, str]:
-        """Write the objects to their files, whose folders exist, and return checksum by object path."""
+        """Write the objects to their files, whose folders exist, and return checksum by object path.
+
+        All of it is verified then, but for what is left to `verification`, where one is given: of those objects the
+        listed checksum is returned, and `verification.wait` has the verdict.
+        """
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
         """One object's bytes, in pieces."""

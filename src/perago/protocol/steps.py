@@ -10,6 +10,7 @@
     body           direct             none
     result         direct             none
     post checks    direct             none
+    verify         direct             none
     changes        direct             none
     first fence    direct             none
     stage          any                free
@@ -24,9 +25,11 @@
   that it owes a barrier.  That holds while an ending is handed over, too: it may be that of a publish without an answer,
   and who died there has not told.
 - handed over: the result is on its way, and whoever sends it drops the claim.
-- A task without a workspace has only `input`, `body`, `result`, `hand over` and `cleanup`; a read-only one goes from `post
-  checks` to `hand over`.  An attempt whose body would be in vain goes from `download` to `claim` and then to `hand over`.
-- Any step may fail and go to `hand over`.
+- A task without a workspace has only `input`, `body`, `result`, `hand over` and `cleanup`; a read-only one goes from
+  `verify` to `hand over`.  An attempt whose body would be in vain goes from `download` to `claim` and then to `hand over`.
+- verify: from here on all that was downloaded is known to be right.  If a step from `pre checks` to `post checks` fails, it
+  comes next, so that nothing is reported that was made of wrong bytes.
+- Any other step may fail and go to `hand over`.
 """
 
 from __future__ import annotations
@@ -64,6 +67,7 @@ PRE_CHECKS = Step("pre checks", staging="direct")
 BODY = Step("body", staging="direct")
 RESULT = Step("result", staging="direct")
 POST_CHECKS = Step("post checks", staging="direct")
+VERIFY = Step("verify", staging="direct")
 CHANGES = Step("changes", staging="direct")
 FIRST_FENCE = Step("first fence", staging="direct")
 STAGE = Step("stage", staging="any", claim="free")
@@ -82,6 +86,7 @@ ORDER = (
     BODY,
     RESULT,
     POST_CHECKS,
+    VERIFY,
     CHANGES,
     FIRST_FENCE,
     STAGE,

@@ -71,6 +71,9 @@ class DirectPlace:
         auditor = Auditor(self.argument, self._sessions.for_checks, checks)
         return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
 
+    def verify(self) -> None:
+        """Nothing to do: Spark reads the lake itself."""
+
     def result(self, recorded: str | None) -> Result:
         """What the branch holds of the view, Spark's leftovers aside; a change outside `writes` is refused by name."""
         self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)

@@ -20,7 +20,7 @@ _WIDTH = 1000
 _WELL = OPEN | {"COMPLETED", "SKIPPED", "CANCELED"}
 PHASES: Mapping[str, Sequence[str]] = {
     "input": ("input", "revoke", "reuse"),
-    "download": ("workdir", "download"),
+    "download": ("workdir", "download", "verify"),
     "checks": ("pre checks", "result", "post checks"),
     "body": ("body",),
     "stage": ("changes", "first fence", "stage"),

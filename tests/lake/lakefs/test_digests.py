@@ -83,3 +83,39 @@ def test_with_as_many_streams_as_cores_each_hashes_its_own() -> None:
         three.update(b"three")
         gate.set()
         assert three.result() == whole([b"three"])
+
+
+class TestLeaving:
+    """Streams whose MD5 may be left unfinished, at a clock of the test's own."""
+
+    def test_on_a_slow_line_the_md5_is_finished(self) -> None:
+        now = iter(range(10**6))
+        with Hashers(Budget(10**6), cores=2, hashed_below=10_000, clock=lambda: float(next(now))) as hashers:
+            digest = hashers.stream(may_leave=True)
+            for piece in PIECES:
+                digest.update(piece)
+            assert digest.result() == whole(PIECES)
+
+    @pytest.mark.parametrize("cores", [1, 8])
+    def test_on_a_fast_line_it_goes_on_from_where_it_was_left(self, cores: int) -> None:
+        with Hashers(Budget(10**6), cores=cores, hashed_below=100_000, clock=lambda: 0.0) as hashers:
+            digest = hashers.stream(may_leave=True)
+            for piece in PIECES:
+                digest.update(piece)
+            found = digest.result()
+        data = b"".join(PIECES)
+        assert found.left is not None
+        assert 0 < found.left.at < len(data)
+        found.left.md5.update(data[found.left.at :])
+        assert (found.left.md5.hexdigest(), found.crc, found.size) == (
+            whole(PIECES).md5,
+            zlib.crc32(data),
+            len(data),
+        )
+
+    def test_a_stream_that_may_not_leave_it_does_not(self) -> None:
+        with Hashers(Budget(10**6), cores=2, hashed_below=0) as hashers:
+            digest = hashers.stream()
+            for piece in PIECES:
+                digest.update(piece)
+            assert digest.result() == whole(PIECES)

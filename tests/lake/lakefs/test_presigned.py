@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.errors import LakeError, LakeForbidden, LakeRefused, LakeUnavailable
-from perago.lake.base import Download, Entry
+from perago.lake.base import Download, Entry, Verification
 from perago.lake.lakefs.lake import LakeFSLake
 from perago.runtime.observe.logs import TextFormatter
 from perago.runtime.observe.masking import MASK, Masker
@@ -191,6 +191,22 @@ class TestFaults:
         past.proxy.faults.append(Fault("other bytes", GET))
 
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE}
+        assert past.proxy.count(GET) == 2
+
+    def test_a_large_object_whose_bytes_are_others_is_told_at_the_verdict(
+        self, past: PastLakefs, work: Work, tmp_path: Path
+    ) -> None:
+        commit = work.commit("main", {"large": LARGE})
+        [entry] = work.lake.list(work.repository, commit, "")
+        past.proxy.faults.append(Fault("other bytes", GET))
+        with (
+            _lake(past.server, tmp_path, transfer="presigned", hashed_below=0) as lake,
+            Verification() as verification,
+        ):
+            file = Download(entry, tmp_path / "out")
+            lake.download(work.repository, commit, [file], verification=verification)
+            with pytest.raises(LakeError, match=r"'large'.*damaged on its way"):
+                verification.wait()
         assert past.proxy.count(GET) == 2
 
     @pytest.mark.parametrize("way", ["stall", "drip"])

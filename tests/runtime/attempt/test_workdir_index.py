@@ -79,8 +79,8 @@ class TestIndex:
         class Earlier:
             """The lake, whose files were written an hour from now."""
 
-            def download(self, *args: Any) -> Mapping[str, str]:
-                checksums = work.lake.download(*args)
+            def download(self, *args: Any, **options: Any) -> Mapping[str, str]:
+                checksums = work.lake.download(*args, **options)
                 for file in args[2]:
                     os.utime(file.target, (time.time() + 3600,) * 2)
                 return checksums
@@ -117,7 +117,7 @@ class TestOddChecksums:
                     )
 
             def download(
-                self, repository: str, ref: str, files: Any, progress: Any = None
+                self, repository: str, ref: str, files: Any, progress: Any = None, **options: Any
             ) -> Mapping[str, str]:
                 real = {entry.path: entry for entry in work.lake.list(repository, ref, "")}
                 return work.lake.download(
@@ -125,6 +125,7 @@ class TestOddChecksums:
                     ref,
                     [Download(real[file.entry.path], file.target) for file in files],
                     progress,
+                    **options,
                 )
 
             def __getattr__(self, name: str) -> Any:

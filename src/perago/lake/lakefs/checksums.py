@@ -55,6 +55,21 @@ class OddChecksums:
         )
 
 
+def fits(md5: str, entry: Entry, file: int) -> bool:
+    """Whether an object's checksum is the MD5 of this file's bytes, or that of a multipart upload of them."""
+    wanted = entry.checksum or ""
+    if fits_whole(md5, wanted):
+        return True
+    if "-" in wanted:
+        return fits_counted_parts(file, entry.size, wanted)
+    return entry.size > SMALLEST_PART and fits_usual_parts(file, entry.size, wanted)
+
+
+def fits_whole(md5: str, checksum: str) -> bool:
+    """Whether `checksum` is that of an object with this MD5 that came whole, or as one part."""
+    return md5 == checksum or fits_one_part(md5, checksum)
+
+
 def fits_one_part(md5: str, checksum: str) -> bool:
     """Whether `checksum` is that of an object with this MD5 that came as one part."""
     return _of_parts([bytes.fromhex(md5)]) == checksum

@@ -54,6 +54,8 @@ class Options:
     part_bytes: int = 8 * 1024 * 1024
     most_parts: int = 10_000
     ranges_above_bytes: int = 256 * 1024 * 1024
+    hashed_below: int = 64 * 1024 * 1024
+    """Bytes a second, for each core, that are hashed as they come; see `transfer.digests`."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     random: random.Random = field(default_factory=random.Random)

@@ -24,7 +24,17 @@ from perago.errors import (
     LakeError,
     LakeUnavailable,
 )
-from perago.lake.base import Changes, Download, Entry, FenceLevel, FolderPage, Merge, Progress, Upload
+from perago.lake.base import (
+    Changes,
+    Download,
+    Entry,
+    FenceLevel,
+    FolderPage,
+    Merge,
+    Progress,
+    Upload,
+    Verification,
+)
 from perago.lake.lakefs.barrier import send_barrier
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.client import (
@@ -118,10 +128,16 @@ class LakeFSLake(Refs):
         return self._listings.entry(repository, ref, path)
 
     def download(
-        self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
+        self,
+        repository: str,
+        ref: str,
+        files: Sequence[Download],
+        progress: Progress | None = None,
+        *,
+        verification: Verification | None = None,
     ) -> Mapping[str, str]:
         """Write the objects to their files, whose folders exist, and return checksum by object path."""
-        return self._transfer.download(repository, ref, files, progress)
+        return self._transfer.download((repository, ref), files, progress, verification)
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
         """One object's bytes, in pieces."""

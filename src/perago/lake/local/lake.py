@@ -29,6 +29,7 @@ from perago.lake.base import (
     Progress,
     Ref,
     Upload,
+    Verification,
 )
 from perago.lake.local import refs, staging
 from perago.lake.local.files import ALGORITHM, Files
@@ -128,9 +129,15 @@ class LocalLake:
         return Entry(path, *self._object(repository, ref, path))
 
     def download(
-        self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
+        self,
+        repository: str,
+        ref: str,
+        files: Sequence[Download],
+        progress: Progress | None = None,
+        *,
+        verification: Verification | None = None,
     ) -> Mapping[str, str]:
-        """Write the objects to their files, whose folders exist, and return checksum by object path."""
+        """Write the objects to their files, whose folders exist, and return checksum by object path; leaves nothing."""
         # A checksum is the object's address, so an entry of a listing needs no second look at the tree.
         found = [
             (file, file.entry.checksum or self._object(repository, ref, file.entry.path)[1]) for file in files

@@ -24,6 +24,12 @@ class Listing:
     odd: FileStates = field(default_factory=FileStates)
     """How objects are listed whose checksum there is not that of their bytes, which is in `files`."""
 
+    def correct(self, path: str, checksum: str) -> None:
+        """Take in the checksum of a file's bytes, where it is listed with another."""
+        listed = self.files[path]
+        self.odd.put(path, listed)
+        self.files.put(path, FileState(listed.size, checksum), self.files.stat(path))
+
     def states(self, known: Listing | None = None) -> FileStates:
         """The listing as file states; an object listed as it was in `known` has the state that it has there."""
         if known is not None:

@@ -20,7 +20,7 @@ from typing import Protocol
 from perago.declare.checks import Check, FolderTree, Tree
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
-from perago.lake.base import Lake
+from perago.lake.base import Lake, Verification
 from perago.protocol.publication import Workspace
 from perago.protocol.states import FileStates
 from perago.runtime.attempt.listing import Listing
@@ -41,6 +41,8 @@ class Site:
     lake: Lake
     branch: str
     traffic: Traffic
+    verification: Verification
+    """What the download leaves to verify while the body runs."""
 
 
 class Place(Protocol):
@@ -50,7 +52,7 @@ class Place(Protocol):
     """Whether the body works on the staging branch, which is then made before `fill`."""
 
     def fill(self) -> None:
-        """Bring the input there."""
+        """Bring the input there; some of it may still have to be verified."""
 
     def at_work(self) -> AbstractContextManager[None]:
         """Around checks and body: whatever the body has started is over when it is left."""
@@ -61,6 +63,9 @@ class Place(Protocol):
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """What these checks are to look at, as it is now."""
+
+    def verify(self) -> None:
+        """Return once all of the input that `fill` brought is known to be right; `LakeError` if it is not."""
 
     def result(self, recorded: str | None) -> Result:
         """What the view should hold, as the body left it; a change outside `writes` is refused by name."""
@@ -94,7 +99,7 @@ class WorkdirPlace:
     def fill(self) -> None:
         """Download the view of the input commit."""
         site = self._site
-        self._base = site.workdir.fill(site.lake, site.workspace, site.traffic.down)
+        self._base = site.workdir.fill(site.lake, site.workspace, site.traffic.down, site.verification)
         whole = sum(state.size for state in self._base.files.values())
         # What had to come twice was moved twice.
         site.traffic.save(max(0, whole - site.traffic.moved.downloaded))
@@ -111,6 +116,12 @@ class WorkdirPlace:
     def tree(self, checks: Sequence[Check]) -> Tree:
         """The folder."""
         return FolderTree(self._site.workdir.path)
+
+    def verify(self) -> None:
+        """Wait for the verdict on the download; checksums that only the bytes tell are known from now on."""
+        site = self._site
+        for path, checksum in site.verification.wait().items():
+            self._base.correct(path.removeprefix(site.workspace.prefix), checksum)
 
     def result(self, recorded: str | None) -> Result:
         """What the folder holds; only files that may have changed are read, and one outside `writes` is refused."""

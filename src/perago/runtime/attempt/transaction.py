@@ -1,8 +1,12 @@
 """One attempt, from its input to its settled publication.
 
     validate input → [revoke, look at the head] → [reuse?] → workdir + marker → download → pre checks → body →
-    validate result → post checks → changes → attempt fence → (changed: stage) + claim → read head, decide →
-    attempt fence → publish or settle → hand over the output → drop staging → drop workdir
+    validate result → post checks → download verified → changes → attempt fence → (changed: stage) + claim →
+    read head, decide → attempt fence → publish or settle → hand over the output → drop staging → drop workdir
+
+Large files may still be verified while checks and body run.  The verdict is waited for before anything counts that they have
+done, their failures included: bytes that were damaged on their way end the attempt as the lake's failure, whatever the
+body made of them.
 
 Revoking and the look may run alongside the download, and claiming alongside staging; each is over before what comes next.
 The look permits nothing and may end an attempt before its body.  Where the attempt began at the head, the look is left out,
@@ -28,6 +32,7 @@ from perago.declare.checks import Check, needs_path
 from perago.declare.task import TaskDefinition
 from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError
+from perago.lake.base import Verification
 from perago.orchestrator.base import Assignment
 from perago.protocol import steps
 from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
@@ -115,7 +120,7 @@ class Transaction:
                 if (reused := self._reuse(publisher, looked)) is not None:
                     return output_of(task, start.given, reused, {})
         place = self._fill_place(publisher, cleanup, looked)
-        with place.at_work():
+        with self._counts_once_verified(place), place.at_work():
             result = self._checked_body(given, place, task.workspace)
         if task.workspace.read_only:
             return output_of(task, start.given, Published(start.workspace.ref), result)
@@ -171,8 +176,34 @@ class Transaction:
         workdir = Workdir.create(around.workspace_root, self._attempt, self._execution_id, now=around.clock())
         cleanup.callback(_drop_workdir, workdir)
         branch = staging_branch_name(self._attempt, self._execution_id)
-        site = Site(self._task, self._execution_id, workspace, workdir, around.lake, branch, self._traffic)
+        # Stopped before the workdir goes, where an attempt ends without having waited for it.
+        verification = cleanup.enter_context(Verification())
+        site = Site(
+            *(self._task, self._execution_id, workspace, workdir, around.lake, branch, self._traffic),
+            verification,
+        )
         return around.open_place(site)
+
+    @contextmanager
+    def _counts_once_verified(self, place: Place) -> Iterator[None]:
+        """Around checks and body: what they did, or raised, counts if the input they saw was right."""
+        try:
+            yield
+        except Exception:
+            failed = self._step
+            self._verify(place)
+            self._step = failed
+            raise
+        self._verify(place)
+
+    def _verify(self, place: Place) -> None:
+        with self._in(steps.VERIFY):
+            try:
+                place.verify()
+            except Exception as error:
+                # What the body has raised is not what ends the attempt, nor a cause of it.
+                self._witness.forget_trace()
+                raise error from error.__cause__
 
     def _checked_body(self, given: Input, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
         with self._in(steps.PRE_CHECKS), self._kept_for(spec.pre), author_code("a pre check"):

@@ -43,6 +43,10 @@ class Witness:
             self.seen = replace(self.seen, trace=tuple(author_lines(error, self._mask)))
             raise
 
+    def forget_trace(self) -> None:
+        """What the author's code raised is not what ends the attempt."""
+        self.seen = replace(self.seen, trace=())
+
     def check(self, phase: Phase, checks: Sequence[Check], tree: Tree, params: BaseModel) -> None:
         """Run the checks of a phase and keep what each has found, the one that fails included."""
         for found in evaluated(phase, checks, tree, params):

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from perago.errors import PostGuardrailViolation
-from perago.lake.base import Download, Entry, Lake, Progress
+from perago.lake.base import Download, Entry, Lake, Progress, Verification
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import (
     FileStat,
@@ -86,8 +86,18 @@ class Workdir:
         make_workdir(root, name, json.dumps(marker, indent=2) + "\n")
         return cls(root, name, sleep=sleep)
 
-    def fill(self, lake: Lake, workspace: Workspace, progress: Progress | None = None) -> Listing:
-        """Download the view of the input commit and take the index; every path is checked first."""
+    def fill(
+        self,
+        lake: Lake,
+        workspace: Workspace,
+        progress: Progress | None = None,
+        verification: Verification | None = None,
+    ) -> Listing:
+        """Download the view of the input commit and take the index; every path is checked first.
+
+        With `verification`, files may be there before they are verified; the index is that of the returned listing, which
+        is to be corrected by what `verification` finds.
+        """
         files = list_view(lake, workspace.repository, workspace.ref, workspace.view).files
         check_projection(files, folds_case=self._folds_case())
         for folder in {path.rpartition("/")[0] for path in files} - {""}:
@@ -98,7 +108,8 @@ class Workdir:
         newest = 0
         for at in range(0, len(paths), _AT_ONCE):
             batch = {path: files[path] for path in paths[at : at + _AT_ONCE]}
-            for path, state in self._download(lake, workspace, batch, progress).items():
+            states = self._download(lake, workspace, batch, progress, verification)
+            for path, state in states.items():
                 found = _stat(os.lstat(self.path / path))
                 newest = max(newest, found.mtime_ns, found.ctime_ns)
                 files.put(path, state, found if state.checksum is not None else None)
@@ -108,7 +119,12 @@ class Workdir:
         return Listing(files, odd)
 
     def _download(
-        self, lake: Lake, workspace: Workspace, batch: Mapping[str, FileState], progress: Progress | None
+        self,
+        lake: Lake,
+        workspace: Workspace,
+        batch: Mapping[str, FileState],
+        progress: Progress | None,
+        verification: Verification | None,
     ) -> dict[str, FileState]:
         """Write objects to their files; returns their states with the checksums of their bytes."""
         prefix = workspace.prefix
@@ -116,7 +132,9 @@ class Workdir:
             Download(Entry(prefix + path, state.size, state.checksum), self.path / path)
             for path, state in batch.items()
         ]
-        checksums = lake.download(workspace.repository, workspace.ref, files, progress)
+        checksums = lake.download(
+            workspace.repository, workspace.ref, files, progress, verification=verification
+        )
         return {
             path: FileState(state.size, checksums.get(prefix + path, state.checksum))
             for path, state in batch.items()

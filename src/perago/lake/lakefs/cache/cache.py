@@ -15,7 +15,8 @@ copy.  A body that then writes into that file in place spoils the cached object,
 handed out is always a copy, so nothing spreads.
 
 Large objects are checked by a CRC, which takes a fifth of the time of their MD5, as long as their file is untouched by
-its time of change; otherwise by the MD5.
+its time of change; otherwise by the MD5.  One that was not verified yet when it came in has no CRC until `vouch`: whoever
+takes it out before, or after a process that died, hashes it.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from perago.lake.lakefs.cache.files import (
     remove,
 )
 from perago.lake.lakefs.cache.index import Index
+from perago.lake.lakefs.cache.unchecked import Noted, UncheckedCopy, copy_unchecked
 
 _LARGE = 4 * 1024 * 1024
 """Below it the look for a CRC costs as much as it saves."""
@@ -104,6 +106,46 @@ class Cache:
             if not whole:
                 remove(part)
         return whole
+
+    def copy_out_unchecked(self, checksum: str, size: int, part: str, path: str) -> UncheckedCopy | None:
+        """Write a large cached object to the new file `part`, to be checked later as the copy of the object `path`.
+
+        None, and no `part`, where it has to be checked at once, or is not here.  An `OSError` is that of `part`.
+        """
+        found = self._noted(checksum, size)
+        return copy_unchecked(path, found, part) if found else None
+
+    def put_in_unverified(self, checksum: str, size: int, file: str) -> int | None:
+        """Keep the bytes of `file` before it is known whether they are right; its room was reserved before.
+
+        Returns what `vouch` has to be told; None where there is such an object already, or none can be kept.
+        """
+        path = self._object_path(checksum, size)
+        try:
+            return os.stat(path).st_mtime_ns if link_in(file, path) else None
+        except OSError as error:
+            _log.warning("cannot cache %s: %s", path, error.strerror)
+            return None
+
+    def vouch(self, name: str, crc: int, mtime: int) -> None:
+        """Note the CRC of an object that is verified by now; it counts while the object is what was put in."""
+        note = "INSERT OR REPLACE INTO sums SELECT name, ?, ? FROM kept WHERE name = ?"
+        self._change(lambda db: db.execute(note, (crc, mtime, name)))
+
+    def rename(self, name: str, now: str) -> None:
+        """Have an object under the name of its real MD5."""
+        new = Path(self._path(now))
+        try:
+            new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.rename(self._path(name), new)
+        except OSError as error:
+            _log.warning("cannot cache %s: %s", new, error.strerror)
+        book = "UPDATE OR REPLACE kept SET name = ? WHERE name = ?"
+        self._change(lambda db: db.execute(book, (now, name)))
+
+    def drop(self, name: str) -> None:
+        """Take an object away whose bytes are wrong; it is on the books until something else needs the room."""
+        remove(self._path(name))
 
     def put_in(self, checksum: str, size: int, file: str, crc: int | None = None) -> None:
         """Keep the bytes of `file`, which were just verified; its room was reserved before."""
@@ -216,13 +258,19 @@ class Cache:
 
     def _check_for(self, source: int, checksum: str, size: int) -> Check:
         """How an object is checked: by its CRC where that is known and the file was not written since."""
-        if size >= _LARGE:
-            look = "SELECT crc, mtime FROM sums WHERE name = ?"
-            name = object_name(checksum, size)
-            found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (name,)).fetchone()))
-            if found and found[1] == os.fstat(source).st_mtime_ns:
-                return ByCrc(found[0])
+        found = self._noted(checksum, size)
+        if found and found.mtime == os.fstat(source).st_mtime_ns:
+            return ByCrc(found.crc)
         return ByMd5(checksum)
+
+    def _noted(self, checksum: str, size: int) -> Noted | None:
+        """What was noted of a large object when it was verified."""
+        if size < _LARGE:
+            return None
+        look = "SELECT crc, mtime FROM sums WHERE name = ?"
+        name = object_name(checksum, size)
+        found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (name,)).fetchone()))
+        return Noted(self._object_path(checksum, size), size, *found) if found else None
 
     def _least_used(self, db: sqlite3.Connection) -> Iterator[str]:
         """Who must go, oldest use first, so that the rest stays below the bound."""

@@ -66,6 +66,13 @@ class ByCrc:
         return self._found == self._wanted
 
 
+def copied_whole(source: int, size: int, target: int) -> bool:
+    """Have the kernel copy a file of this size; false, with an empty target, where it cannot.  Nothing is checked."""
+    if os.fstat(source).st_size != size or not _copied(source, target):
+        return False
+    return os.fstat(target).st_size == size
+
+
 def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
     """Copy, and check what the copy holds; true if the size is right and the check holds.
 
@@ -173,18 +180,19 @@ def is_whole(note: BinaryIO) -> bool:
     return digest == total.hexdigest().encode() + b"\n"
 
 
-def link_in(file: str, path: str) -> None:
-    """Give a file a second name, or make a copy where that cannot be."""
+def link_in(file: str, path: str) -> bool:
+    """Give a file a second name, or make a copy where that cannot be; false where that name is taken."""
     try:
         os.link(file, path)
     except FileExistsError:
-        return
+        return False
     except FileNotFoundError:
         # The first of its two digits; made here, since most of the 256 folders are not needed for long.
         Path(path).parent.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
         _link_or_copy(file, path)
     except OSError:
         _link_or_copy(file, path)
+    return True
 
 
 def _link_or_copy(file: str, path: str) -> None:

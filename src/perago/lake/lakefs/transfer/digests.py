@@ -6,6 +6,10 @@ hashes its own pieces: no core is idle then, and handing over costs a tenth more
 
 Pieces that wait are counted in the budget of bytes in flight; where that has no room, whoever brings the next piece
 hashes it, so memory is bounded and nobody waits for room.
+
+An MD5 takes five times the CRC's time.  Where bytes come so fast that it would hold them up, a stream that may do so leaves
+the rest of its MD5 for later: its bytes are in a file by then, and the hash goes on from where it was left.  On a slow line
+the cores have the time, and all is hashed when the last byte is here.
 """
 
 from __future__ import annotations
@@ -13,37 +17,67 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 import zlib
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from perago.lake.lakefs.transfer.budget import Budget
 from perago.lake.lakefs.transfer.ways import Buffer
 
+if TYPE_CHECKING:
+    from hashlib import _Hash
+
 _CORES = os.cpu_count() or 1
 _AHEAD = 4
 """So many pieces of one stream may wait."""
+_SETTLING_SECONDS = 0.1
+"""How fast bytes come is not known sooner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The MD5 of a stream's first `at` bytes, to be gone on with from there."""
+
+    md5: _Hash
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Digested:
-    """What the bytes of a stream come to."""
+    """What the bytes of a stream come to; the MD5 is `left` where it is not known yet."""
 
     md5: str
     crc: int
     size: int
+    left: Left | None = None
 
 
 class Hashers:
-    """Threads that hash; closed with the download that they are for."""
+    """Threads that hash; closed with the download that they are for.
+
+    Above `hashed_below` bytes a second for each core, streams that may leave their MD5 do so.
+    """
 
     def __init__(
-        self, budget: Budget, *, cores: int = _CORES, pool: ThreadPoolExecutor | None = None
+        self,
+        budget: Budget,
+        *,
+        cores: int = _CORES,
+        pool: ThreadPoolExecutor | None = None,
+        hashed_below: float = float("inf"),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.budget = budget
         self.pool = pool or ThreadPoolExecutor(cores, "perago-hash")
         self._cores = cores
+        self._most = hashed_below * cores
+        self._clock = clock
+        self._began = clock()
+        self._came = 0
         self._lock = threading.Lock()
         self._streams = 0
 
@@ -53,11 +87,11 @@ class Hashers:
     def __exit__(self, *_: object) -> None:
         self.pool.shutdown()
 
-    def stream(self) -> Digest:
-        """A digest of a new stream, which ends with `result` or `drop`."""
+    def stream(self, *, may_leave: bool = False) -> Digest:
+        """A digest of a new stream, which ends with `result` or `drop`; its MD5 may be left unfinished if that is said."""
         with self._lock:
             self._streams += 1
-        return Digest(self)
+        return Digest(self, may_leave)
 
     def ended(self) -> None:
         """One stream less."""
@@ -68,12 +102,23 @@ class Hashers:
         """Whether there are cores that no stream keeps busy."""
         return self._streams < self._cores
 
+    def came(self, size: int) -> None:
+        """So many bytes more are here."""
+        with self._lock:
+            self._came += size
+
+    def are_late(self) -> bool:
+        """Whether bytes have come faster than they should be hashed on their way."""
+        return self._came > self._most * max(self._clock() - self._began, _SETTLING_SECONDS)
+
 
 class Digest:
     """MD5, CRC and size of one stream, whose pieces come from one thread."""
 
-    def __init__(self, hashers: Hashers) -> None:
+    def __init__(self, hashers: Hashers, may_leave: bool) -> None:
         self._hashers = hashers
+        self._may_leave = may_leave
+        self._left_at: int | None = None
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._crc = 0
         self._size = 0
@@ -83,8 +128,9 @@ class Digest:
 
     def update(self, piece: Buffer) -> None:
         """Take the next piece, which nobody changes any more; comes back before it is hashed, where somebody has time."""
+        self._hashers.came(len(piece))
         with self._changed:
-            if self._hashers.have_time():
+            if self._left_at is None and self._hashers.have_time():
                 self._changed.wait_for(lambda: len(self._waiting) < _AHEAD)
                 if self._hashers.budget.take(len(piece), wait=False):
                     self._waiting.append(piece)
@@ -99,7 +145,9 @@ class Digest:
     def result(self) -> Digested:
         """What all pieces come to, once they are hashed."""
         self._end()
-        return Digested(self._md5.hexdigest(), self._crc, self._size)
+        if self._left_at is None:
+            return Digested(self._md5.hexdigest(), self._crc, self._size)
+        return Digested("", self._crc, self._size, Left(self._md5, self._left_at))
 
     def drop(self) -> None:
         """Forget what waits: the transfer failed."""
@@ -128,6 +176,9 @@ class Digest:
                 self._hashers.budget.give_back(len(piece))
 
     def _hash(self, piece: Buffer) -> None:
-        self._md5.update(piece)
+        if self._left_at is None and self._may_leave and self._hashers.are_late():
+            self._left_at = self._size
+        if self._left_at is None:
+            self._md5.update(piece)
         self._crc = zlib.crc32(piece, self._crc)
         self._size += len(piece)

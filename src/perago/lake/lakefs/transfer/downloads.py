@@ -1,119 +1,116 @@
-"""One download call: what the cache has of it, what has to be fetched, and what is kept of that."""
+"""One download call: what the cache has of it, what has to be fetched, and what is left to verify."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 from perago.errors import LakeError
-from perago.lake.base import Download, Entry, Progress
-from perago.lake.lakefs.cache.cache import Cache, object_name
+from perago.lake.base import Download, Entry, Progress, Verification
+from perago.lake.lakefs.transfer.digests import Left
 from perago.lake.lakefs.transfer.each import each
 from perago.lake.lakefs.transfer.get import Fetched, Getter, part_name
+from perago.lake.lakefs.transfer.keeping import Keeping
+from perago.lake.lakefs.transfer.unhashed import Unhashed
+from perago.lake.verification import Unverified
 
 _COPIERS = min(8, os.cpu_count() or 1)
+_LIKE_AN_MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 class Downloads:
-    """One download call: what came from the cache, what has to come from the server."""
+    """One download call: what came from the cache, what has to come from the server, what is left to verify."""
 
-    def __init__(self, cache: Cache, where: tuple[str, str, str], progress: Progress | None) -> None:
-        self._cache = cache
-        self.where = where
+    def __init__(
+        self,
+        keeping: Keeping,
+        progress: Progress | None,
+        verification: Verification | None,
+        *,
+        large: int,
+    ) -> None:
+        self._keeping = keeping
         self._progress = progress
-        self._put_in: list[str] = []
+        self._verification = verification
+        self._large = large
+        self._left: list[Unverified] = []
         self.found: dict[str, str] = {}
 
-    def settle(self) -> None:
-        """End with a cache whose books are right."""
-        self._cache.settle(self._put_in)
+    def __enter__(self) -> Downloads:
+        return self
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        """End with a cache whose books are right; what was left is verified from now on, if all is here."""
+        self._keeping.settle()
+        # Not sooner: with as many streams as this takes, hashing would hold them up.
+        if failed is None and self._verification is not None:
+            self._verification.begin(self._left)
+            return
+        for one in self._left:
+            one.drop()
 
     def from_cache(self, files: Sequence[Download]) -> list[Download]:
-        """Copy out what the cache has; returns the rest."""
-        if not self._cache.enabled:
+        """Copy out what the cache has; returns the rest, for which there is room in the cache."""
+        if not self._keeping.cache.enabled:
             return list(files)
-        aliases = self._aliases(files)
-        kept = self._cache.present([object_name(*key) for file in files if (key := self._key(file, aliases))])
+        keys = self._keeping.keys(files)
         missing: list[Download] = []
 
         def copy(file: Download) -> None:
-            key = self._key(file, aliases)
-            if key is None or object_name(*key) not in kept or not self._copied(file, key):
+            key = keys.get(file.entry.path)
+            if key is None or not self._copied(file, key):
                 missing.append(file)
 
         each(files, copy, _COPIERS)
-        self._cache.touch(kept)
+        self._keeping.touch(keys)
+        if missing:
+            self._keeping.reserve(missing)
         return missing
 
-    def reserve(self, files: Sequence[Download]) -> set[str]:
-        """Room in the cache for what is about to come; the names of what may be kept."""
-        known = [(file.entry.checksum, file.entry.size) for file in files]
-        return self._cache.reserve(
-            {object_name(checksum, size): size for checksum, size in known if checksum}
-        )
-
-    def fetch(self, getter: Getter, file: Download, admitted: set[str]) -> None:
+    def fetch(self, getter: Getter, file: Download) -> None:
         """Fetch one object, keep it, and give it its name."""
+        like_an_md5 = _LIKE_AN_MD5.fullmatch(file.entry.checksum or "") is not None
         try:
-            got = getter.fetch(file, self._progress)
+            got = getter.fetch(file, self._progress, may_leave=like_an_md5 and self._may_leave(file))
         except OSError as error:
             raise _unwritable(file, error) from error
-        if self._cache.enabled:
-            self._keep(file, got, admitted)
-        self._rename(got.part, file)
-        self._done(file, got.md5, reported=getter.is_large(file))
+        with _named(got.part, file):
+            if got.left is None:
+                self._keeping.keep(file, got)
+            else:
+                self._left.append(self._unhashed(getter, file.entry, got, got.left))
+        self._done(file, got.md5 or file.entry.checksum or "", reported=getter.is_large(file))
 
-    def _aliases(self, files: Sequence[Download]) -> dict[str, str]:
-        """MD5 by object path, for those whose checksum is none but which were here before."""
-        names = {name: file.entry.path for file in files for name in self._aliases_of(file.entry)}
-        found = {name: self._cache.load(name) for name in self._cache.present(list(names))}
-        return {names[name]: md5.decode() for name, md5 in found.items() if md5}
-
-    def _key(self, file: Download, aliases: Mapping[str, str]) -> tuple[str, int] | None:
-        checksum = aliases.get(file.entry.path) or file.entry.checksum
-        return (checksum, file.entry.size) if checksum else None
+    def _unhashed(self, getter: Getter, entry: Entry, got: Fetched, left: Left) -> Unhashed:
+        # For reading alone: a program that is open for writing cannot be run.
+        opened = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
+        return Unhashed(
+            entry, opened, got.crc or 0, left, getter, self._keeping.keep_unverified(entry, got.part)
+        )
 
     def _copied(self, file: Download, key: tuple[str, int]) -> bool:
-        part = part_name(file.target)
+        part, cache = part_name(file.target), self._keeping.cache
         try:
-            if not self._cache.copy_out(*key, part):
+            left = cache.copy_out_unchecked(*key, part, file.entry.path) if self._may_leave(file) else None
+            if left is not None:
+                self._left.append(left)
+            elif not cache.copy_out(*key, part):
                 return False
         except OSError as error:
             raise _unwritable(file, error) from error
-        self._rename(part, file)
+        with _named(part, file):
+            pass
         self._done(file, key[0], reported=True)
         return True
 
-    def _keep(self, file: Download, got: Fetched, admitted: set[str]) -> None:
-        name = object_name(got.md5, file.entry.size)
-        if got.md5 != file.entry.checksum:
-            # Its checksum is no MD5: next time it is found by what it is called now.
-            names = self._aliases_of(file.entry)
-            self._cache.save(names[0] if got.vouched_for else names[-1], got.md5.encode())
-            admitted = self._cache.reserve({name: file.entry.size})
-        if name in admitted:
-            self._cache.put_in(got.md5, file.entry.size, got.part, got.crc)
-            self._put_in.append(name)
-
-    def _rename(self, part: str, file: Download) -> None:
-        try:
-            os.replace(part, file.target)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-            raise _unwritable(file, error) from error
-
-    def _aliases_of(self, entry: Entry) -> tuple[str, ...]:
-        """The names under which an object's MD5 may be noted: by what a checksum vouches for, or by its place."""
-        if entry.checksum is None:
-            return (_alias(*self.where, entry.path),)
-        endpoint, repository, _ = self.where
+    def _may_leave(self, file: Download) -> bool:
+        """Whether an object is worth it, and may be verified later."""
         return (
-            _alias(f"{entry.checksum}-{entry.size}"),
-            # Nothing keeps such a checksum from being that of other bytes elsewhere.
-            _alias(endpoint, repository, entry.path, f"{entry.checksum}-{entry.size}"),
+            self._verification is not None
+            and file.entry.size > self._large
+            and len(self._left) < self._verification.room
         )
 
     def _done(self, file: Download, checksum: str, *, reported: bool) -> None:
@@ -122,9 +119,18 @@ class Downloads:
             self._progress(1, 0 if reported else file.entry.size)
 
 
-def _alias(*called: str) -> str:
-    text = "\n".join(called)
-    return f"md5.{hashlib.sha256(text.encode()).hexdigest()}"
+@contextlib.contextmanager
+def _named(part: str, file: Download) -> Iterator[None]:
+    """Give a part file its name when all went well with it; otherwise it is gone."""
+    try:
+        yield
+        os.replace(part, file.target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        if isinstance(error, OSError):
+            raise _unwritable(file, error) from error
+        raise
 
 
 def _unwritable(file: Download, error: OSError) -> LakeError:

@@ -1,4 +1,4 @@
-"""Fetching one object into one file: to a temporary name, verified, kept in the cache, renamed."""
+"""Fetching one object into one file under a temporary name, verified, or with the rest of its MD5 left to the caller."""
 
 from __future__ import annotations
 
@@ -14,19 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perago.errors import LakeError, LakeUnavailable
-from perago.lake.base import Download, Progress
+from perago.lake.base import Download, Entry, Progress
 from perago.lake.copies import write_all
 from perago.lake.lakefs.cache.files import create
-from perago.lake.lakefs.checksums import (
-    SMALLEST_PART,
-    OddChecksums,
-    fits_counted_parts,
-    fits_one_part,
-    fits_usual_parts,
-)
+from perago.lake.lakefs.checksums import OddChecksums, fits, fits_whole
 from perago.lake.lakefs.client import Options
 from perago.lake.lakefs.transfer.budget import Budget
-from perago.lake.lakefs.transfer.digests import Hashers
+from perago.lake.lakefs.transfer.digests import Hashers, Left
 from perago.lake.lakefs.transfer.ways import Buffer, Source
 
 _AHEAD = 4
@@ -46,12 +40,16 @@ def part_name(target: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A part file with an object's bytes, their MD5, the CRC of a large one, and whether a checksum vouches for them."""
+    """A part file with an object's bytes, their MD5, the CRC of a large one, and whether a checksum vouches for them.
+
+    If the MD5 is `left`, nothing does yet.
+    """
 
     md5: str
     part: str
     crc: int | None = None
     vouched_for: bool = True
+    left: Left | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,35 +84,53 @@ class Getter:
         """Whether an object is streamed, and its bytes are reported as they come."""
         return file.entry.size > self._options.part_bytes
 
-    def fetch(self, file: Download, progress: Progress | None) -> Fetched:
-        """Get an object into a part file, verified."""
+    def fetch(self, file: Download, progress: Progress | None, *, may_leave: bool = False) -> Fetched:
+        """Get an object into a part file, verified; its MD5 may be left if that is said."""
         wanted = file.entry.checksum
         part = part_name(file.target)
         try:
-            first = self._once(file, part, progress)
-            if wanted is None or self._fits(file, first):
+            first = self._once(file, part, progress, may_leave=may_leave)
+            if first.left is not None or wanted is None or _fits(file.entry, first):
                 return first
             os.unlink(part)
             second = self._once(file, part, None)
             if second.md5 == first.md5:
                 # Neither damaged on the way, nor in a form that anything can be compared with.
-                self._odd.found(self._repository, file.entry)
+                self.odd(file.entry)
                 return replace(second, vouched_for=False)
-            if self._fits(file, second):
+            if _fits(file.entry, second):
                 return second
-            raise LakeError(
-                f"{self._doing(file)}: two transfers gave other bytes (MD5 {first.md5} and {second.md5}), and neither "
-                f"is that of its checksum {wanted}; it is damaged on its way, try again"
-            )
+            raise self.differing(file.entry, first.md5, second.md5)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(part)
             raise
 
-    def _once(self, file: Download, part: str, progress: Progress | None) -> Fetched:
+    def stream(self, entry: Entry) -> Iterator[Buffer]:
+        """An object's bytes once more; this may be done after the download."""
+        return self._stores.stream(self._repository, self._ref, entry.path, _CHUNK)
+
+    def differing(self, entry: Entry, first: str, second: str) -> LakeError:
+        """The error of two transfers with these MD5s."""
+        return LakeError(
+            f"{self.doing(entry)}: two transfers gave other bytes (MD5 {first} and {second}), and neither is that of its "
+            f"checksum {entry.checksum}; it is damaged on its way, try again"
+        )
+
+    def odd(self, entry: Entry) -> None:
+        """Note that two transfers of an object were equal, and its checksum is no hash of them."""
+        self._odd.found(self._repository, entry)
+
+    def doing(self, entry: Entry) -> str:
+        """What is being done, for an error."""
+        return f"download object {entry.path!r} at {self._ref!r} of repository {self._repository!r}"
+
+    def _once(
+        self, file: Download, part: str, progress: Progress | None, *, may_leave: bool = False
+    ) -> Fetched:
         if not self.is_large(file):
             return Fetched(self._small(file, part), part)
-        digest = self._beside.hashers.stream()
+        digest = self._beside.hashers.stream(may_leave=may_leave)
         out = create(part)
         try:
             for piece in self._pieces(file):
@@ -129,8 +145,10 @@ class Getter:
             os.close(out)
         got = digest.result()
         if got.size != file.entry.size:
-            raise LakeUnavailable(f"{self._doing(file)}: {got.size} bytes arrived, not {file.entry.size}")
-        return Fetched(got.md5, part, got.crc)
+            raise LakeUnavailable(
+                f"{self.doing(file.entry)}: {got.size} bytes arrived, not {file.entry.size}"
+            )
+        return Fetched(got.md5, part, got.crc, left=got.left)
 
     def _small(self, file: Download, part: str) -> str:
         size = file.entry.size
@@ -157,7 +175,7 @@ class Getter:
         """A larger object's bytes: one stream, or several ranges at once where that is long."""
         if file.entry.size > self._options.ranges_above_bytes:
             return self._in_ranges(file)
-        return self._stores.stream(self._repository, self._ref, file.entry.path, _CHUNK)
+        return self.stream(file.entry)
 
     def _in_ranges(self, file: Download) -> Iterator[Buffer]:
         """The object's ranges in order, the next few under way."""
@@ -193,26 +211,17 @@ class Getter:
         def checked() -> Buffer:
             data = get()
             if len(data) != size:
-                raise LakeUnavailable(f"{self._doing(file)}: {len(data)} bytes arrived, not {size}")
+                raise LakeUnavailable(f"{self.doing(file.entry)}: {len(data)} bytes arrived, not {size}")
             return data
 
-        return self._stores.again(self._doing(file), checked)
+        return self._stores.again(self.doing(file.entry), checked)
 
-    def _fits(self, file: Download, got: Fetched) -> bool:
-        """Whether the object's checksum is the MD5 of these bytes, or that of a multipart upload of them."""
-        wanted = file.entry.checksum or ""
-        if got.md5 == wanted or fits_one_part(got.md5, wanted):
-            return True
-        counted = "-" in wanted
-        if file.entry.size <= SMALLEST_PART and not counted:
-            return False
-        source = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if counted:
-                return fits_counted_parts(source, file.entry.size, wanted)
-            return fits_usual_parts(source, file.entry.size, wanted)
-        finally:
-            os.close(source)
 
-    def _doing(self, file: Download) -> str:
-        return f"download object {file.entry.path!r} at {self._ref!r} of repository {self._repository!r}"
+def _fits(entry: Entry, got: Fetched) -> bool:
+    if fits_whole(got.md5, entry.checksum or ""):
+        return True
+    source = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return fits(got.md5, entry, source)
+    finally:
+        os.close(source)

@@ -5,7 +5,8 @@
     larger file             multipart upload, streamed
 
 Memory is bounded by one budget of bytes in flight, whatever a file's size.  A download goes to a temporary name next
-to its target and is renamed when size and MD5 fit.  An upload whose bytes are not those the caller hashed is refused.
+to its target and is renamed when size and MD5 fit; or when its size fits, with the MD5 left to a `Verification`.  An
+upload whose bytes are not those the caller hashed is refused.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from perago.lake.base import Download, Progress, Upload
+from perago.lake.base import Download, Progress, Upload, Verification
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import LakeFSClient, Options
@@ -25,6 +26,7 @@ from perago.lake.lakefs.transfer.downloads import Downloads
 from perago.lake.lakefs.transfer.each import each
 from perago.lake.lakefs.transfer.gateway import Stores
 from perago.lake.lakefs.transfer.get import Beside, Getter
+from perago.lake.lakefs.transfer.keeping import Keeping
 from perago.lake.lakefs.transfer.presigned_get import PresignedReads
 from perago.lake.lakefs.transfer.presigned_put import PresignedWrites
 from perago.lake.lakefs.transfer.put import Putter
@@ -60,24 +62,25 @@ class Transfer:
         self._odd = OddChecksums()
 
     def download(
-        self, repository: str, ref: str, files: Sequence[Download], progress: Progress | None = None
+        self,
+        where: tuple[str, str],
+        files: Sequence[Download],
+        progress: Progress | None = None,
+        verification: Verification | None = None,
     ) -> dict[str, str]:
-        """Write the objects to their files, from the cache where it has them; returns MD5 by object path."""
-        downloads = Downloads(self._cache, (self._endpoint, repository, ref), progress)
-        missing = downloads.from_cache(files)
-        if not missing:
-            return downloads.found
-        admitted = downloads.reserve(missing)
-        try:
+        """Write the objects of a repository's ref to their files, from the cache where it has them; MD5 by object path.
+
+        Where it leaves an object to `verification`, its listed checksum stands for the MD5.
+        """
+        keeping = Keeping(self._cache, (self._endpoint, *where))
+        with Downloads(keeping, progress, verification, large=self._options.part_bytes) as downloads:
+            missing = downloads.from_cache(files)
             try:
-                self._fetch(downloads, missing, admitted)
+                self._fetch(downloads, where, missing)
             except StoreUnreachable as problem:
                 self._choice.unreachable(problem)
-                self._fetch(
-                    downloads, [file for file in missing if file.entry.path not in downloads.found], admitted
-                )
-        finally:
-            downloads.settle()
+                left = [file for file in missing if file.entry.path not in downloads.found]
+                self._fetch(downloads, where, left)
         return downloads.found
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
@@ -112,10 +115,11 @@ class Transfer:
         self._stores.close()
         self._http.close()
 
-    def _fetch(self, downloads: Downloads, files: Sequence[Download], admitted: set[str]) -> None:
+    def _fetch(self, downloads: Downloads, where: tuple[str, str], files: Sequence[Download]) -> None:
         """Fetch what the cache did not have."""
+        if not files:
+            return
         options = self._options
-        _, repository, ref = downloads.where
         # Large ones first, so that the end is not one thread with a large one; small ones by name, as they are listed.
         large = [file for file in files if file.entry.size > options.part_bytes]
         large.sort(key=lambda file: file.entry.size, reverse=True)
@@ -126,12 +130,12 @@ class Transfer:
         with (
             ThreadPoolExecutor(options.parallel, "perago-range") as ranges,
             ThreadPoolExecutor(2, "perago-address") as ahead,
-            Hashers(self._budget) as hashers,
+            Hashers(self._budget, hashed_below=options.hashed_below, clock=options.clock) as hashers,
         ):
             names = [file.entry.path for file in small]
-            addresses = Addresses(self._client, repository, ref, names, ahead)
+            addresses = Addresses(self._client, *where, names, ahead)
             alone = asked_alone(names)
-            beside, where = Beside(ranges, hashers), (repository, ref)
+            beside = Beside(ranges, hashers)
 
             def getter(source: Source) -> Getter:
                 return Getter(source, self._budget, beside, options, where, odd=self._odd)
@@ -140,7 +144,7 @@ class Transfer:
 
             def fetch(file: Download) -> None:
                 is_past = self._choice.past_down(file.entry.size, asked_alone=alone)
-                downloads.fetch(past if is_past else through, file, admitted)
+                downloads.fetch(past if is_past else through, file)
 
             each([*large, *small], fetch, options.parallel)
 

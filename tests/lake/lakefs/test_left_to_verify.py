@@ -1,0 +1,278 @@
+"""Objects whose files are there before their MD5 is known: every verdict, whatever the body does to its files meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from perago.errors import LakeError, LakeUnavailable
+from tests.support.left import LARGE, Leaving, WrittenSource, an_entry
+
+DATA = bytes(range(251)) * (LARGE // 251 + 10)
+DAMAGED = b"?" + DATA[1:]
+MD5 = hashlib.md5(DATA).hexdigest()
+OTHER_MD5 = "0" * 32
+NAME = f"{MD5}-{len(DATA)}"
+
+
+def write_into(file: Path) -> None:
+    with open(file, "r+b") as body:
+        body.seek(1_000_000)
+        body.write(b"the body was here")
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, 10)
+
+
+def append(file: Path) -> None:
+    with open(file, "ab") as body:
+        body.write(b"more")
+
+
+def rename(file: Path) -> None:
+    file.rename(file.with_name("renamed"))
+
+
+def replace(file: Path) -> None:
+    file.unlink()
+    file.write_bytes(b"another file")
+
+
+@pytest.fixture
+def leaving(tmp_path: Path) -> Leaving:
+    return Leaving(tmp_path)
+
+
+class TestGood:
+    def test_the_file_is_there_first_and_the_verdict_is_good(self, leaving: Leaving) -> None:
+        source = WrittenSource(DATA)
+        [file], verification = leaving.download(source, an_entry(DATA))
+
+        assert file.read_bytes() == DATA
+        assert len(verification.left) == 1
+        assert verification.wait() == {}
+        assert (source.count, leaving.kept()) == (1, [NAME])
+
+    @pytest.mark.parametrize("act", [append, rename, replace, os.unlink], ids=lambda act: act.__name__)
+    def test_what_the_body_does_beside_the_bytes_that_came_does_not_matter(
+        self, leaving: Leaving, act: Callable[[Path], None]
+    ) -> None:
+        source = WrittenSource(DATA)
+        [file], verification = leaving.download(source, an_entry(DATA))
+        act(file)
+        assert verification.wait() == {}
+        assert source.count == 1
+
+    @pytest.mark.parametrize("act", [write_into, cut], ids=lambda act: act.__name__)
+    def test_a_body_that_writes_over_its_input_costs_a_second_transfer_and_is_no_damage(
+        self, leaving: Leaving, act: Callable[[Path], None]
+    ) -> None:
+        source = WrittenSource(DATA)
+        [file], verification = leaving.download(source, an_entry(DATA))
+        act(file)
+        assert verification.wait() == {}
+        assert source.count == 2
+
+        [again], verification = leaving.download(WrittenSource(DATA), an_entry(DATA))
+        verification.wait()
+        assert again.read_bytes() == DATA
+
+    def test_a_program_among_the_files_can_be_run_before_the_verdict(self, leaving: Leaving) -> None:
+        program = b"#!/bin/sh\nexit 7\n" + b"#" * LARGE
+        [file], verification = leaving.download(WrittenSource(program), an_entry(program))
+        file.chmod(0o700)
+        assert subprocess.run([file], check=False).returncode == 7
+        verification.wait()
+
+    def test_no_descriptor_and_no_part_file_stays(self, leaving: Leaving) -> None:
+        files, verification = leaving.download(WrittenSource(DATA), *[an_entry(DATA, path=p) for p in "abc"])
+        assert leaving.open_files()
+        verification.wait()
+        assert leaving.open_files() == []
+        assert sorted((leaving.folder / "out").iterdir()) == files
+
+    def test_a_download_that_fails_leaves_no_descriptor_either(self, leaving: Leaving) -> None:
+        source = WrittenSource(DATA, LakeUnavailable("gone"))
+        with pytest.raises(LakeUnavailable, match="gone"):
+            leaving.download(source, an_entry(DATA, path="a"), an_entry(DAMAGED, path="b"))
+        assert leaving.open_files() == []
+
+
+class TestDamaged:
+    def test_bytes_damaged_on_their_way_are_told_at_the_verdict_and_are_not_in_the_cache(
+        self, leaving: Leaving
+    ) -> None:
+        _, verification = leaving.download(WrittenSource(DAMAGED, DATA), an_entry(DATA))
+        with pytest.raises(LakeError, match=r"'some/path'.*damaged on its way, try again"):
+            verification.wait()
+        assert leaving.kept() == []
+        assert leaving.open_files() == []
+
+    @pytest.mark.parametrize("act", [write_into, cut, replace], ids=lambda act: act.__name__)
+    def test_whatever_the_body_makes_of_them_they_are_noticed(
+        self, leaving: Leaving, act: Callable[[Path], None]
+    ) -> None:
+        [file], verification = leaving.download(WrittenSource(DAMAGED, DATA), an_entry(DATA))
+        act(file)
+        with pytest.raises(LakeError, match="damaged on its way"):
+            verification.wait()
+
+    def test_two_transfers_that_differ_and_fit_nothing_are_refused(self, leaving: Leaving) -> None:
+        _, verification = leaving.download(WrittenSource(DAMAGED, DATA), an_entry(DATA, OTHER_MD5))
+        with pytest.raises(LakeError, match="two transfers gave other bytes"):
+            verification.wait()
+        assert leaving.kept() == []
+
+    def test_a_second_transfer_that_fails_is_an_error(self, leaving: Leaving) -> None:
+        source = WrittenSource(DAMAGED, LakeUnavailable("no answer"))
+        _, verification = leaving.download(source, an_entry(DATA))
+        with pytest.raises(LakeUnavailable, match="no answer"):
+            verification.wait()
+        assert leaving.kept() == []
+
+    def test_a_process_that_dies_before_the_verdict_leaves_an_object_that_is_hashed(
+        self, leaving: Leaving
+    ) -> None:
+        _, verification = leaving.download(WrittenSource(DAMAGED), an_entry(DATA))
+        for one in verification.left:
+            one.drop()
+        assert leaving.kept() == [NAME]
+
+        source = WrittenSource(DATA)
+        [file], verification = leaving.download(source, an_entry(DATA))
+        verification.wait()
+        assert (file.read_bytes(), source.count) == (DATA, 1)
+
+
+class TestOtherChecksums:
+    def test_one_that_is_no_hash_passes_if_two_transfers_agree_and_is_cached_by_its_md5(
+        self, leaving: Leaving, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        source, entry = WrittenSource(DATA), an_entry(DATA, OTHER_MD5)
+        with caplog.at_level(logging.WARNING):
+            _, verification = leaving.download(source, entry)
+            assert verification.wait() == {"some/path": MD5}
+        assert "is no MD5" in caplog.text
+        assert (source.count, leaving.kept()) == (2, [NAME])
+
+        [file], verification = leaving.download(source, entry)
+        assert verification.wait() == {}
+        assert (file.read_bytes(), source.count) == (DATA, 2)
+
+    def test_one_of_usual_parts_is_known_without_a_second_transfer_and_is_cached_by_its_md5(
+        self, leaving: Leaving
+    ) -> None:
+        data = DATA * 3
+        size = 8 * 1024 * 1024
+        parts = [hashlib.md5(data[at : at + size]).digest() for at in range(0, len(data), size)]
+        source = WrittenSource(data)
+        entry = an_entry(data, hashlib.md5(b"".join(parts)).hexdigest())
+        _, verification = leaving.download(source, entry)
+        assert verification.wait() == {"some/path": hashlib.md5(data).hexdigest()}
+
+        leaving.download(source, entry)[1].wait()
+        assert source.count == 1
+        assert leaving.kept() == [f"{hashlib.md5(data).hexdigest()}-{len(data)}"]
+
+    def test_one_that_says_its_number_of_parts_is_not_left(self, leaving: Leaving) -> None:
+        entry = an_entry(DATA, hashlib.md5(hashlib.md5(DATA).digest()).hexdigest() + "-1")
+        _, verification = leaving.download(WrittenSource(DATA), entry)
+        assert verification.left == []
+
+
+class TestWhatIsLeft:
+    def test_on_a_slow_line_nothing_is(self, tmp_path: Path) -> None:
+        leaving = Leaving(tmp_path, hashed_below=10**12)
+        source = WrittenSource(DAMAGED, DATA)
+        [file], verification = leaving.download(source, an_entry(DATA))
+        assert verification.left == []
+        assert (file.read_bytes(), source.count) == (DATA, 2)
+
+    def test_small_objects_are_not(self, leaving: Leaving) -> None:
+        _, verification = leaving.download(WrittenSource(b"small"), an_entry(b"small"))
+        assert verification.left == []
+
+    def test_no_more_objects_are_than_descriptors_can_be_spared_for(self, leaving: Leaving) -> None:
+        entries = [an_entry(DATA, path=f"f{number}") for number in range(5)]
+        files, verification = leaving.download(WrittenSource(DATA), *entries, most=3)
+        assert [one.path for one in verification.left] == ["f0", "f1", "f2"]
+        verification.wait()
+        assert [file.read_bytes() == DATA for file in files] == [True] * 5
+
+
+class TestCopies:
+    """Copies out of the cache, which are checked later in the same way."""
+
+    @pytest.fixture
+    def filled(self, leaving: Leaving) -> Leaving:
+        _, verification = leaving.download(WrittenSource(DATA), an_entry(DATA))
+        verification.wait()
+        return leaving
+
+    def cached(self, leaving: Leaving) -> Path:
+        return leaving.folder / f"cache/objects/{MD5[:2]}/{NAME}"
+
+    def damage(self, leaving: Leaving) -> None:
+        """Another byte, and nothing to tell it by."""
+        before = self.cached(leaving).stat()
+        with open(self.cached(leaving), "r+b") as file:
+            file.write(b"?")
+        os.utime(self.cached(leaving), ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def test_a_good_one_is_good(self, filled: Leaving) -> None:
+        source = WrittenSource(DATA)
+        [file], verification = filled.download(source, an_entry(DATA))
+        assert len(verification.left) == 1
+        assert verification.wait() == {}
+        assert (file.read_bytes(), source.count) == (DATA, 0)
+        assert filled.open_files() == []
+
+    @pytest.mark.parametrize("act", [write_into, cut, append, rename, replace], ids=lambda act: act.__name__)
+    def test_the_body_may_do_anything_to_its_copy(self, filled: Leaving, act: Callable[[Path], None]) -> None:
+        [file], verification = filled.download(WrittenSource(DATA), an_entry(DATA))
+        act(file)
+        assert verification.wait() == {}
+        assert filled.kept() == [NAME]
+
+    def test_a_damaged_one_is_told_at_the_verdict_and_fetched_anew_next_time(self, filled: Leaving) -> None:
+        self.damage(filled)
+        source = WrittenSource(DATA)
+        _, verification = filled.download(source, an_entry(DATA))
+        assert len(verification.left) == 1
+        with pytest.raises(LakeError, match=r"'some/path' was damaged in the cache.*try again"):
+            verification.wait()
+        assert filled.kept() == []
+
+        [file], verification = filled.download(source, an_entry(DATA))
+        verification.wait()
+        assert (file.read_bytes(), source.count) == (DATA, 1)
+
+    def test_another_attempts_body_that_writes_into_the_cached_object_meanwhile_is_no_damage(
+        self, filled: Leaving
+    ) -> None:
+        _, verification = filled.download(WrittenSource(DATA), an_entry(DATA))
+        write_into(self.cached(filled))
+        assert verification.wait() == {}
+
+    def test_a_damaged_one_is_told_even_if_the_cached_object_was_mended_meanwhile(
+        self, filled: Leaving
+    ) -> None:
+        self.damage(filled)
+        _, verification = filled.download(WrittenSource(DATA), an_entry(DATA))
+        self.cached(filled).write_bytes(DATA)
+        with pytest.raises(LakeError, match="damaged in the cache"):
+            verification.wait()
+
+    def test_an_object_that_was_written_into_before_is_hashed_at_once(self, filled: Leaving) -> None:
+        write_into(self.cached(filled))
+        source = WrittenSource(DATA)
+        [file], verification = filled.download(source, an_entry(DATA))
+        verification.wait()
+        assert (file.read_bytes(), source.count) == (DATA, 1)
