@@ -91,7 +91,11 @@ def _commands(cluster: Cluster) -> dict[str, list[str]]:
     options = [f"-Dperago.folder={folder()}", *quick_options()]
     if (archive := archive_file(os.environ)) is not None:
         options += use_options(archive)
-    environment = [f"SPARK_DAEMON_JAVA_OPTS={' '.join(options)}", "SPARK_LOCAL_IP=127.0.0.1", f"SPARK_HOME={home}"]
+    environment = [
+        f"SPARK_DAEMON_JAVA_OPTS={' '.join(options)}",
+        "SPARK_LOCAL_IP=127.0.0.1",
+        f"SPARK_HOME={home}",
+    ]
     if java := os.environ.get("JAVA_HOME"):
         environment.append(f"JAVA_HOME={java}")
     start = ["/usr/bin/env", *environment, str(home / "bin" / "spark-class")]

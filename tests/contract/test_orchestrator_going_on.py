@@ -49,9 +49,7 @@ class TestGoingOn:
     def test_of_a_fork_what_was_canceled_goes_on_too_and_what_was_done_stays_done(self, line: Line) -> None:
         # Ended by NOOPs: Conductor's JOIN may take an arm that is about to go on for one that has failed.
         arms = {"left": "${left.output}", "right_too": "${right_too.output}"}
-        line.define(
-            [*fork(line, last={"type": "NOOP"}), line.step("after", arms)], taskdef={"retryCount": 0}
-        )
+        line.define([*fork(line, last={"type": "NOOP"}), line.step("after", arms)], taskdef={"retryCount": 0})
         workflow_id = line.start()
         branches = {one.attempt.reference_task_name: one for one in line.take(2)}
         assert line.send(branches["left"], by="left")
