@@ -94,6 +94,7 @@ class TrialWorker:
         input: Mapping[str, Any] | None = None,
         at: Mapping[str, At] | None = None,
         clock: Clock | None = None,
+        most_attempts: int = MOST_ATTEMPTS,
     ) -> WorkflowTrial:
         """Run a whole workflow from the head of `main`, with every retry, as the embedded orchestrator would.
 
@@ -103,6 +104,7 @@ class TrialWorker:
             input: The workflow's input; `workspace` is added, and names the head of `main`, unless it is there.
             at: What happens at which step of which workflow step, such as `{"clean": {"publish": crash()}}`.
             clock: The clock that the workflow goes by, if you want to set it or to read it.
+            most_attempts: A workflow that has not ended after so many attempts is given up.
         """
         definition, file = workflow_of(workflow)
         known = tasks_of(tasks)
@@ -119,9 +121,9 @@ class TrialWorker:
             version = definition.get("version")
             workflow_id = orchestrator.start_workflow(definition["name"], version=version, input=payload)
             while (state := orchestrator.workflow(workflow_id)).running:
-                if len(runner.ran) >= MOST_ATTEMPTS:
+                if len(runner.ran) >= most_attempts:
                     raise TrialError(
-                        f"{file} does not end: {MOST_ATTEMPTS} attempts have run, the last of step {runner.ran[-1][0]!r}"
+                        f"{file} does not end: {most_attempts} attempts have run, the last of step {runner.ran[-1][0]!r}"
                     )
                 if not runner.run_next(state):
                     raise TrialError(f"{file} waits for something that no task does, so it never ends")
