@@ -29,6 +29,7 @@ from perago.protocol.steps import (
     REUSE,
     REVOKE,
     STAGE,
+    VERIFY,
     WORKDIR,
 )
 from tests.support.clock import eventually
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.slow
 REAL_STEPS = {
     "executor": (INPUT, WORKDIR, PRE_CHECKS, BODY, POST_CHECKS, CLAIM, PUBLISH),
     "supervisor": (REVOKE, DOWNLOAD, RESULT, FIRST_FENCE, STAGE, HAND_OVER),
-    "told to stop": (REUSE, CHANGES, CLEANUP),
+    "told to stop": (REUSE, VERIFY, CHANGES, CLEANUP),
 }
 
 
