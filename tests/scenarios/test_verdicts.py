@@ -67,7 +67,9 @@ class TestGood:
         assert left.drops == 1
 
     @pytest.mark.parametrize(
-        ("body", "status"), [(terminal, "FAILED_WITH_TERMINAL_ERROR"), (broken, "FAILED")], ids=str
+        ("body", "status"),
+        [(terminal, "FAILED_WITH_TERMINAL_ERROR"), (broken, "FAILED")],
+        ids=["terminal", "broken"],
     )
     def test_a_good_verdict_leaves_a_failure_as_it_is(
         self, world: World, body: Callable[..., Made], status: str
