@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt_record import parse_record
+from realservers.state import free_ports
 from tests.support.clock import eventually
 from tests.support.filled_sites import filled_site
 from tests.support.processes import ancestors, command, descendants, is_running
@@ -29,12 +31,19 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def worker(site: Site) -> Worker:
+def port() -> int:
+    """Where the worker is told to listen for its hosts."""
+    return free_ports(1)[0]
+
+
+@pytest.fixture(scope="module")
+def worker(site: Site, port: int) -> Worker:
     return site.start_worker(
         TEST_ENGINE="spark",
         TEST_TASKS="mixed_steps.py",
         PERAGO_SPARK_MASTER=MASTER,
         PERAGO_SPARK_SESSION="quick",
+        PERAGO_SPARK_CONF=f"spark.perago.port={port}",
     )
 
 
@@ -51,7 +60,7 @@ def statuses(done: WorkflowState) -> list[str]:
 
 
 def test_attempts_run_at_once_in_processes_below_sparks_own_and_one_commit_comes_of_each(
-    site: Site, worker: Worker
+    site: Site, worker: Worker, port: int
 ) -> None:
     site.registered()
     go = site.folder / "go"
@@ -66,7 +75,9 @@ def test_attempts_run_at_once_in_processes_below_sparks_own_and_one_commit_comes
         lambda: len(site.bodies()) == len(names) and site.bodies(), "both bodies are in flight"
     )
     below = [ancestors(int(line.split()[1])) for line in inside]
-    go.touch()
+    # It listens where it was told to, and a stranger who calls there disturbs nobody.
+    with socket.create_connection(("127.0.0.1", port), timeout=60):
+        go.touch()
     done = [site.finished(one) for one in started]
 
     assert [statuses(one) for one in done] == [["COMPLETED"]] * 2

@@ -53,10 +53,10 @@ class SparkJobs:
         """Have Spark up; tells where its executors can call this process."""
         conf = self._opened().getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
-        try:
-            port = int(conf.get(PORT, "0") or 0)
-        except ValueError:
-            raise RuntimeConfigError(f"{PORT} in PERAGO_SPARK_CONF is not a number") from None
+        said = conf.get(PORT, "0") or "0"
+        port = int(said) if said.isdecimal() else -1
+        if not 0 <= port < 2**16:
+            raise RuntimeConfigError(f"{PORT}={said} in PERAGO_SPARK_CONF is not a port")
         return Door(conf.get("spark.driver.bindAddress") or host, host, port)
 
     def run(self, job: str, label: str, work: Callable[[Spot], T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -51,13 +52,14 @@ class ByScript:
     broken: str = ""
     up: threading.Event | None = None
     cancelled: SimpleQueue[str] = field(default_factory=SimpleQueue)
+    port: int = 0
 
     def open(self) -> Door:
         if self.up is not None:
             assert self.up.wait(20)
         if self.broken:
             raise RuntimeConfigError(self.broken)
-        return Door("127.0.0.1", "127.0.0.1")
+        return Door("127.0.0.1", "127.0.0.1", self.port)
 
     def run(self, job: str, label: str, work: Any) -> Any:
         return self.hosts.pop(0)(work.args[0], job)
@@ -252,6 +254,19 @@ def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
     Hosted(engine, spec, name="a script").start(0, slot.ears)
 
     assert slot.hears(2) == [Broken("no Java"), Departure("an engine that did not start")]
+
+
+def test_a_port_that_is_taken_is_one_clear_error_before_anything_is_polled(
+    engine: ByScript, tmp_path: Path
+) -> None:
+    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        engine.port = taken.getsockname()[1]
+
+        with pytest.raises(
+            RuntimeConfigError, match=f"cannot listen at 127.0.0.1:{engine.port} .* spark.perago.port"
+        ):
+            Hosted(engine, spec, name="a script").check()
 
 
 def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_departure(

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import describe
-from perago.runtime.jobs import JobLost, Jobs
+from perago.runtime.jobs import Door, JobLost, Jobs
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.hosted.calls import Hello, HostPlan, Report, Welcome
 from perago.runtime.worker.hosted.host import host
@@ -51,7 +51,7 @@ class Hosted:
         with self._lock:
             door = self._jobs.open()
             if self._hosts is None:
-                board = Switchboard(door)
+                board = _listening(door)
                 session = secrets.token_hex(8)
                 plan = HostPlan(session, self._spec, Path.cwd(), board.address, board.key)
                 self._hosts = Hosts(self._jobs, board, plan)
@@ -159,6 +159,17 @@ def _hear_out(line: Connection, _hello: Hello) -> None:
         line.send(Welcome(0))
         while True:
             line.recv()
+
+
+def _listening(door: Door) -> Switchboard:
+    try:
+        return Switchboard(door)
+    except OSError as error:
+        at = f"{door.bind}:{door.port}" if door.port else door.bind
+        raise RuntimeConfigError(
+            f"the worker cannot listen at {at} for its executors: {error.strerror or error}; set spark.perago.port in "
+            "PERAGO_SPARK_CONF to a free port or leave it out, and spark.driver.bindAddress to an address of this machine"
+        ) from error
 
 
 def _explained(report: Report, engine: str, address: tuple[str, int]) -> str:
