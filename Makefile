@@ -28,7 +28,7 @@ test: setup ## start the real servers, run every test, stop the servers (ARGS="â
 	@dev/ensure-chromium || echo "make test: without it, the tests of the page in a browser are skipped" >&2
 	@$(COMPILE_TESTS) & PERAGO_DEV_IN_MEMORY=1 dev/with-servers $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder --durations=10 $(ARGS)
 
-check: setup ## format, lint, types and the fast tests; no servers; under a minute
+check: setup ## format, lint, types and the fast tests; no servers; about a minute
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy

@@ -15,12 +15,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from perago.lake.base import Entry
 
 SMALLEST_PART = 5 * 1024 * 1024
+_MD5 = re.compile(r"[0-9a-f]{32}")
 _MIB = 1024 * 1024
 # aws and boto 8, s3a 64, obstore 5, lakectl and others 16 and 32, older s3a 100 and 128.
 _USUAL_PARTS = (8 * _MIB, 64 * _MIB, SMALLEST_PART, 16 * _MIB, 32 * _MIB, 100 * _MIB, 128 * _MIB)
@@ -53,6 +55,11 @@ class OddChecksums:
             entry.path,
             entry.size,
         )
+
+
+def is_like_an_md5(checksum: str) -> bool:
+    """Whether a checksum has the form of a plain MD5."""
+    return _MD5.fullmatch(checksum) is not None
 
 
 def fits(md5: str, entry: Entry, file: int) -> bool:

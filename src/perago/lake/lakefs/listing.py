@@ -16,6 +16,7 @@ from typing import Any
 
 from perago.lake.base import Entry
 from perago.lake.lakefs.cache.cache import Cache
+from perago.lake.lakefs.checksums import is_like_an_md5
 from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout
 from perago.lake.lakefs.errors import address_of, not_lakefs
 
@@ -24,7 +25,6 @@ KEPT_AS = f"X-Amz-Meta-{MD5_METADATA}"
 
 _PAGE = 1000
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
-_MD5 = re.compile(r"[0-9a-f]{32}")
 # As S3 writes it for an object in so many parts; lakeFS has it for imports and for uploads past it.
 _ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]{1,5})?")
 Row = tuple[str, int, str | None]
@@ -116,7 +116,7 @@ def _row(one: Json) -> Row:
 
 def _checksum(one: Json) -> str | None:
     own = (one.get("metadata") or {}).get(KEPT_AS, "")
-    if _MD5.fullmatch(own):
+    if is_like_an_md5(own):
         return str(own)
     given = one.get("checksum", "")
     return str(given) if _ETAG.fullmatch(given) else None

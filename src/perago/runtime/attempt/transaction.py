@@ -179,7 +179,13 @@ class Transaction:
         # Stopped before the workdir goes, where an attempt ends without having waited for it.
         verification = cleanup.enter_context(Verification())
         site = Site(
-            *(self._task, self._execution_id, workspace, workdir, around.lake, branch, self._traffic),
+            self._task,
+            self._execution_id,
+            workspace,
+            workdir,
+            around.lake,
+            branch,
+            self._traffic,
             verification,
         )
         return around.open_place(site)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Iterator, Sequence
 
 from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Progress, Verification
+from perago.lake.lakefs.checksums import is_like_an_md5
 from perago.lake.lakefs.transfer.digests import Left
 from perago.lake.lakefs.transfer.each import each
 from perago.lake.lakefs.transfer.get import Fetched, Getter, part_name
@@ -17,7 +17,6 @@ from perago.lake.lakefs.transfer.unhashed import Unhashed
 from perago.lake.verification import Unverified
 
 _COPIERS = min(8, os.cpu_count() or 1)
-_LIKE_AN_MD5 = re.compile(r"[0-9a-f]{32}")
 
 
 class Downloads:
@@ -71,9 +70,9 @@ class Downloads:
 
     def fetch(self, getter: Getter, file: Download) -> None:
         """Fetch one object, keep it, and give it its name."""
-        like_an_md5 = _LIKE_AN_MD5.fullmatch(file.entry.checksum or "") is not None
+        may_leave = is_like_an_md5(file.entry.checksum or "") and self._may_leave(file)
         try:
-            got = getter.fetch(file, self._progress, may_leave=like_an_md5 and self._may_leave(file))
+            got = getter.fetch(file, self._progress, may_leave=may_leave)
         except OSError as error:
             raise _unwritable(file, error) from error
         with _named(got.part, file):
