@@ -85,6 +85,11 @@ class Embedded(_Places):
         """Both, for this process."""
         return self.open_lake(), self._open_orchestrator()
 
+    def bring_adapters(self) -> None:
+        """Import what opening the ports would import."""
+        import perago.lake.local.lake
+        import perago.orchestrator.local.orchestrator  # noqa: F401
+
     def open_lake(self) -> Lake:
         """The lake, for this process."""
         return open_local_lake(self.settings)
@@ -140,6 +145,11 @@ class Real(_Places):
         """Both, for this process."""
         return self.open_lake(), open_conductor(self.settings, completion_seconds=self.completion_seconds)
 
+    def bring_adapters(self) -> None:
+        """Import what opening the ports would import."""
+        import perago.lake.lakefs.lake
+        import perago.orchestrator.conductor.orchestrator  # noqa: F401
+
     def open_lake(self) -> Lake:
         """lakeFS, for this process."""
         return open_lakefs(self.settings)
@@ -190,6 +200,13 @@ def speed_up_next_time(settings: Settings, tasks: Sequence[TaskDefinition]) -> N
 
 
 # --- a worker --------------------------------------------------------------------------------------------------------
+
+
+def prepare_executors(servers: Embedded | Real) -> None:
+    """Let a worker of this process start its executors quickly; before it reads any task or begins a thread."""
+    from perago.runtime.worker.template import prepare
+
+    prepare(servers.bring_adapters)
 
 
 def assemble_worker(

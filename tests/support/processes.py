@@ -18,6 +18,14 @@ def command(pid: int) -> str:
         return ""
 
 
+def name_of(pid: int) -> str:
+    """What it calls itself; empty for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
 def all_commands() -> str:
     """What `ps` shows: the command line of every process."""
     return "\n".join(map(command, _all()))

@@ -20,6 +20,7 @@ from typing import Any
 from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Orchestrator, WorkflowState
 from tests.support.clock import LONGEST_WAIT, eventually
+from tests.support.processes import descendants, name_of
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
 # For tests that wait until a lease ends.  The others have one that no busy machine lets run out.
@@ -54,11 +55,7 @@ class Worker:
 
     def executors(self) -> list[int]:
         """The pids of its executor processes."""
-        try:
-            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        except OSError:
-            return []
-        return [int(pid) for pid in children if "spawn_main" in _command(pid)]
+        return [pid for pid in descendants(self.process.pid) if name_of(pid) == "perago-executor"]
 
 
 @dataclass(slots=True)
@@ -231,10 +228,3 @@ class Site:
             if worker.process.poll() is None:
                 worker.process.kill()
                 worker.process.wait()
-
-
-def _command(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""

@@ -5,6 +5,7 @@ What a body does is up to its params; it notes that it ran in the file of TEST_N
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -50,10 +51,14 @@ class Tee:
         return len(text)
 
 
+def note(line: str) -> None:
+    with open(os.environ["TEST_NOTES"], "a") as notes:
+        print(line, file=notes)
+
+
 def act(folder: Path, params: Params) -> Made:
     """Do what the params say."""
-    with open(os.environ["TEST_NOTES"], "a") as notes:
-        print(f"body {os.getpid()} {params.text}", file=notes)
+    note(f"body {os.getpid()} {params.text}")
     if params.do == "remove the marker":
         (folder / ".perago-attempt.json").unlink()
         Path(params.wait_for + ".waits").touch()
@@ -79,6 +84,8 @@ def act(folder: Path, params: Params) -> Made:
         signal.setitimer(signal.ITIMER_REAL, 0.5)
     elif params.do == "leave a thread":
         threading.Thread(target=threading.Event().wait, name="never-ends").start()
+    elif params.do == "register an exit":
+        atexit.register(note, f"exit {os.getpid()} {params.text}")
     elif params.do == "interrupt":
         raise KeyboardInterrupt("by the body")
     elif params.do == "leave":

@@ -8,9 +8,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from perago.connect import Embedded, Real, assemble_worker, on_spark
+from perago.connect import Embedded, Real, assemble_worker, on_spark, prepare_executors
 from perago.declare.discovery import load_tasks
 from perago.runtime.observe.logs import logging_to
+from perago.runtime.process.program import is_ours
 from perago.runtime.servers import opened
 from perago.runtime.worker.hosted.link import Hosted
 from perago.runtime.worker.plan import WorkerPlan
@@ -24,8 +25,9 @@ TARGET = str(Path(__file__).with_name(os.environ.get("TEST_TASKS", "steps.py")))
 
 def main(root: str, slots: str, local: str, observer: str) -> int:
     settings = load_settings(os.environ, root=Path(root))
-    tasks = load_tasks([TARGET])
     servers = Embedded(settings) if local == "local" else Real(settings)
+    prepare_executors(servers)
+    tasks = load_tasks([TARGET])
     observe = pickle.loads(bytes.fromhex(observer)) if observer else None
     plan = assemble_worker(servers, [TARGET], tasks, slots=int(slots), observe=observe)
     with opened(plan.spec.servers) as (lake, orchestrator), logging_to(settings, name="supervisor"):
@@ -48,4 +50,5 @@ def with_engine(plan: WorkerPlan, engine: str) -> WorkerPlan:
 
 
 if __name__ == "__main__":
+    is_ours()
     sys.exit(main(*sys.argv[1:]))

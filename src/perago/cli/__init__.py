@@ -38,6 +38,7 @@ from perago.cli import (
 from perago.cli.help_page import tidy
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.masking import Masker, secrets_of
+from perago.runtime.process.program import is_ours
 from perago.settings import load_settings, unknown_settings
 
 # Typer brings its own copy of click along, or not, by its version: this is the class in both.
@@ -162,4 +163,5 @@ for _name, _command in _COMMANDS.items():
 
 def main() -> None:
     """The entry point of the `perago` script."""
+    is_ours()
     app()

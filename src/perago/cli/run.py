@@ -99,7 +99,7 @@ def run(
     if ui:
         check_page()
     # The runtime brings the process machinery along: other commands go without.
-    from perago.connect import servers_of_run, speed_up_next_time
+    from perago.connect import prepare_executors, servers_of_run, speed_up_next_time
     from perago.runtime.runs.going_on import drive_again
 
     again = resume or from_ is not None
@@ -107,6 +107,7 @@ def run(
         remote = resumes_remotely(root, workflow, remote=remote)
     # A run that goes on was agreed to when it began.
     servers = servers_of_run(settings_for(root, remote=remote, yes=yes or again), remote=remote)
+    prepare_executors(servers)
     lost: frozenset[str] = frozenset()
     if resume:
         current, done = run_again.finished(servers, workflow)

@@ -71,17 +71,19 @@ def start(
         settings = replace(settings, log_format=log_format.value)
     if not local:
         need_servers(settings, lakefs=True)
-    tasks = load_tasks(targets)
-    warn_about(tasks)
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
-    from perago.connect import Embedded, Real, assemble_worker, on_spark
+    from perago.connect import Embedded, Real, assemble_worker, on_spark, prepare_executors
     from perago.runtime.server_checks import server_names
     from perago.runtime.servers import opened
     from perago.runtime.worker.service import serve
     from perago.runtime.worker.start_checks import check_lake, check_taskdefs, mend_taskdefs
     from perago.runtime.worker.supervisor import Supervisor
 
-    plan = assemble_worker(Embedded(settings) if local else Real(settings), targets, tasks, slots=slots)
+    servers = Embedded(settings) if local else Real(settings)
+    prepare_executors(servers)
+    tasks = load_tasks(targets)
+    warn_about(tasks)
+    plan = assemble_worker(servers, targets, tasks, slots=slots)
     with opened(plan.spec.servers) as (lake, orchestrator):
         plan = replace(plan, servers=server_names(settings, lake, orchestrator, embedded=local))
         check_lake(lake)

@@ -8,6 +8,7 @@ pools; they wait for work that a library gives them, and starting them anew for 
 from __future__ import annotations
 
 import concurrent.futures.thread as pools
+import os
 import sys
 import threading
 import time
@@ -88,7 +89,9 @@ def _is_idle(thread: threading.Thread) -> bool:
 def _counts(pid: int) -> bool:
     """Whether it still runs and is not one that libraries keep for their next call."""
     command = _command_line(pid)
-    return bool(command) and _name(pid) != "java" and not any(name in command for name in _POOLED)
+    # A fork of this process has its command line: it is of a pool.
+    pooled = command == _command_line(os.getpid()) or any(name in command for name in _POOLED)
+    return bool(command) and _name(pid) != "java" and not pooled
 
 
 def _command_line(pid: int) -> str:

@@ -8,12 +8,15 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import pickle
 import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -33,6 +36,7 @@ from perago.runtime.ending import Settled
 from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.runtime.process.leftovers import Leftovers, busy_threads
+from perago.runtime.process.program import name_process
 from perago.runtime.process.streams import flush_output
 from perago.runtime.servers import Servers
 from perago.runtime.servers import opened as opened_ports
@@ -80,9 +84,31 @@ class ExecutorSpec:
         return self.servers.settings
 
 
+def be_executor(request: bytes, pipe: Connection, output: Connection) -> NoReturn:
+    """The whole life of an executor process that was forked: it ends here, as a Python of its own would end."""
+    code = 1
+    try:
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as multiprocessing has it
+        spec, number = pickle.loads(request)
+        run_executor(spec, number, pipe, output)
+        code = 0
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        try:
+            threading._shutdown()  # type: ignore[attr-defined]
+            atexit._run_exitfuncs()
+            flush_output()
+        finally:
+            os._exit(code)
+
+
 def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> None:
     """The whole life of an executor process."""
     os.setpgid(0, 0)
+    name_process("perago-executor")
     for ignored in (signal.SIGINT, signal.SIGTERM):
         # A handler that does nothing, not SIG_IGN: that would be passed on to what the body starts.
         signal.signal(ignored, lambda _number, _frame: None)

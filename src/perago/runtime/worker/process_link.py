@@ -1,5 +1,6 @@
 """An executor that is a process of this machine, reached over a pipe.
 
+It is forked from a template where there is one, and a new Python else.
 A listener thread passes on what it says and, as the last thing, how it left; so an answer is always seen before the death of
 who gave it.
 """
@@ -17,16 +18,36 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from typing import Protocol
 
 from perago.runtime.worker.executor import ExecutorSpec, run_executor
 from perago.runtime.worker.links import Departure, Ears
 from perago.runtime.worker.messages import Request
 from perago.runtime.worker.output import OutputReader
+from perago.runtime.worker.template import TemplateGone, template_here
 
 log = logging.getLogger("perago.slot")
 
 _spawn = multiprocessing.get_context("spawn")
+
+
+class ExecutorProcess(Protocol):
+    """A process that was started, as multiprocessing has it."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its number; nobody else's until it has been joined."""
+
+    @property
+    def sentinel(self) -> int:
+        """Something to wait on that is ready when it is dead."""
+
+    @property
+    def exitcode(self) -> int | None:
+        """How it ended, once it has been joined."""
+
+    def join(self) -> None:
+        """Wait for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +70,7 @@ class Processes:
             handed_over.callback(output.handed_over)
             # Here and not on the listener's thread, where nobody would hear that there is none to be had.
             news = undo.enter_context(selectors.DefaultSelector())
-            process = start_process(self.spec, number, theirs, output.write_fd)
+            process = begin_process(self.spec, number, theirs, output.write_fd)
             undo.callback(_end, process)
             # Opened here, where nothing can have reaped the process yet.
             death = death_of(process)
@@ -70,7 +91,7 @@ class ProcessLink:
     """One executor process."""
 
     number: int
-    process: SpawnProcess
+    process: ExecutorProcess
     pipe: Connection
     ears: Ears
 
@@ -119,8 +140,18 @@ class ProcessLink:
         return True
 
 
-def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> SpawnProcess:
-    """Start an executor process that speaks over `pipe` and prints to `output_fd`; the caller closes both."""
+def begin_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
+    """Begin an executor process in the quickest way that there is; the caller closes `pipe` and `output_fd`."""
+    if (template := template_here()) is not None:
+        try:
+            return template.begin(spec, number, pipe, output_fd)
+        except TemplateGone as error:
+            log.warning("executor %d is started without a template: %s", number, error)
+    return start_process(spec, number, pipe, output_fd)
+
+
+def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
+    """Start an executor as a new Python that speaks over `pipe` and prints to `output_fd`; the caller closes both."""
     output = Connection(os.dup(output_fd), readable=False)
     try:
         process = _spawn.Process(
@@ -132,13 +163,13 @@ def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: 
     return process
 
 
-def _end(process: SpawnProcess) -> None:
+def _end(process: ExecutorProcess) -> None:
     """Undo the start of a process that nobody listens to."""
     kill_group(process.pid or 0)
     process.join()
 
 
-def death_of(process: SpawnProcess) -> int:
+def death_of(process: ExecutorProcess) -> int:
     """Something to wait on that is ready when the process is dead.
 
     Not the process's own sentinel where there is better: a child that the body forked holds that open.
@@ -146,7 +177,7 @@ def death_of(process: SpawnProcess) -> int:
     return os.pidfd_open(process.pid or 0) if hasattr(os, "pidfd_open") else process.sentinel
 
 
-def exit_code_of(process: SpawnProcess) -> int:
+def exit_code_of(process: ExecutorProcess) -> int:
     """How a process that has been joined ended."""
     while process.exitcode is None:
         # Another thread that starts a process has reaped this one and is about to say so.

@@ -6,13 +6,12 @@ import contextlib
 import os
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from perago.runtime.root.removal import remove_tree
 from perago.runtime.worker.hosted.line import Line, LineLost
 from perago.runtime.worker.messages import Answer, Broken, Cleaned, Ended, Ready, Run
-from perago.runtime.worker.process_link import describe_exit, exit_code_of, kill_group
+from perago.runtime.worker.process_link import ExecutorProcess, describe_exit, exit_code_of, kill_group
 
 _CHUNK = 65536
 _LAST_WORDS_SECONDS = 10.0
@@ -22,7 +21,7 @@ _LAST_WORDS_SECONDS = 10.0
 class HostedExecutor:
     """The executor process of a host; `output` does not block, and `workdirs` is a folder of its own."""
 
-    process: SpawnProcess
+    process: ExecutorProcess
     pipe: Connection
     output: int
     death: int
