@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from realservers import state as states
 from realservers import store
-from realservers.artifacts import conductor_jar, lakefs_folder, postgres_folder, versitygw_command
+from realservers.artifacts import conductor_archive, lakefs_folder, postgres_folder, versitygw_command
 from realservers.fleet import (
     BACKING,
     SERVERS,
@@ -151,7 +151,7 @@ def _start_all(starting: list[str], state: State) -> None:
 
 def _get_everything(*, production: bool) -> None:
     """Fetch and build what is not there yet, all at once; name every tool that is missing, not just the first."""
-    getters: list[Callable[[], object]] = [java_command, lakefs_folder, conductor_jar]
+    getters: list[Callable[[], object]] = [java_command, lakefs_folder, conductor_archive]
     if production:
         getters += [versitygw_command, postgres_folder]
     with ThreadPoolExecutor() as pool:

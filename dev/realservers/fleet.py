@@ -26,10 +26,16 @@ from realservers import (
     database,
     store,
 )
-from realservers.artifacts import conductor_jar, lakefs_folder
+from realservers.artifacts import (
+    SHORT_LIVED,
+    conductor_archive,
+    conductor_jar,
+    conductor_java,
+    lakefs_folder,
+)
 from realservers.process import Process
 from realservers.state import State, port_is_free, state_folder
-from realservers.tools import DevError, java_command
+from realservers.tools import DevError
 
 BACKING = ("postgres", "store")
 SERVERS = ("lakefs", "conductor")
@@ -182,9 +188,10 @@ def _backed_by_servers(state: State) -> dict[str, object]:
 def _conductor_command(state: State) -> tuple[list[str], dict[str, str]]:
     # A trial server keeps its SQLite file in its current folder, which is below the state folder.
     temporary = state_folder() / "conductor" / "tmp"
-    # A trial server's life is short, so the second compiler and a collector with threads of its own do not pay.
-    quick = ["-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    java = [java_command(), *quick, f"-Djava.io.tmpdir={temporary}"]
+    archive = conductor_archive()
+    # One that this Java cannot use is passed over.
+    quick = [*SHORT_LIVED, *([f"-XX:AOTCache={archive}"] if archive is not None else [])]
+    java = [str(conductor_java()), *quick, f"-Djava.io.tmpdir={temporary}"]
     # An idle one looks for work of its own 20 times a second for each of its task types, which takes a quarter of a core.
     # Joins wait for that look; few of them run on a production set.
     looks = "1s" if state.production else "250ms"
