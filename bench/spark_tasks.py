@@ -26,7 +26,7 @@ from examples.listening import generate, transform
 from examples.listening.models import Play, RawPlay
 from examples.listening.tasks import clean_plays
 from perago import SparkWorkspace, WorkspaceSpec, task
-from perago.connect import open_lakefs
+from perago.adapters import open_lakefs
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.lake.base import Lake

@@ -20,7 +20,7 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 PORTS = {"lake.__init__", "lake.base", "orchestrator.__init__", "orchestrator.base"}
-BELOW_CLI = {"runtime", "workflow", "spark", "declare", "protocol", "settings", "errors", "connect", *PORTS}
+BELOW_CLI = {"runtime", "workflow", "spark", "declare", "protocol", "settings", "errors", "adapters", "connect", *PORTS}
 ENDING = {"runtime.__init__", "runtime.ending", "runtime.own_branches"}
 # Of the worker these alone run or report attempts; the others know only how they ended.
 KNOW_ATTEMPTS = {
@@ -174,10 +174,11 @@ ARROWS: dict[str, set[str]] = {
         "protocol",
         "settings",
         "errors",
-        "connect",
         *PORTS,
     },
+    "adapters": {"lake", "orchestrator", "runtime.__init__", "runtime.root", "settings", "errors", *PORTS},
     "connect": {
+        "adapters",
         "lake",
         "orchestrator",
         "runtime",

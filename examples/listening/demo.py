@@ -142,7 +142,7 @@ class Demo:
             say(f"  {target.relative_to(PROJECT) if target.is_relative_to(PROJECT) else target}")
 
     def _tags(self) -> list[str]:
-        from perago.connect import open_lake, open_local_lake
+        from perago.adapters import open_lake, open_local_lake
         from perago.settings import load_settings
 
         settings = load_settings(os.environ, root=self.root)

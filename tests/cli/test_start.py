@@ -19,8 +19,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from perago import load_tasks
+from perago.adapters import open_local_orchestrator
 from perago.cli import app
-from perago.connect import open_local_orchestrator
 from perago.runtime.registration import apply_changes, plan_changes
 from perago.runtime.root.lock import locked_root
 from perago.settings import LAKEFS_NAMES, load_settings

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.connect import open_lake, open_local_lake
+from perago.adapters import open_lake, open_local_lake
 from perago.lake.base import Lake
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer

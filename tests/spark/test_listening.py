@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from examples.listening import tasks as listening
-from perago.connect import open_lake, open_local_lake
+from perago.adapters import open_lake, open_local_lake
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.settings import load_settings

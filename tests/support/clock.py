@@ -34,7 +34,10 @@ class JobByHand:
 def eventually(question: Callable[[], Any], what: str, longest: float = LONGEST_WAIT) -> Any:
     """The first answer that is true; the test fails if none comes."""
     until = time.monotonic() + longest
+    pause = 0.02
     while not (answer := question()):
         assert time.monotonic() < until, f"waited {longest:.0f} s in vain: {what}"
-        time.sleep(0.02)
+        time.sleep(pause)
+        # A question is often a call to a server, which should not spend its time on answering many of them.
+        pause = min(0.2, pause * 1.3)
     return answer

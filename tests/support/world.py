@@ -5,6 +5,7 @@ The lake is whichever the fixture gives; no scenario names one.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -85,6 +86,12 @@ def impatient(definition: TaskDefinition) -> TaskDefinition:
     return replace(definition, controls=definition.controls.model_copy(update={"publish_budget": budget}))
 
 
+# By the very object: histories of one test start thousands of workflows of one task.
+@functools.lru_cache(16)
+def _taskdef(definition: TaskDefinition) -> dict[str, Any]:
+    return build_taskdef(definition)
+
+
 @dataclass(slots=True)
 class World:
     """Everything one scenario needs, and the questions it asks."""
@@ -137,7 +144,7 @@ class World:
 
     def start_with(self, definition: TaskDefinition, payload: Mapping[str, Any]) -> str:
         """The same with an input of the caller's own."""
-        self.orchestrator.register_taskdefs([build_taskdef(definition)])
+        self.orchestrator.register_taskdefs([_taskdef(definition)])
         name = f"flow-{next(_names)}"
         self.orchestrator.register_workflow(
             {

@@ -78,7 +78,7 @@ def doctor(
 
 def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
     # The adapters bring their SDKs along; the other commands start without them.
-    from perago.connect import Examined
+    from perago.adapters import Examined
 
     yield look_at_python(__version__)
     yield from read.wrong

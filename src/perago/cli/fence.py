@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from perago.adapters import open_fence
 from perago.cli import output
 from perago.cli.options import AsJson, Repository
-from perago.connect import open_fence
 from perago.settings import load_settings
 
 Branch = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch that workflows publish to.")]

@@ -119,7 +119,7 @@ def _task_of(target: str) -> tuple[str, TaskDefinition]:
 
 
 def _opened(where: Embedded | Real, *, remote: bool) -> Any:
-    from perago.connect import has_local_lake
+    from perago.adapters import has_local_lake
 
     if remote:
         return open_real_lakefs(where.settings)

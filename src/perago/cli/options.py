@@ -14,9 +14,10 @@ from typing import Annotated
 
 import typer
 
+from perago.adapters import has_local_lake, open_lakefs, open_local_lake
 from perago.cli import output
 from perago.cli.remote import open_real_lakefs
-from perago.connect import Embedded, Real, has_local_lake, open_lakefs, open_local_lake
+from perago.connect import Embedded, Real
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import taskdef_warnings
 from perago.errors import RuntimeConfigError

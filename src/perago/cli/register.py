@@ -51,7 +51,7 @@ def register(
     if root is not None and not local:
         raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
     # The adapters bring their SDKs along; the other commands start without them.
-    from perago.connect import open_conductor, open_local_orchestrator
+    from perago.adapters import open_conductor, open_local_orchestrator
 
     files = [source for source in sources if is_workflow(source)]
     targets = [source for source in sources if not is_workflow(source)]

@@ -107,7 +107,7 @@ def agree_to_run(
 
 def open_real_lakefs(settings: Settings) -> Any:
     """lakeFS for a command with --remote, and its address told; closed by the caller."""
-    from perago.connect import open_lakefs
+    from perago.adapters import open_lakefs
     from perago.runtime.server_checks import name_lake
 
     if settings.lakefs is None:

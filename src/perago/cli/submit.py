@@ -114,7 +114,7 @@ class _Where:
 
     def orchestrator(self) -> Orchestrator:
         # The adapters bring their SDKs along; the other commands start without them.
-        from perago.connect import open_conductor, open_local_orchestrator
+        from perago.adapters import open_conductor, open_local_orchestrator
 
         if not self.local:
             need_servers(self.settings)
@@ -131,7 +131,7 @@ class _Where:
         return open_local_orchestrator(self.settings)
 
     def lake(self) -> Lake:
-        from perago.connect import open_lakefs, open_local_lake
+        from perago.adapters import open_lakefs, open_local_lake
 
         if self.local:
             return open_local_lake(self.settings)

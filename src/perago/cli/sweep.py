@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from perago.adapters import open_conductor, open_local_orchestrators
 from perago.cli import output
 from perago.cli.options import AsJson, Root, duration, opened
-from perago.connect import open_conductor, open_local_orchestrators
 from perago.errors import LakeError
 from perago.lake.base import Lake
 from perago.runtime.maps.row_owner import MapRows

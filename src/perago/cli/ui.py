@@ -66,7 +66,7 @@ def serving_page(
 ) -> AbstractContextManager[Served]:
     """Serve the page over these servers for as long as the block runs."""
     check_page()
-    from perago.connect import has_local_lake, open_lakefs, open_local_lake
+    from perago.adapters import has_local_lake, open_lakefs, open_local_lake
     from perago.ui.serving import serving
     from perago.ui.site import Site
 

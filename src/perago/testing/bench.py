@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from perago.connect import Embedded, max_result_bytes, open_local_lake, short_lived
+from perago.adapters import open_local_lake
+from perago.connect import Embedded, max_result_bytes, short_lived
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perago.connect import Embedded, Real, look_at_orchestrator
+from perago.adapters import look_at_orchestrator
+from perago.connect import Embedded, Real
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.runs.alive import holding
