@@ -20,7 +20,18 @@ from pathlib import Path
 SRC = Path(__file__).parents[1] / "src"
 
 PORTS = {"lake.__init__", "lake.base", "orchestrator.__init__", "orchestrator.base"}
-BELOW_CLI = {"runtime", "workflow", "spark", "declare", "protocol", "settings", "errors", "adapters", "connect", *PORTS}
+BELOW_CLI = {
+    "runtime",
+    "workflow",
+    "spark",
+    "declare",
+    "protocol",
+    "settings",
+    "errors",
+    "adapters",
+    "connect",
+    *PORTS,
+}
 ENDING = {"runtime.__init__", "runtime.ending", "runtime.own_branches"}
 # Of the worker these alone run or report attempts; the others know only how they ended.
 KNOW_ATTEMPTS = {

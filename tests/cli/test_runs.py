@@ -162,7 +162,7 @@ class TestRun:
         assert "workflow flow: FAILED in" in shown.out
         # Where the table was taken away for it: an executor that wrote to the terminal itself would not do that.
         (said,) = (line for line in lines if "an error of the executor's own" in line)
-        assert re.search(r"\x1b\[2K\d\d:\d\d:\d\d[.]\d+ ERROR   executor     an error", said)
+        assert re.search(r"\x1b\[2K(\x1b\[\?25l)?\d\d:\d\d:\d\d[.]\d+ ERROR   executor     an error", said)
 
     def test_json_has_seconds_and_records_and_nothing_else_is_on_stdout(
         self, two_runs: tuple[Shell, Any, Any]

@@ -21,11 +21,14 @@ def test_delta_tables_live_in_workspaces() -> None:
     path = [str(delta_packages()), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Not those of the runner around it: this is a run of its own, with one worker.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environ["PYTHONPATH"] = os.pathsep.join(path)
+    # Of this Spark too: made once, beside the packages' own place in the cache.
+    subprocess.run([sys.executable, "-m", "perago.spark.class_archive"], env=environ, check=False)
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "delta_tables.py")],
         cwd=ROOT,
-        env={**environ, "PYTHONPATH": os.pathsep.join(path)},
+        env=environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -22,6 +22,8 @@ from tests.support.commands import WAIT_SECONDS, Shell
 from tests.support.lakefs import lakefs_lake
 
 SONGS = 6
+ONE_EXECUTOR = {"spark.cores.max": "1"}
+"""For what every executor of a cluster has, or lacks: each is a JVM more."""
 SOURCES = Path(__file__).parents[2] / "src"
 
 
@@ -59,6 +61,7 @@ def test_a_module_that_executors_do_not_have_is_told_before_a_row_begins_and_may
     (tmp_path / "here").mkdir()
     shutil.copy(map_tasks.__file__, tmp_path / "here" / "only_here.py")
     shell.folder = tmp_path / "here"
+    shell.environ["PERAGO_SPARK_CONF"] = on_cluster(ONE_EXECUTOR)
     with ExitStack() as stack:
         names = [stack.enter_context(fresh_repository(lakefs_server)) for _ in range(SONGS)]
         lake = stack.enter_context(closing(lakefs_lake(lakefs_server, tmp_path / "cache")))
@@ -91,6 +94,7 @@ def test_a_worker_whose_module_executors_do_not_have_says_so_before_it_polls(
     shutil.copy(map_tasks.__file__, tmp_path / f"{name}.py")
     shell.folder, shell.environ["PYTHONPATH"] = tmp_path / "elsewhere", f"{tmp_path}:{SOURCES}"
     shell.folder.mkdir()
+    shell.environ["PERAGO_SPARK_CONF"] = on_cluster(ONE_EXECUTOR)
     start = ["start", name, "--engine", "spark", "--register", "--root", str(tmp_path / "root")]
 
     missing = shell.run(*start)

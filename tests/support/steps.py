@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing
 import os
 import re
 import signal
@@ -86,6 +87,11 @@ def act(folder: Path, params: Params) -> Made:
         threading.Thread(target=threading.Event().wait, name="never-ends").start()
     elif params.do == "register an exit":
         atexit.register(note, f"exit {os.getpid()} {params.text}")
+    elif params.do == "look at multiprocessing":
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        how = (multiprocessing.get_start_method(), parent.pid == os.getppid(), parent.is_alive())
+        note(f"{multiprocessing.current_process().name} {' '.join(map(str, how))}")
     elif params.do == "interrupt":
         raise KeyboardInterrupt("by the body")
     elif params.do == "leave":

@@ -101,29 +101,35 @@ def check_record(record: AttemptRecord | None, case: Case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("do", ["write", "fail in a UDF"])
-def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised(site: Site, do: str) -> None:
+def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised(site: Site) -> None:
+    """Both on one worker, whose second attempt finds the session of the first."""
     worker = site.start_worker(slots=1, TEST_TASKS="spark_steps.py", PERAGO_SPARK_MASTER="local[1]")
 
+    _, record, lines = ended_attempt(site, do="write")
+    assert "printed beside Spark" in lines
+    assert record.checks == (CheckRecord("post", "require_rows('numbers', min=2)", "3 rows"),)
+    assert (record.status, record.changed) == ("COMPLETED", 1)
+
+    reason, record, lines = ended_attempt(site, do="fail in a UDF")
+    assert "printed beside Spark" in lines
+    assert (record.status, record.step) == ("FAILED", "body")
+    assert "ValueError: bad number 0 (spark_steps.py:" in reason
+    assert reason.endswith(" in bad)")
+    assert [line for line in lines if "in write_numbers" in line]
+    worker.signal(signal.SIGTERM)
+
+
+def ended_attempt(site: Site, *, do: str) -> tuple[str, AttemptRecord, list[str]]:
+    """The reason, the record and the other lines of a workflow's first attempt, once it is over."""
     workflow_id = site.start_workflow({"do": do})
     first = eventually(
         lambda: next((task for task in site.workflow(workflow_id).tasks if task.status not in RUNNING), None),
         "the attempt is over",
     )
-
     *lines, last = ended_log(site, first.task_id)
     record = parse_record(last)
     assert record is not None
-    assert "printed beside Spark" in lines
-    if do == "write":
-        assert record.checks == (CheckRecord("post", "require_rows('numbers', min=2)", "3 rows"),)
-        assert (record.status, record.changed) == ("COMPLETED", 1)
-    else:
-        assert (record.status, record.step) == ("FAILED", "body")
-        assert "ValueError: bad number 0 (spark_steps.py:" in (first.reason or "")
-        assert (first.reason or "").endswith(" in bad)")
-        assert [line for line in lines if "in write_numbers" in line]
-    worker.signal(signal.SIGTERM)
+    return first.reason or "", record, lines
 
 
 @pytest.mark.slow

@@ -45,6 +45,17 @@ def test_executors_are_forked_from_the_template_and_end_as_a_python_ends(site: S
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+def test_for_a_body_its_process_is_as_one_that_was_spawned(site: Site) -> None:
+    """A pool that forked an executor with all its threads could hang; libraries ask whether they are in a main process."""
+    site.start_worker(slots=1)
+
+    site.finished(site.start_workflow({"do": "look at multiprocessing"}))
+
+    assert site.bodies()[1:] == ["perago-executor-0 spawn True True"]
+
+
+@pytest.mark.slow
 def test_without_its_template_a_worker_ends_what_runs_and_goes_on(site: Site) -> None:
     worker = site.start_worker(slots=1)
     go_on = site.folder / "go-on"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _ours = False
@@ -28,6 +30,34 @@ def may_fork() -> bool:
     except OSError:
         return False
     return _ours and threads == 1 and threading.active_count() == 1 and hasattr(os, "pidfd_open")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a new process takes over from the one that starts it, and one that was forked before does not have."""
+
+    folder: str | None
+    path: list[str]
+    environ: dict[str, str] = field(repr=False)
+
+    @classmethod
+    def here(cls) -> Standing:
+        """That of this process."""
+        try:
+            folder = os.getcwd()
+        except OSError:
+            folder = None
+        return cls(folder, list(sys.path), dict(os.environ))
+
+    def take(self) -> None:
+        """Stand there from now on."""
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(self.folder)
+        sys.path[:] = self.path
+        for name in os.environ.keys() - self.environ.keys():
+            del os.environ[name]
+        os.environ.update(self.environ)
 
 
 def name_process(name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import multiprocessing
 import os
 import pickle
 import queue
@@ -23,7 +24,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
@@ -58,6 +59,8 @@ LEAVING_SECONDS = 10.0
 
 Say = Callable[[Answer], None]
 
+_spawn = multiprocessing.get_context("spawn")
+
 
 def see_nothing(_step: str) -> None:
     """The observer of a worker that nobody watches."""
@@ -85,24 +88,25 @@ class ExecutorSpec:
 
 
 def be_executor(request: bytes, pipe: Connection, output: Connection) -> NoReturn:
-    """The whole life of an executor process that was forked: it ends here, as a Python of its own would end."""
+    """The whole life of an executor process that was forked: for its tasks it is as one that was spawned."""
     code = 1
     try:
-        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115 - as multiprocessing has it
-        spec, number = pickle.loads(request)
-        run_executor(spec, number, pipe, output)
-        code = 0
-    except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else 1
+        standing, made = pickle.loads(request)
+        standing.take()
+        # Only now: what it is made of may come from a module that is found there.
+        spec, number = pickle.loads(made)
+        # As multiprocessing itself begins a process, once there is one: who its parent is, how it starts others.
+        process: Any = _spawn.Process(
+            target=run_executor, args=(spec, number, pipe, output), name=f"perago-executor-{number}"
+        )
+        process._parent_pid = os.getppid()
+        code = process._bootstrap(parent_sentinel=os.pidfd_open(os.getppid()))
+        atexit._run_exitfuncs()
+        flush_output()
     except BaseException:
         traceback.print_exc()
     finally:
-        try:
-            threading._shutdown()  # type: ignore[attr-defined]
-            atexit._run_exitfuncs()
-            flush_output()
-        finally:
-            os._exit(code)
+        os._exit(code)
 
 
 def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> None:

@@ -32,7 +32,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import ClassVar, NoReturn
 
-from perago.runtime.process.program import may_fork, name_process
+from perago.runtime.process.program import Standing, may_fork, name_process
 from perago.runtime.process.streams import flush_output
 from perago.runtime.worker.executor import ExecutorSpec, be_executor
 
@@ -86,7 +86,8 @@ class Template:
 
     def begin(self, spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> Forked:
         """Begin an executor that speaks over `pipe` and prints to `output_fd`; the caller closes both."""
-        request = pickle.dumps((spec, number))
+        # The worker may have gone to another folder since it was forked: to that of a run that it resumes, say.
+        request = pickle.dumps((Standing.here(), pickle.dumps((spec, number))))
         return Forked(self._ask(_BEGIN, request, [pipe.fileno(), output_fd]), self)
 
     def exit_code_of(self, pid: int) -> int:
