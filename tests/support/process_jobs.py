@@ -98,3 +98,5 @@ def _work(pipe: Connection) -> None:
         while True:
             work, spot = pipe.recv()
             pipe.send(work(spot))
+    # As the processes of engines do: Python would wait here for executors that wait for the end of this process.
+    os._exit(0)
