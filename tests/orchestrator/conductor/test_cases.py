@@ -30,4 +30,21 @@ def test_conductor_still_ends_it_as_recorded(case: Case, conductor_server: Any) 
     from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 
     with closing(ConductorOrchestrator(conductor_server.url)) as orchestrator:
-        assert play(orchestrator, case) == case.expected
+        assert _as_recorded(play(orchestrator, case)) == case.expected
+
+
+def _as_recorded(found: dict[str, Any]) -> dict[str, Any]:
+    """The end, whichever came first for a JOIN: the look that fails it with its arm, or the end that cancels it.
+
+    Conductor looks at a JOIN without the workflow's lock (decision 0022), so a failed workflow may end with either.
+    """
+    overtaken = found["status"] == "FAILED"
+    return {
+        **found,
+        "tasks": [
+            {**one, "status": "CANCELED", "output": {}, "reason": None}
+            if overtaken and (one["type"], one["status"]) == ("JOIN", "FAILED")
+            else one
+            for one in found["tasks"]
+        ],
+    }

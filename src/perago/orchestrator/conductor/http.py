@@ -4,7 +4,7 @@ The rules: every call has a finite time-out to connect and to answer, and only c
 tried again (`repeat=True`).  The client's typed layer is not used: it knows fewer fields than the server, and plain
 JSON is what the port speaks.
 
-The client itself tries a GET once more on a fresh connection when the old one breaks.  For a poll that is no more
+A GET is sent once more on a fresh connection when the old one breaks (`connection.py`).  For a poll that is no more
 than the poll loop would do: the tasks of the lost answer stay IN_PROGRESS with nobody, until their lease runs out.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor import wire
+from perago.orchestrator.conductor.connection import open_connection
 from perago.orchestrator.conductor.errors import translated
 from perago.orchestrator.conductor.sdk import (
     ApiClient,
@@ -32,8 +33,6 @@ from perago.orchestrator.conductor.wire import Request
 
 TRIES = 3
 FIRST_DELAY_SECONDS = 0.1
-# Below the server's own keep-alive (60 s), so that it does not close a connection just as we use it.
-_POOL = httpx.Limits(max_connections=100, max_keepalive_connections=50, keepalive_expiry=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class ConductorApi:
         self._address = wire.address(address.url)
         self._timeouts = (connect_timeout, read_timeout)
         self._sleep = sleep
-        self._http = httpx.Client(limits=_POOL, timeout=httpx.Timeout(read_timeout, connect=connect_timeout))
+        self._http = open_connection(address.url, connect_timeout=connect_timeout, read_timeout=read_timeout)
         self._keys = _keys(address)
         self._api = ApiClient(_configuration(address.url, self._keys, self._http))
 
@@ -101,7 +100,7 @@ class ConductorApi:
 
     def close(self) -> None:
         """Give the connections back."""
-        # The client puts a pool of its own in place of a broken one.
+        # Where httpx is used, the client puts a pool of its own in place of a broken one.
         self._api.rest_client.connection.close()
         self._http.close()
 
