@@ -152,6 +152,7 @@ class Real(_Places):
     def bring_adapters(self) -> None:
         """Import what opening the ports would import."""
         import perago.lake.lakefs.lake
+        import perago.orchestrator.conductor.http
         import perago.orchestrator.conductor.orchestrator  # noqa: F401
 
     def open_lake(self) -> Lake:
