@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 import threading
 from dataclasses import dataclass, field
@@ -60,7 +61,16 @@ class Standing:
         os.environ.update(self.environ)
 
 
-def name_process(name: str) -> None:
+def stand_apart(name: str) -> None:
+    """Be a process group of its own, under this name, that takes no notice of SIGINT and SIGTERM."""
+    os.setpgid(0, 0)
+    for ignored in (signal.SIGINT, signal.SIGTERM):
+        # A handler that does nothing, not SIG_IGN: that would be passed on to what a body starts.
+        signal.signal(ignored, lambda _number, _frame: None)
+    _name_process(name)
+
+
+def _name_process(name: str) -> None:
     """What `ps` and `top` call this process, where they tell; 15 characters are shown."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(name[:15])

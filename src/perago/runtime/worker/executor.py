@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NoReturn
 
@@ -37,7 +38,7 @@ from perago.runtime.ending import Settled
 from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.runtime.process.leftovers import Leftovers, busy_threads
-from perago.runtime.process.program import name_process
+from perago.runtime.process.program import stand_apart
 from perago.runtime.process.streams import flush_output
 from perago.runtime.servers import Servers
 from perago.runtime.servers import opened as opened_ports
@@ -87,6 +88,13 @@ class ExecutorSpec:
         return self.servers.settings
 
 
+def new_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> SpawnProcess:
+    """An executor's process as multiprocessing has it, not begun yet."""
+    return _spawn.Process(
+        target=run_executor, args=(spec, number, pipe, output), name=f"perago-executor-{number}"
+    )
+
+
 def be_executor(request: bytes, pipe: Connection, output: Connection) -> NoReturn:
     """The whole life of an executor process that was forked: for its tasks it is as one that was spawned."""
     code = 1
@@ -96,9 +104,7 @@ def be_executor(request: bytes, pipe: Connection, output: Connection) -> NoRetur
         # Only now: what it is made of may come from a module that is found there.
         spec, number = pickle.loads(made)
         # As multiprocessing itself begins a process, once there is one: who its parent is, how it starts others.
-        process: Any = _spawn.Process(
-            target=run_executor, args=(spec, number, pipe, output), name=f"perago-executor-{number}"
-        )
+        process: Any = new_executor(spec, number, pipe, output)
         process._parent_pid = os.getppid()
         code = process._bootstrap(parent_sentinel=os.pidfd_open(os.getppid()))
         atexit._run_exitfuncs()
@@ -111,11 +117,7 @@ def be_executor(request: bytes, pipe: Connection, output: Connection) -> NoRetur
 
 def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> None:
     """The whole life of an executor process."""
-    os.setpgid(0, 0)
-    name_process("perago-executor")
-    for ignored in (signal.SIGINT, signal.SIGTERM):
-        # A handler that does nothing, not SIG_IGN: that would be passed on to what the body starts.
-        signal.signal(ignored, lambda _number, _frame: None)
+    stand_apart("perago-executor")
     printer = Printer(os.dup(output.fileno()))
     output.close()
     line = _Line(pipe)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
-from perago.runtime.worker.executor import ExecutorSpec, run_executor
+from perago.runtime.worker.executor import ExecutorSpec, new_executor
 from perago.runtime.worker.links import Departure, Ears
 from perago.runtime.worker.messages import Request
 from perago.runtime.worker.output import OutputReader
@@ -154,9 +154,7 @@ def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: 
     """Start an executor as a new Python that speaks over `pipe` and prints to `output_fd`; the caller closes both."""
     output = Connection(os.dup(output_fd), readable=False)
     try:
-        process = _spawn.Process(
-            target=run_executor, args=(spec, number, pipe, output), name=f"perago-executor-{number}"
-        )
+        process = new_executor(spec, number, pipe, output)
         process.start()
     finally:
         output.close()

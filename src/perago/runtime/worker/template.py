@@ -21,7 +21,6 @@ import gc
 import logging
 import os
 import pickle
-import signal
 import socket
 import struct
 import threading
@@ -32,7 +31,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import ClassVar, NoReturn
 
-from perago.runtime.process.program import Standing, may_fork, name_process
+from perago.runtime.process.program import Standing, may_fork, stand_apart
 from perago.runtime.process.streams import flush_output
 from perago.runtime.worker.executor import ExecutorSpec, be_executor
 
@@ -152,10 +151,7 @@ def template_here() -> Template | None:
 def _serve(control: socket.socket) -> NoReturn:
     """Begin executors and tell how they ended, until the worker is gone."""
     # A terminal and a service manager send these to every process: when to end is the worker's decision.
-    os.setpgid(0, 0)
-    for ignored in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ignored, lambda _number, _frame: None)
-    name_process("perago-template")
+    stand_apart("perago-template")
     # Here, and so not in the group of an executor that is killed: it removes what the killed one's pools have left.
     resource_tracker.ensure_running()
     gc.collect()
