@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from realservers import CONDUCTOR_VERSION, LAKEFS_VERSION, POSTGRES_PACKAGE, VERSITYGW_VERSION
+from realservers.state import free_ports
 from realservers.tools import cache_folder, go_command, java_command, locked, maven_command, run, say
 
 LAKEFS_MODULE = "github.com/treeverse/lakefs"
@@ -164,9 +164,7 @@ def _copy_java(home: Path, part: Path) -> None:
 def _archive_classes(part: Path) -> None:
     """Start Conductor once and end it in good order: its JVM writes the archive then.  None is made where that fails."""
     say("archiving Conductor's classes (about a minute the first time)")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
+    [port] = free_ports(1)
     home = part / "home"
     home.mkdir()
     options = [*SHORT_LIVED, f"-XX:AOTCacheOutput={part / _ARCHIVE}", f"-Djava.io.tmpdir={home}"]
