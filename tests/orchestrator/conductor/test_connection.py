@@ -40,13 +40,21 @@ def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
         def serve() -> None:
             for answer in answers:
-                taken, _ = server.accept()
+                try:
+                    taken, _ = server.accept()
+                except OSError:  # the test is over, and this answer was not asked for
+                    return
                 with taken:
                     requests.append(taken.recv(65536))
                     taken.sendall(answer)
 
-        threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{server.getsockname()[1]}", requests
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", requests
+        finally:
+            server.shutdown(socket.SHUT_RDWR)  # which ends a waiting `accept`; closing alone does not
+            serving.join()
 
 
 def test_a_get_whose_connection_broke_is_sent_once_more() -> None:
