@@ -37,7 +37,7 @@ from perago.runtime.attempt.inline import Executor
 from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.folder_import import folder_uploads
 from perago.settings import Settings, load_settings
-from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES, open_bucket
+from perago.spark.s3a import S3A_PACKAGES, open_bucket
 from perago.spark.session import Sessions
 from perago.spark.workdir_place import SparkPlaces
 
@@ -72,7 +72,7 @@ def run() -> list[Row]:
         context = Context(Path(name))
         environ = {**os.environ, "PERAGO_SPARK_CONF": f"spark.driver.maxResultSize={DRIVER_LIMIT}"}
         settings = load_settings(environ, root=context.folder / "root")
-        bench = _Bench(context, settings, Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES))
+        bench = _Bench(context, settings, Sessions(settings, S3A_PACKAGES))
         rows = [row for millions in MILLIONS for row in bench.clean(millions)]
         return [*rows, *bench.direct()]
 

@@ -11,7 +11,7 @@ import pytest
 
 from perago.settings import load_settings
 from perago.spark.class_archive import archive_file, quick_options, use_options
-from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
+from perago.spark.s3a import S3A_PACKAGES
 from perago.spark.session import Sessions
 from tests.conftest import LakefsServer
 from tests.contract.lakes import LAKES
@@ -36,7 +36,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
         "PERAGO_SPARK_CONF": plain,
     }
     settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
-    made = Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if os.environ.get(LAKEFS) else Sessions(settings)
+    made = Sessions(settings, S3A_PACKAGES) if os.environ.get(LAKEFS) else Sessions(settings)
     made.get()
     return made
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from perago import GuardrailViolation, SparkWorkspace, TaskFailed, require_rows, require_unique
 from perago.settings import load_settings
-from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
+from perago.spark.s3a import S3A_PACKAGES
 from perago.spark.session import Sessions
 from realservers.delta import delta_jar
 from tests.contract.lakes import LAKES
@@ -57,7 +57,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
         "PERAGO_SPARK_CONF": ";".join(f"{key}={value}" for key, value in conf.items()),
     }
     settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
-    return Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if os.environ.get(LAKEFS) else Sessions(settings)
+    return Sessions(settings, S3A_PACKAGES) if os.environ.get(LAKEFS) else Sessions(settings)
 
 
 def on(*names: str) -> pytest.MarkDecorator:

@@ -27,6 +27,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perago.spark.user_cache import cache_folder
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -53,18 +55,14 @@ def quick_options(cores: int | None = None) -> tuple[str, ...]:
 
 def archive_file(environ: Mapping[str, str]) -> Path | None:
     """Where the archive for this Java and this Spark is, or would be; None where they cannot be told."""
-    java, spark = _java_home(environ), _spark_home(environ)
-    if java is None or spark is None:
+    java, spark, folder = _java_home(environ), _spark_home(environ), cache_folder(environ)
+    if java is None or spark is None or folder is None:
         return None
     try:
         made_for = f"{java} {(java / 'release').read_text(encoding='utf-8')} {spark} {version('pyspark')}"
-        said = Path(environ.get("XDG_CACHE_HOME", ""))
-        # One that is not absolute counts for nothing, as that standard has it: it would be elsewhere for who makes it.
-        cache = said if said.is_absolute() else Path.home() / ".cache"
-    except (OSError, ValueError, ImportError, RuntimeError):
-        # RuntimeError: a user without a home, as in containers that run under any number.
+    except (OSError, ValueError, ImportError):
         return None
-    return cache / "perago" / "spark" / f"{hashlib.sha256(made_for.encode()).hexdigest()[:16]}.jsa"
+    return folder / f"{hashlib.sha256(made_for.encode()).hexdigest()[:16]}.jsa"
 
 
 def use_options(archive: Path) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def is_local(master: str) -> bool:
 def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The configuration to build a session with; `scratch` is a folder of this process's own."""
     said = parse_conf(settings.spark_conf)
-    known = _spark_defaults(environ)
+    known = spark_defaults(environ)
     defaults = {"spark.app.name": "perago", **_defaults(settings, scratch)}
     chosen = {key: value for key, value in defaults.items() if key not in known}
     return {**chosen, "spark.master": settings.spark_master, **said}
@@ -48,7 +48,7 @@ def with_jvm_options(
     conf: Mapping[str, str], options: Sequence[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
     """The configuration with these options for the session's JVM, which takes one collector and no more."""
-    set_before = conf.get(_JVM_OPTIONS) or _spark_defaults(environ).get(_JVM_OPTIONS) or ""
+    set_before = conf.get(_JVM_OPTIONS) or spark_defaults(environ).get(_JVM_OPTIONS) or ""
     if _COLLECTOR.search(set_before):
         options = [option for option in options if not _COLLECTOR.search(option)]
     return {**conf, _JVM_OPTIONS: " ".join(filter(None, [*options, set_before]))}
@@ -105,7 +105,7 @@ def _driver_gib() -> int:
     return max(1, min(8, total // 8 // _GIB))
 
 
-def _spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
     """What spark-defaults.conf sets; spark-submit reads the file itself, we only stay out of its way."""
     folder = environ.get("SPARK_CONF_DIR")
     if not folder and environ.get("SPARK_HOME"):

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from perago.settings import LakeFSSettings
+from perago.spark.packages import Packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # The version of Hadoop that PySpark 4.3 bundles, and of the SDK parts it needs; the whole SDK would be 600 MB.
-S3A_PACKAGES = (
-    "org.apache.hadoop:hadoop-aws:3.5.0",
-    "software.amazon.awssdk:s3:2.35.4",
-    "software.amazon.awssdk:s3-transfer-manager:2.35.4",
-    "software.amazon.awssdk:sts:2.35.4",
-    "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+S3A_PACKAGES = Packages(
+    names=(
+        "org.apache.hadoop:hadoop-aws:3.5.0",
+        "software.amazon.awssdk:s3:2.35.4",
+        "software.amazon.awssdk:s3-transfer-manager:2.35.4",
+        "software.amazon.awssdk:sts:2.35.4",
+        "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
+    ),
+    excludes=("software.amazon.awssdk:bundle",),
 )
-S3A_EXCLUDES = ("software.amazon.awssdk:bundle",)
 
 
 def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) -> None:

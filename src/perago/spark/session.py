@@ -25,6 +25,7 @@ from perago.runtime.root.removal import remove_tree
 from perago.settings import Settings
 from perago.spark.class_archive import archive_file, quick_options, use_options
 from perago.spark.conf import is_local, is_quick, parse_conf, session_conf, with_jvm_options
+from perago.spark.packages import Packages
 from perago.spark.spark_log import log_options
 
 if TYPE_CHECKING:
@@ -36,12 +37,9 @@ log = logging.getLogger("perago.spark")
 class Sessions:
     """Gives out the session of this process; safe for threads."""
 
-    def __init__(
-        self, settings: Settings, packages: tuple[str, ...] = (), excludes: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, settings: Settings, packages: Packages | None = None) -> None:
         self._settings = settings
-        self._packages = packages
-        self._excludes = excludes
+        self._packages = packages or Packages()
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._for_checks: SparkSession | None = None
@@ -105,11 +103,13 @@ class Sessions:
         _forget_dead_jvm()
         scratch = own_folder(self._settings.root / "spark", "session")
         conf = session_conf(self._settings, scratch, os.environ)
-        _add_to_list(conf, "spark.jars.packages", self._packages)
-        _add_to_list(conf, "spark.jars.excludes", self._excludes)
+        found_before = self._packages.by_their_files(conf, os.environ)
+        complete = found_before or self._packages.resolved_by_ivy(conf, os.environ)
         self._choose_python()
         with _own_signals():
-            session = self._start(conf, log_options(scratch, os.environ))
+            session = self._start(complete, log_options(scratch, os.environ))
+        if found_before is None:
+            self._packages.remember_files(conf, os.environ, dict(session.sparkContext.getConf().getAll()))
         session.sparkContext.setLogLevel("WARN")
         _write_no_checksum_files(session)
         atexit.register(_end, session, scratch)
@@ -222,8 +222,3 @@ def _own_signals() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _add_to_list(conf: dict[str, str], key: str, items: tuple[str, ...]) -> None:
-    if items:
-        conf[key] = ",".join([*filter(None, [conf.get(key, "")]), *items])

@@ -14,7 +14,7 @@ from perago.spark.audit import AuditedTree, Auditor
 from perago.spark.job_group import at_work
 from perago.spark.paths import is_leftover
 from perago.spark.placement import placement_of
-from perago.spark.s3a import S3A_EXCLUDES, S3A_PACKAGES
+from perago.spark.s3a import S3A_PACKAGES
 from perago.spark.session import Sessions
 from perago.spark.workspace import SparkWorkspace
 
@@ -23,7 +23,7 @@ def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedde
     """The places of these tasks; the session can reach a lake by s3a only where one of them works there."""
     spark_tasks = [task for task in tasks if task.kind == "spark"]
     direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
-    sessions = Sessions(settings, S3A_PACKAGES, S3A_EXCLUDES) if direct else Sessions(settings)
+    sessions = Sessions(settings, S3A_PACKAGES) if direct else Sessions(settings)
     return SparkPlaces(settings, sessions, embedded)
 
 
