@@ -126,7 +126,7 @@ def test_a_spark_task_reads_and_writes_its_staging_branch_from_the_cluster(
     from tests.spark.test_killed import FLOW
 
     (tmp_path / "flow.json").write_text(json.dumps(FLOW))
-    shell.environ["SQUARES_PLACEMENT"] = "direct"
+    shell.environ |= {"SQUARES_PLACEMENT": "direct", "PERAGO_SPARK_CONF": on_cluster(ONE_EXECUTOR)}
     with (
         fresh_repository(lakefs_server) as repository,
         closing(lakefs_lake(lakefs_server, tmp_path / "cache")) as lake,

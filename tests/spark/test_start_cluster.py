@@ -31,11 +31,12 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         yield made
 
 
-def start_worker(site: Site, master: str, ui: int = 0) -> Worker:
+def start_worker(site: Site, master: str, ui: int = 0, cores: int = 2) -> Worker:
     """A worker on the cluster; what its bodies need of the environment goes to the executors by Spark's configuration."""
     tests = {"SUFFIX": site.suffix, "NOTES": str(site.notes), "RESPONSE_SECONDS": str(site.response_seconds)}
     conf = {
         "spark.executor.memory": "512m",
+        "spark.cores.max": str(cores),
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": (site.folder / "events").as_uri(),
@@ -175,7 +176,7 @@ def test_after_the_worker_is_killed_its_body_ends_and_the_next_worker_finishes_t
     worker.wait()
     eventually(lambda: not is_running(body), "the body has gone with its driver")
     go.touch()
-    second = start_worker(site, master)
+    second = start_worker(site, master, cores=1)
     done = site.finished(workflow_id)
 
     assert statuses(done) == ["TIMED_OUT", "COMPLETED"]
