@@ -44,10 +44,9 @@ class Viewer:
 
     def __enter__(self) -> Viewer:
         if not self._silent and sys.stderr.isatty():
-            from rich.console import Console
-            from rich.live import Live
+            from perago.cli.live_table import LiveTable
 
-            self._live = Live(console=Console(stderr=True), refresh_per_second=8, transient=True)
+            self._live = LiveTable()
             self._live.start()
         return self
 
