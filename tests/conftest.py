@@ -10,6 +10,7 @@ part.  Tests that share something costly are a group, which one worker of the ru
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import os
 import shlex
@@ -295,6 +296,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Have the production set start beside the first tests, so that none of them waits for all of it."""
+    # Thousands of tests stay as long as the process: looking through them for garbage, or copying them for a fork that
+    # does, takes a good part of the time of tests that make much of either.
+    gc.collect()
+    gc.freeze()
     there = os.environ.get("PERAGO_DEV_SERVERS") and not os.environ.get("PERAGO_DEV_PRODUCTION")
     first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
     if there and first and not session.config.option.collectonly and any(map(_on_production, session.items)):

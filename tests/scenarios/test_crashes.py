@@ -8,7 +8,9 @@ its way from whatever was left behind.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
 from perago.runtime.attempt.overlap import Overlap, at_once
 from perago.runtime.sweep.workdirs import sweep_workdirs
+from tests.support.enumerated import close_world
 from tests.support.overlaps import ORDERS
 from tests.support.ports import Wrapped
 from tests.support.world import World, change_nothing, make_task, published_ref, write_result
@@ -47,12 +50,28 @@ class Countdown:
         return answer
 
 
-def fresh_world(folder: Path) -> World:
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A world that every crash of a test begins in: made once and closed, then copied."""
+
+    folder: Path
+    a: str
+    files: dict[str, str]
+
+    def copied(self, folder: Path) -> World:
+        shutil.copytree(self.folder, folder)
+        return World(LocalLake(folder / "lake"), "songs", folder)
+
+
+def begin(folder: Path, prepare: Callable[[World], None]) -> Beginning:
     lake = LocalLake(folder / "lake")
     lake.create_repository("songs")
     world = World(lake, "songs", folder)
     world.commit({"data/input.txt": "in", "data/drop.txt": "drop me", "other.txt": "other"})
-    return world
+    made = Beginning(folder, world.head().id, world.files())
+    prepare(world)
+    close_world(world)
+    return made
 
 
 def body(workspace: Path, params: Any) -> Any:
@@ -80,10 +99,7 @@ def die_in_a_child(
     assert os.waitstatus_to_exitcode(status) == DIED
 
 
-def count_calls(
-    world: World, definition: TaskDefinition, prepare: Callable[[World], None], overlap: Overlap
-) -> list[str]:
-    prepare(world)
+def count_calls(world: World, definition: TaskDefinition, overlap: Overlap) -> list[str]:
     countdown = Countdown(None, "never")
     settled = world.execute(
         definition,
@@ -146,13 +162,11 @@ def test_a_crash_at_any_call_leaves_a_world_that_the_retry_makes_right(
     # Reuse would answer the abandoned publication's record before the calls that are to be crashed at.
     version = "2" if policy == "reuse" else "1"
     definition = make_task(BODIES[kind], on_abandoned=policy, version=version, retries=5)
-    prepare = STARTS[start](definition)
-    calls = count_calls(fresh_world(tmp_path / "count"), definition, prepare, ORDERS[order])
+    beginning = begin(tmp_path / "beginning", STARTS[start](definition))
+    calls = count_calls(beginning.copied(tmp_path / "count"), definition, ORDERS[order])
     assert len(calls) >= 8
     for number, when in ((n, when) for n in range(len(calls)) for when in ("before", "after")):
-        world = fresh_world(tmp_path / f"{number}-{when}")
-        a, before_files = world.head().id, world.files()
-        prepare(world)
+        world = beginning.copied(tmp_path / f"{number}-{when}")
         visible = set(world.history())
         die_in_a_child(world, definition, Countdown(number, when), ORDERS[order])
         visible |= set(world.history())
@@ -160,21 +174,22 @@ def test_a_crash_at_any_call_leaves_a_world_that_the_retry_makes_right(
         completion = calls.index("complete")
         reported = number > completion or (number == completion and when == "after")
         retried = None if reported else world.execute(definition, world.retry(definition))
-        check_the_end(world, where, a=a, before_files=before_files, changing=kind == "changing")
+        check_the_end(world, where, beginning, changing=kind == "changing")
         assert nothing_is_lost(world, visible), where
         assert retried is None or published_ref(retried) == world.head().id, where
+        close_world(world)
 
 
-def check_the_end(world: World, where: str, *, a: str, before_files: dict[str, str], changing: bool) -> None:
+def check_the_end(world: World, where: str, beginning: Beginning, *, changing: bool) -> None:
     """One correct result on the branch, reported once, and nothing left that a sweep does not remove."""
     workflow = world.workflow(world.orchestrator.workflows(100)[0].id)
     assert workflow.status == "COMPLETED", where
     assert workflow.output["ref"] == world.head().id, where
-    expected = {**before_files, "data/result.txt": "made"} if changing else before_files
+    expected = {**beginning.files, "data/result.txt": "made"} if changing else beginning.files
     if changing:
         del expected["data/drop.txt"]
     assert world.files() == expected, where
-    assert a in world.history(), where
+    assert beginning.a in world.history(), where
     sweep_workdirs(world.root, now=0, ttl=0)
     assert world.workdirs() == [], where
     assert world.lake.fsck() == [], where  # type: ignore[attr-defined]

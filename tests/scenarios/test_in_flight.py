@@ -29,6 +29,8 @@ from tests.support.enumerated import (
     History,
     advance,
     advance_to,
+    close_world,
+    copied_world,
     fresh_world,
     gated,
     violations,
@@ -60,16 +62,26 @@ def case(policy: str, kind: str, *, start: str = "first try", hard: bool = True)
 
 def in_flight(folder: Path, chosen: Case) -> tuple[World, str, Gated]:
     """A world with one execution whose publish request has resolved its source and not moved the branch yet."""
+    begun = folder.parent / "begun"
+    if not begun.exists():
+        begin(begun, chosen)
+    world = copied_world(begun, folder, hard=chosen.hard)
+    [workflow] = [one.id for one in world.orchestrator.workflows(2)]
+    one = gated(world, chosen.first, world.poll(chosen.first))
+    assert advance_to(one, SWAP)
+    return world, workflow, one
+
+
+def begin(folder: Path, chosen: Case) -> None:
+    """The world that all histories of a case begin in."""
     world = fresh_world(folder, hard=chosen.hard)
-    workflow = world.start(chosen.first)
+    world.start(chosen.first)
     if chosen.start == "abandoned before":
         abandoned = gated(world, make_task(writing("abandoned"), version="0"), world.poll(chosen.first))
         advance_to(abandoned, "complete")
         abandoned.kill()
         world.orchestrator.time_out_in_progress("dead")
-    one = gated(world, chosen.first, world.poll(chosen.first))
-    assert advance_to(one, SWAP)
-    return world, workflow, one
+    close_world(world)
 
 
 def land(one: Gated) -> None:

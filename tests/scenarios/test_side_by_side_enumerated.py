@@ -23,7 +23,7 @@ from perago.runtime.attempt.differences import Differences
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.attempt.views import Views
-from tests.support.enumerated import advance, advance_to
+from tests.support.enumerated import advance, advance_to, close_world
 from tests.support.gates import SWAP, Gated
 from tests.support.server_order import ServerOrder
 from tests.support.side_by_side import (
@@ -62,8 +62,7 @@ def judged(where: str, world: World, *sides: Side, a: str, may_fail: bool = Fals
     for side in sides:
         finish(side)
     wrong = list(violations(world, *sides, a=a, may_fail=may_fail))
-    world.orchestrator.close()
-    world.lake.close()
+    close_world(world)
     return where, wrong
 
 

@@ -52,8 +52,19 @@ BODIES = {"changing": writing("by the second"), "no-op": change_nothing}
 def fresh_world(folder: Path, *, hard: bool = True) -> World:
     """An embedded world in which a publish request can be in flight."""
     # A copy of one that was made before: making its databases takes a quarter of a history's time.
-    shutil.copytree(_made_before(folder.parent), folder, dirs_exist_ok=True)
+    return copied_world(_made_before(folder.parent), folder, hard=hard)
+
+
+def copied_world(made: Path, folder: Path, *, hard: bool = True) -> World:
+    """A world like another one, which is closed."""
+    shutil.copytree(made, folder, dirs_exist_ok=True)
     return World(ServerOrder(LocalLake(folder / "lake"), hard=hard), "songs", folder)  # type: ignore[arg-type]
+
+
+def close_world(world: World) -> None:
+    """End a world, so that it can be copied."""
+    world.orchestrator.close()
+    world.lake.close()
 
 
 def _made_before(folder: Path) -> Path:
@@ -64,8 +75,7 @@ def _made_before(folder: Path) -> Path:
         lake.create_repository("songs")
         world = World(lake, "songs", made)
         world.commit({"data/input.txt": "in"})
-        world.orchestrator.close()
-        lake.close()
+        close_world(world)
     return made
 
 
@@ -112,5 +122,4 @@ def violations(found: Iterable[History], definition: TaskDefinition) -> Iterator
             yield f"{where}: the workflow is {state.status}: {state.reason}"
         elif state.output["ref"] != world.head().id:
             yield f"{where}: the accepted output {state.output['ref']} is not the head"
-        world.orchestrator.close()
-        world.lake.close()
+        close_world(world)

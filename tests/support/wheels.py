@@ -57,8 +57,7 @@ def _environment(folder: Path) -> dict[str, str]:
     path = [part for part in environment["PATH"].split(os.pathsep) if part != venv]
     # For pip, "false" is how this variable asks for builds without isolation.
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "false", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    return (
-        environment
-        | offline
-        | {"PATH": os.pathsep.join(path), "PYTHONPATH": str(packages), "HOME": str(home)}
-    )
+    # The archive of Spark's classes may be the test run's own: making another takes longer than all of a test.
+    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    places = {"PATH": os.pathsep.join(path), "PYTHONPATH": str(packages), "HOME": str(home)}
+    return environment | offline | places | {"XDG_CACHE_HOME": cache}
