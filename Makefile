@@ -1,8 +1,6 @@
 # Everything a developer runs, by name.  `make` alone lists the targets.
-PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.made-by-make-setup
-export PYTHON
 # Tests and demo start many processes, which would each compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -12,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
-setup: $(STAMP) ## make .venv with the project, its extras and the development tools
+setup: $(STAMP) ## make .venv with the project, its extras and the development tools (PYTHON=… names the Python)
 $(STAMP): pyproject.toml constraints.txt dev/make-venv dev/ensure-java
 	@dev/make-venv
 	@touch $@
