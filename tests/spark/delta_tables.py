@@ -49,7 +49,14 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     rows = dict(re.findall(r"^\| `(spark\.\S+)` \| `([^`]+)` \|$", page, re.MULTILINE))
     delta = {name: rows[name] for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")}
     # Tables of three rows: generating and compiling code for them takes far longer than going without.
-    plain = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    plain = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.default.parallelism": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+    }
     conf = {"spark.jars.packages": delta_jar(), **delta, **plain}
     environ = {
         "PERAGO_SPARK_MASTER": "local[2]",
@@ -80,9 +87,8 @@ def world(request: pytest.FixtureRequest, sessions: Sessions, tmp_path: Path) ->
 
 
 def songs(workspace: SparkWorkspace, *ids: int, title: str = "old") -> Any:
-    return workspace.spark.createDataFrame(
-        [(one, f"{title} {one}") for one in ids], "id bigint, title string"
-    )
+    rows = ", ".join(f"({one}L, '{title} {one}')" for one in ids)
+    return workspace.spark.sql(f"SELECT * FROM VALUES {rows} AS (id, title)")
 
 
 def create(workspace: SparkWorkspace, params: Params) -> Made:
