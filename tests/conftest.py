@@ -89,6 +89,9 @@ LONGEST = (
 LONG = (
     "tests/docs/test_workflows_page.py",
     "tests/cli/test_run_again.py::TestOnTheRealServers",
+    "tests/cli/test_doctor.py::TestWrongServers::test_servers_that_never",
+    "tests/cli/test_remote.py::test_what_is_not_lakefs",
+    "tests/runtime/worker/test_fitness.py",
     "tests/runtime/worker/test_records.py::test_a_spark_task",
     "tests/protocol/test_coverage.py",
     "tests/docs/test_site.py",
