@@ -193,12 +193,8 @@ def _conductor_command(state: State) -> tuple[list[str], dict[str, str]]:
     quick = [*SHORT_LIVED, *([f"-XX:AOTCache={archive}"] if archive is not None else [])]
     java = [str(conductor_java()), *quick, f"-Djava.io.tmpdir={temporary}"]
     # An idle one looks for work of its own 20 times a second for each of its task types, which takes a quarter of a core.
-    # Joins wait for that look.  One thread that looks for what has timed out is enough here.
-    quiet = [
-        "--conductor.app.systemTaskWorkerPollInterval=1s",
-        "--conductor.app.sweeperThreadCount=1",
-        "--conductor.scheduler.enabled=false",
-    ]
+    # Joins wait for that look.
+    quiet = ["--conductor.app.systemTaskWorkerPollInterval=1s", "--conductor.scheduler.enabled=false"]
     where = [f"--server.port={state.conductor_port}", "--server.address=127.0.0.1"]
     command = [*java, "-jar", str(conductor_jar()), *where, *quiet]
     if not state.production:
