@@ -298,7 +298,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Have the production set start beside the first tests, so that none of them waits for all of it."""
+    """Set aside what was collected; start the production set beside the first tests, so that none waits for all of it."""
     # Thousands of tests stay as long as the process: looking through them for garbage, or copying them for a fork that
     # does, takes a good part of the time of tests that make much of either.
     gc.collect()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,18 +36,11 @@ class Packages:
 
     def resolved_by_ivy(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
         """The configuration with these packages after those that are set."""
-        if not self.names:
-            return {**conf}
-        known = {**spark_defaults(environ), **conf}
-        lists = {_PACKAGES: self.names, _EXCLUDES: self.excludes}
-        return {
-            **conf,
-            **{
-                key: ",".join([*filter(None, [known.get(key)]), *items])
-                for key, items in lists.items()
-                if items
-            },
-        }
+        known, complete = {**spark_defaults(environ), **conf}, {**conf}
+        for key, items in ((_PACKAGES, self.names), (_EXCLUDES, self.excludes)):
+            if items:
+                complete[key] = ",".join([*filter(None, [known.get(key)]), *items])
+        return complete
 
     def by_their_files(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str] | None:
         """The configuration with the files that were found before; None where they are not known, or not all there."""
@@ -62,11 +54,8 @@ class Packages:
         except (OSError, ValueError, AttributeError):
             return None
         # With a local master every task sees the driver's files: no need to serve copies of them.
-        uris = [
-            uri.replace("file:", "local:", 1) if is_local(conf.get("spark.master", "")) else uri
-            for uri in sizes
-        ]
-        return {**conf, _JARS: ",".join(uris)}
+        scheme = "local:" if is_local(conf.get("spark.master", "")) else "file:"
+        return {**conf, _JARS: ",".join(scheme + uri.removeprefix("file:") for uri in sizes)}
 
     def remember_files(
         self, conf: Mapping[str, str], environ: Mapping[str, str], started: Mapping[str, str]
@@ -83,10 +72,11 @@ class Packages:
         with contextlib.suppress(OSError, ValueError):
             sizes = {uri: _file(uri).stat().st_size for uri in found}
             kept.parent.mkdir(parents=True, exist_ok=True)
-            # Whoever reads it finds a whole one.
-            with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False, encoding="utf-8") as made:
-                json.dump(sizes, made)
-            os.replace(made.name, kept)
+            # Whoever reads it finds a whole one, and a full disk leaves no part of one behind.
+            with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+                made = Path(folder) / kept.name
+                made.write_text(json.dumps(sizes), encoding="utf-8")
+                made.rename(kept)
 
     def _are_all_in(self, uris: Sequence[str]) -> bool:
         wanted = ["-".join(name.split(":")[1:]) + ".jar" for name in self.names]

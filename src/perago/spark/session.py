@@ -108,7 +108,7 @@ class Sessions:
         self._choose_python()
         with _own_signals():
             session = self._start(complete, log_options(scratch, os.environ))
-        if found_before is None:
+        if found_before is None and self._packages.names:
             self._packages.remember_files(conf, os.environ, dict(session.sparkContext.getConf().getAll()))
         session.sparkContext.setLogLevel("WARN")
         _write_no_checksum_files(session)
