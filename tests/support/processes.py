@@ -41,8 +41,15 @@ def ancestors(pid: int) -> list[int]:
 
 def descendants(pid: int) -> list[int]:
     """All that it has started, and what these have started."""
-    children = [one for one in _all() if _stat(one)[1:2] == [str(pid)]]
-    return children + [below for child in children for below in descendants(child)]
+    started: dict[str, list[int]] = {}
+    for one in _all():
+        for parent in _stat(one)[1:2]:
+            started.setdefault(parent, []).append(one)
+    found = started.get(str(pid), [])
+    # Grows while it is gone through.
+    for one in found:
+        found.extend(started.get(str(one), []))
+    return found
 
 
 def _all() -> list[int]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,9 +18,9 @@ from typing import Any
 from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Orchestrator, WorkflowState
 from tests.support.clock import LONGEST_WAIT, eventually
+from tests.support.nursery import Birth, WorkerProcess, nursery
 from tests.support.processes import descendants, name_of
 
-REPOSITORY_ROOT = Path(__file__).parents[2]
 # For tests that wait until a lease ends.  The others have one that no busy machine lets run out.
 SHORT_LEASE = 3
 # For workers that say nothing when they are up.
@@ -33,7 +31,7 @@ UP_SECONDS = 30
 class Worker:
     """A worker process of a test."""
 
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
     log: Path
 
     def signal(self, number: int) -> None:
@@ -94,31 +92,18 @@ class Site:
     ) -> Worker:
         """A worker on a workspace root of that name; a second one on it takes up where the first one left."""
         log = self.folder / f"worker-{len(self.workers)}.log"
+        log.touch()
         observer = pickle.dumps(observe).hex() if observe else ""
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.support.worker_main",
-                    str(self.root),
-                    str(slots),
-                    self.kind,
-                    observer,
-                ],
-                cwd=REPOSITORY_ROOT,
-                env={
-                    **os.environ,
-                    **self.environ,
-                    "PERAGO_WORKSPACE_ROOT": str(self.folder / name / "workspaces"),
-                    "TEST_SUFFIX": self.suffix,
-                    "TEST_NOTES": str(self.notes),
-                    "TEST_RESPONSE_SECONDS": str(self.response_seconds),
-                    **environ,
-                },
-                stderr=file,
-                stdout=file,
-            )
+        environ = {
+            **os.environ,
+            **self.environ,
+            "PERAGO_WORKSPACE_ROOT": str(self.folder / name / "workspaces"),
+            "TEST_SUFFIX": self.suffix,
+            "TEST_NOTES": str(self.notes),
+            "TEST_RESPONSE_SECONDS": str(self.response_seconds),
+            **environ,
+        }
+        process = nursery().begin(Birth((str(self.root), str(slots), self.kind, observer), environ, log))
         worker = Worker(process, log)
         self.workers.append(worker)
         return worker

@@ -1,17 +1,15 @@
-"""The worker process of the tests: `perago start` with an observer that the test chose."""
+"""What a worker process of the tests runs: `perago start` with an observer that the test chose."""
 
 from __future__ import annotations
 
 import os
 import pickle
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from perago.connect import Embedded, Real, assemble_worker, on_spark, prepare_executors
 from perago.declare.discovery import load_tasks
 from perago.runtime.observe.logs import logging_to
-from perago.runtime.process.program import is_ours
 from perago.runtime.servers import opened
 from perago.runtime.worker.hosted.link import Hosted
 from perago.runtime.worker.plan import WorkerPlan
@@ -20,16 +18,15 @@ from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
 from tests.support.process_jobs import ProcessJobs
 
-TARGET = str(Path(__file__).with_name(os.environ.get("TEST_TASKS", "steps.py")))
-
 
 def main(root: str, slots: str, local: str, observer: str) -> int:
+    target = str(Path(__file__).with_name(os.environ.get("TEST_TASKS", "steps.py")))
     settings = load_settings(os.environ, root=Path(root))
     servers = Embedded(settings) if local == "local" else Real(settings)
     prepare_executors(servers)
-    tasks = load_tasks([TARGET])
+    tasks = load_tasks([target])
     observe = pickle.loads(bytes.fromhex(observer)) if observer else None
-    plan = assemble_worker(servers, [TARGET], tasks, slots=int(slots), observe=observe)
+    plan = assemble_worker(servers, [target], tasks, slots=int(slots), observe=observe)
     with opened(plan.spec.servers) as (lake, orchestrator), logging_to(settings, name="supervisor"):
         check_lake(lake)
         mend_taskdefs(orchestrator, tasks)
@@ -47,8 +44,3 @@ def with_engine(plan: WorkerPlan, engine: str) -> WorkerPlan:
     hosted = Hosted(ProcessJobs(scratch, reruns=int(engine.split()[0])), plan.spec, name="processes")
     hosted.check()
     return replace(plan, engine=hosted)
-
-
-if __name__ == "__main__":
-    is_ours()
-    sys.exit(main(*sys.argv[1:]))
