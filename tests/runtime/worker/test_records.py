@@ -103,7 +103,9 @@ def check_record(record: AttemptRecord | None, case: Case) -> None:
 @pytest.mark.slow
 def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised(site: Site) -> None:
     """Both on one worker, whose second attempt finds the session of the first."""
-    worker = site.start_worker(slots=1, TEST_TASKS="spark_steps.py", PERAGO_SPARK_MASTER="local[1]")
+    worker = site.start_worker(
+        slots=1, TEST_TASKS="spark_steps.py", PERAGO_SPARK_MASTER="local[1]", PERAGO_SPARK_SESSION="quick"
+    )
 
     _, record, lines = ended_attempt(site, do="write")
     assert "printed beside Spark" in lines
