@@ -63,11 +63,12 @@ def watch(context: BrowserContext, served: Served) -> Watched:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, which can reach this machine alone.
+    """Debian's Chromium, its headless shell where that is installed, which can reach this machine alone.
 
     A module has it and gives it back: while it is open, an event loop counts as running in this thread.
     """
-    program = os.environ.get("PERAGO_CHROMIUM") or shutil.which("chromium")
+    programs = map(shutil.which, ("chromium-headless-shell", "chromium"))
+    program = os.environ.get("PERAGO_CHROMIUM") or next(filter(None, programs), None)
     if program is None:
         pytest.skip("there is no chromium: run dev/ensure-chromium")
     with sync_playwright() as driver:
