@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
 from perago import __version__
-from perago.cli import (
-    branch,
-    cat,
-    check,
-    diff,
-    doctor,
-    extract,
-    fence,
-    history,
-    init,
-    logs,
-    ls,
-    map,
-    output,
-    put,
-    register,
-    run,
-    runs,
-    show,
-    start,
-    submit,
-    sweep,
-    ui,
-)
+from perago.cli import output
 from perago.cli.help_page import tidy
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.masking import Masker, secrets_of
@@ -45,8 +25,64 @@ from perago.settings import load_settings, unknown_settings
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 
+_COMMANDS = {
+    "init": "init",
+    "check": "check",
+    "extract": "extract",
+    "run": "run",
+    "map": "map_",
+    "runs": "app",
+    "show": "show",
+    "logs": "logs",
+    "ui": "ui",
+    "put": "put",
+    "branch": "branch",
+    "history": "history",
+    "diff": "diff",
+    "ls": "ls",
+    "cat": "cat",
+    "register": "register",
+    "start": "start",
+    "submit": "submit",
+    "fence": "app",
+    "sweep": "sweep",
+    "doctor": "doctor",
+}
+"""What each is called in its module, in the order of `--help` and of docs/commands.md: declare, run here, look, then work
+with servers."""
+
+
+class _Loading(Mapping[str, Any]):
+    """The commands by name; each is loaded when it is asked for, since most processes run one."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+@cache
+def _load(name: str) -> Any:
+    """The command of a name, or the group of commands."""
+    called = _COMMANDS[name]
+    found = getattr(import_module(f"perago.cli.{name}"), called)
+    around = typer.Typer()
+    if isinstance(found, typer.Typer):
+        around.add_typer(found, name=name)
+    else:
+        around.command(name)(found)
+    return get_group(around).commands[name]
+
+
 class _Commands(TyperGroup):
     """The commands; what any of them raises on purpose is told in one line, without a traceback."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{**given, "commands": _Loading()})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
@@ -55,7 +91,7 @@ class _Commands(TyperGroup):
         return found
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order of `_COMMANDS`, and not with the groups at the end."""
+        """Their names; typer would load them all for that."""
         del ctx
         return list(_COMMANDS)
 
@@ -127,38 +163,6 @@ def _options(
     # The doctor has a line of its own for each.
     for text in unknown_settings(os.environ) if context.invoked_subcommand != "doctor" else ():
         output.warn(text)
-
-
-_COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
-    "init": init.init,
-    "check": check.check,
-    "extract": extract.extract,
-    "run": run.run,
-    "map": map.map_,
-    "runs": runs.app,
-    "show": show.show,
-    "logs": logs.logs,
-    "ui": ui.ui,
-    "put": put.put,
-    "branch": branch.branch,
-    "history": history.history,
-    "diff": diff.diff,
-    "ls": ls.ls,
-    "cat": cat.cat,
-    "register": register.register,
-    "start": start.start,
-    "submit": submit.submit,
-    "fence": fence.app,
-    "sweep": sweep.sweep,
-    "doctor": doctor.doctor,
-}
-"""In the order of `--help` and of docs/commands.md: declare, run here, look, then work with servers."""
-
-for _name, _command in _COMMANDS.items():
-    if isinstance(_command, typer.Typer):
-        app.add_typer(_command, name=_name)
-    else:
-        app.command(_name)(_command)
 
 
 def main() -> None:
