@@ -13,7 +13,8 @@ from perago.lake.local.trees import decode, node_id
 
 def problems(db: sqlite3.Connection, objects: Objects) -> list[str]:
     """What is broken, as sentences; empty for a whole lake."""
-    return [*_refs(db), *_commits(db), *_nodes(db), *_objects(db, objects)]
+    wanted: dict[str, tuple[int, str]] = {}
+    return [*_refs(db), *_commits(db), *_nodes(db, wanted), *_objects(db, objects, wanted)]
 
 
 def _refs(db: sqlite3.Connection) -> Iterator[str]:
@@ -42,37 +43,33 @@ def _commits(db: sqlite3.Connection) -> Iterator[str]:
                 yield f"commit {commit} has the parent {parent}, which is missing"
 
 
-def _nodes(db: sqlite3.Connection) -> Iterator[str]:
+def _nodes(db: sqlite3.Connection, wanted: dict[str, tuple[int, str]]) -> Iterator[str]:
+    """The problems of the trees; on the way, size and one path of every object that they name come into `wanted`."""
     known = {name for (name,) in db.execute("SELECT id FROM nodes")}
     for name, body in db.execute("SELECT id, body FROM nodes"):
         if node_id(body) != name:
             yield f"tree node {name} does not hold what its id says"
             continue
         node = decode(body)
-        for _, child in node.values if node.level else ():
+        if node.level == 0:
+            for path, (size, checksum) in zip(node.keys, node.values, strict=True):
+                wanted[checksum] = (size, path)
+            continue
+        for _, child in node.values:
             if child not in known:
                 yield f"tree node {name} has the child {child}, which is missing"
 
 
-def _objects(db: sqlite3.Connection, objects: Objects) -> Iterator[str]:
-    for checksum, (size, where) in _wanted(db).items():
-        problem = objects.problem(checksum, size)
-        if problem is not None:
-            yield f"object {checksum} ({where}) {problem}"
-
-
-def _wanted(db: sqlite3.Connection) -> dict[str, tuple[int, str]]:
-    """Size and one path of every object that a tree or a branch's uncommitted part names."""
-    found: dict[str, tuple[int, str]] = {}
-    for name, body in db.execute("SELECT id, body FROM nodes"):
-        if node_id(body) == name and (node := decode(body)).level == 0:
-            for path, (size, checksum) in zip(node.keys, node.values, strict=True):
-                found[checksum] = (size, path)
+def _objects(db: sqlite3.Connection, objects: Objects, wanted: dict[str, tuple[int, str]]) -> Iterator[str]:
+    """The problems of the objects that the trees want, and of those that branches hold uncommitted."""
     for path, size, checksum in db.execute(
         "SELECT path, size, checksum FROM staged WHERE checksum IS NOT NULL"
     ):
-        found[checksum] = (size, path)
-    return found
+        wanted[checksum] = (size, path)
+    for checksum, (size, where) in wanted.items():
+        problem = objects.problem(checksum, size)
+        if problem is not None:
+            yield f"object {checksum} ({where}) {problem}"
 
 
 def _name(db: sqlite3.Connection, repository: int) -> str:

@@ -17,8 +17,9 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from perago.errors import LakeError, LakeUnavailable
 from perago.lake.local.trees import Node, decode, node_id
@@ -57,26 +58,19 @@ class Store:
         self._sleep = sleep
         self._process = os.getpid()
         # deque's append and pop are atomic, so there is no lock that a fork could leave taken.
-        self._free: deque[sqlite3.Connection] = deque()
-        self._inherited: list[deque[sqlite3.Connection]] = []
+        self._free: deque[_Connection] = deque()
+        self._inherited: list[deque[_Connection]] = []
         self._nodes: dict[str, Node] = {}
 
-    @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
+    def read(self) -> AbstractContextManager[sqlite3.Connection]:
         """A snapshot: all that is read inside is of one moment."""
-        with self._connection() as db:
-            db.execute("BEGIN")
-            with _ended(db):
-                yield db
+        return self._transaction("BEGIN", "")
 
-    @contextmanager
-    def write(self, *, durable: bool, timeout: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
+    def write(
+        self, *, durable: bool, timeout: float = BUSY_SECONDS
+    ) -> AbstractContextManager[sqlite3.Connection]:
         """The one writer; an exception inside leaves everything as it was."""
-        with self._connection(timeout) as db:
-            db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            db.execute("BEGIN IMMEDIATE")
-            with _ended(db):
-                yield db
+        return self._transaction("BEGIN IMMEDIATE", "FULL" if durable else "NORMAL", timeout)
 
     def nodes(self, db: sqlite3.Connection | None = None) -> TreeNodes:
         """The trees' nodes, inside a transaction where one is given."""
@@ -99,7 +93,24 @@ class Store:
             self._free.pop().close()
 
     @contextmanager
-    def _connection(self, timeout: float = BUSY_SECONDS) -> Iterator[sqlite3.Connection]:
+    def _transaction(
+        self, begin: str, synchronous: str, timeout: float = BUSY_SECONDS
+    ) -> Iterator[sqlite3.Connection]:
+        """COMMIT at the end of the block, or ROLLBACK on any exception."""
+        with self._connection(timeout) as db:
+            if synchronous:
+                db.set("synchronous", synchronous)
+            db.execute(begin)
+            try:
+                yield db
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _connection(self, timeout: float = BUSY_SECONDS) -> Iterator[_Connection]:
         self._leave_inherited()
         free = self._free
         try:
@@ -108,14 +119,14 @@ class Store:
             except IndexError:
                 db = self._open()
             try:
-                db.execute(f"PRAGMA busy_timeout = {max(1, int(timeout * 1000))}")
+                db.set("busy_timeout", max(1, int(timeout * 1000)))
                 yield db
             finally:
                 self._give_back(free, db)
         except sqlite3.Error as error:
             raise LakeUnavailable(f"embedded lake {self._file}: {error}") from error
 
-    def _give_back(self, free: deque[sqlite3.Connection], db: sqlite3.Connection) -> None:
+    def _give_back(self, free: deque[_Connection], db: _Connection) -> None:
         """Only a connection that is sure to be outside any transaction may be used again."""
         if db.in_transaction:
             db.close()
@@ -129,7 +140,7 @@ class Store:
             self._free = deque()
             self._process = os.getpid()
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> _Connection:
         """A connection; where the folder may not be written, one to look with: whatever writes fails."""
         try:
             return self._opened("mode=rwc", make=True)
@@ -144,13 +155,14 @@ class Store:
         # Nobody has it open, and the files that SQLite would put beside it cannot be made.
         return self._opened("mode=ro&immutable=1", make=False)
 
-    def _opened(self, way: str, *, make: bool) -> sqlite3.Connection:
+    def _opened(self, way: str, *, make: bool) -> _Connection:
         db = sqlite3.connect(
             f"{self._file.absolute().as_uri()}?{way}",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,
             check_same_thread=False,
+            factory=_Connection,
         )
         try:
             if make:
@@ -174,20 +186,35 @@ class Store:
                 self._sleep(0.01)
         raise LakeUnavailable(f"embedded lake {self._file}: another process keeps the database locked")
 
-    def _create(self, db: sqlite3.Connection) -> None:
-        db.execute("PRAGMA synchronous = FULL")
+    def _create(self, db: _Connection) -> None:
+        """Make the tables, in one transaction: whoever calls closes the connection if that fails, and undoes it by that."""
+        db.set("synchronous", "FULL")
         db.execute("BEGIN IMMEDIATE")
-        with _ended(db):
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in _SCHEMA.split(";\n"):
-                    db.execute(statement)
-                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            elif version != SCHEMA_VERSION:
-                raise LakeError(
-                    f"embedded lake {self._file} has format {version}, and this Perago reads {SCHEMA_VERSION}: "
-                    "use the Perago that made it, or another root"
-                )
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version == 0:
+            for statement in _SCHEMA.split(";\n"):
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        elif version != SCHEMA_VERSION:
+            raise LakeError(
+                f"embedded lake {self._file} has format {version}, and this Perago reads {SCHEMA_VERSION}: "
+                "use the Perago that made it, or another root"
+            )
+        db.execute("COMMIT")
+
+
+class _Connection(sqlite3.Connection):
+    """A connection that knows its settings: SQLite compiles a PRAGMA every time, and most would change nothing."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._settings: dict[str, str | int] = {}
+
+    def set(self, name: str, value: str | int) -> None:
+        """Have a setting of this connection at a value; only outside a transaction."""
+        if self._settings.get(name) != value:
+            self.execute(f"PRAGMA {name} = {value}")
+            self._settings[name] = value
 
 
 class TreeNodes:
@@ -229,15 +256,3 @@ class TreeNodes:
 def _body(db: sqlite3.Connection, table: str, name: str) -> bytes | None:
     row = db.execute(f"SELECT body FROM {table} WHERE id = ?", (name,)).fetchone()
     return None if row is None else bytes(row[0])
-
-
-@contextmanager
-def _ended(db: sqlite3.Connection) -> Iterator[None]:
-    """COMMIT, or ROLLBACK on any exception."""
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise

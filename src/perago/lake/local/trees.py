@@ -68,8 +68,8 @@ def node_id(body: bytes) -> str:
 
 def decode(body: bytes) -> Node:
     """A node from its bytes."""
-    level, keys, values = json.loads(body)
-    return Node(level, tuple(keys), tuple((number, name) for number, name in values))
+    level, keys, values = json.loads(body.decode())
+    return Node(level, tuple(keys), tuple(map(tuple, values)))
 
 
 def find(nodes: Nodes, root: str, path: str) -> Value | None:
