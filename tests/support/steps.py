@@ -16,6 +16,7 @@ import threading
 import time
 from base64 import b64encode
 from collections.abc import Mapping
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from urllib.parse import quote
 
@@ -92,6 +93,8 @@ def act(folder: Path, params: Params) -> Made:
         assert parent is not None
         how = (multiprocessing.get_start_method(), parent.pid == os.getppid(), parent.is_alive())
         note(f"{multiprocessing.current_process().name} {' '.join(map(str, how))}")
+    elif params.do == "leave shared memory":
+        note(f"shared {SharedMemory(create=True, size=8).name}")
     elif params.do == "interrupt":
         raise KeyboardInterrupt("by the body")
     elif params.do == "leave":

@@ -90,6 +90,23 @@ def test_a_killed_worker_leaves_neither_template_nor_executors(site: Site) -> No
 
 
 @pytest.mark.slow
+def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+    site.finished(site.start_workflow({"do": "leave shared memory"}))
+    [executor] = worker.executors()
+    [left] = [line.split()[1] for line in site.bodies() if line.startswith("shared ")]
+    [tracker] = [pid for pid in descendants(worker.process.pid) if name_of(pid) == "perago-tracker"]
+    assert ancestors(tracker)[:1] == [template_of(worker)]
+    assert Path("/dev/shm", left).exists()
+
+    os.kill(executor, signal.SIGKILL)
+    assert worker.drain() == 0
+
+    eventually(lambda: not Path("/dev/shm", left).exists(), "the tracker has removed it")
+    eventually(lambda: not is_running(tracker), "and has ended")
+
+
+@pytest.mark.slow
 def test_a_signal_to_the_whole_group_ends_the_worker_and_nothing_before_it(site: Site) -> None:
     """As a terminal's Ctrl-C does, or a service manager: the attempt in flight is finished."""
     worker = site.start_worker(slots=1)

@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from perago.runtime.process.program import Standing, may_fork, stand_apart
 from perago.runtime.process.streams import flush_output
@@ -152,19 +152,40 @@ def _serve(control: socket.socket) -> NoReturn:
     """Begin executors and tell how they ended, until the worker is gone."""
     # A terminal and a service manager send these to every process: when to end is the worker's decision.
     stand_apart("perago-template")
-    # Here, and so not in the group of an executor that is killed: it removes what the killed one's pools have left.
-    resource_tracker.ensure_running()
-    gc.collect()
-    # What is here is here for good: looking at it again in every child would copy its memory.
-    gc.freeze()
     code = 1
     try:
+        gc.collect()
+        # What is here is here for good: looking at it again in every child would copy its memory.
+        gc.freeze()
+        _begin_tracker(control)
         while True:
             _answer(control)
     except EOFError:
         code = 0
     finally:
         os._exit(code)
+
+
+def _begin_tracker(control: socket.socket) -> None:
+    """Begin multiprocessing's resource tracker for the executors, which would each start one: a new Python.
+
+    Here, and so not in the group of an executor that is killed: it removes what the killed one's pools have left.
+    """
+    ours, theirs = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            # It ends when nobody has the other end of its pipe open any more.
+            os.close(theirs)
+            control.close()
+            stand_apart("perago-tracker")
+            resource_tracker.main(ours)
+        finally:
+            os._exit(0)
+    os.close(ours)
+    # What `ensure_running` looks at before it starts one.
+    tracker: Any = vars(resource_tracker)["_resource_tracker"]
+    tracker._fd, tracker._pid = theirs, pid
 
 
 def _answer(control: socket.socket) -> None:
