@@ -23,7 +23,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from perago.runtime.process.program import is_ours
-from tests.support import worker_main
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
 
@@ -124,11 +123,13 @@ def nursery() -> Nursery:
 
 def main(descriptor: str) -> int:
     """Begin workers and tell how they ended, until the tests are over; returns in each of the workers too."""
+    # Here, since a Python that a worker spawns imports this module, and needs little of it.
     import perago.lake.lakefs.lake
     import perago.lake.local.lake
     import perago.orchestrator.conductor.http
     import perago.orchestrator.conductor.orchestrator
     import perago.orchestrator.local.orchestrator  # noqa: F401
+    from tests.support import worker_main
 
     line = Connection(int(descriptor))
     gc.collect()
@@ -145,17 +146,18 @@ def main(descriptor: str) -> int:
             line.send(pid)
         else:
             line.close()
-            return _live(asked)
+            _take(asked)
+            return worker_main.main(*asked.arguments)
 
 
-def _live(birth: Birth) -> int:
+def _take(birth: Birth) -> None:
+    """Be a program of its own, with the environment and the streams that it was given."""
     is_ours()
     os.environ.clear()
     os.environ.update(birth.environ)
     with birth.log.open("ab") as log:
         for stream in (1, 2):
             os.dup2(log.fileno(), stream)
-    return worker_main.main(*birth.arguments)
 
 
 if __name__ == "__main__":
