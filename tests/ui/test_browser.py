@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Error, Page, expect
 
 from perago.ui.serving import Served
@@ -33,14 +33,22 @@ OF_EACH_KIND = {
 }
 
 
+# What is inside the frame is not ours, and axe cannot see into its sandbox.  Its answer lists every rule that a page keeps,
+# and carrying all of that out of the browser takes a fifth of the time.
+RUN_AXE = """
+axe.run({exclude: [["iframe"]]}, {resultTypes: ["violations"]})
+    .then(({passes, violations}) => ({passes: passes.length, violations}))
+"""
+
+
 def serious_faults(page: Page) -> list[str]:
     """What axe-core finds that keeps people from using a page."""
-    # What is inside the frame is not ours, and axe cannot see into its sandbox.
-    result = Axe().run(page, context={"exclude": [["iframe"]]})
-    assert len(result.response["passes"]) > 10
+    page.evaluate(AXE_SCRIPT)
+    found = page.evaluate(RUN_AXE)
+    assert found["passes"] > 10
     return [
         f"{one['id']} ({one['impact']}): {[node['html'][:160] for node in one['nodes']][:3]}"
-        for one in result.response["violations"]
+        for one in found["violations"]
         if one["impact"] in ("serious", "critical")
     ]
 
