@@ -176,6 +176,14 @@ class TestLeases:
         assert line.orchestrator.poll(line.task, worker_id=WORKER, count=1, wait_seconds=0) == []
         assert line.send(assignment)
 
+    def test_nothing_covers_a_result_whose_updates_were_all_answered(self, line: Line) -> None:
+        workflow_id = line.begin()
+        assignment = line.take_one()
+        line.orchestrator.extend_lease(assignment.attempt, worker_id=WORKER)
+        assert line.send(assignment, kept=True)
+        assert not line.orchestrator.may_be_covered(assignment.attempt, left_behind=False)
+        assert line.end_of(workflow_id).output == {"kept": True}
+
     def test_a_lease_of_a_finished_task_is_no_error_and_changes_nothing(self, line: Line) -> None:
         workflow_id = line.begin()
         assignment = line.work("only", kept=True)

@@ -55,6 +55,9 @@ class Scripted:
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
         self._answer("extend_lease", attempt)
 
+    def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
+        return "may_be_covered" in self._scripts and bool(self._answer("may_be_covered", left_behind))
+
     def asked(self, name: str) -> list[Any]:
         return [what for called, what in self.calls if called == name]
 

@@ -135,6 +135,12 @@ class Orchestrator(AttemptsOwner, Protocol):
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
         """Renew the task's lease."""
 
+    def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
+        """Whether a result that was accepted may still be undone, by an update that nobody has heard of since.
+
+        `left_behind` says that another worker had the attempt before, whose updates nobody here knows.
+        """
+
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
         """Add lines to the task's log; the record of an execution comes back whole."""
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -212,6 +213,37 @@ def test_one_connection_serves_many_calls(orchestrator: Open) -> None:
         adapter.close()
 
     assert len(server.connections) == 1
+
+
+def test_a_lease_extension_without_an_answer_may_cover_the_result_of_its_task_alone(
+    orchestrator: Open,
+) -> None:
+    answers = [TROUBLE, (200, "")]
+    other = replace(ATTEMPT, task_id="task-2")
+
+    with scripted(lambda _: answers.pop(0) if answers else (200, "")) as server:
+        adapter = orchestrator(server.url)
+        adapter.extend_lease(ATTEMPT, worker_id="w")
+        adapter.extend_lease(other, worker_id="w")
+        # The first try may be at the server still, whatever became of the second.
+        assert adapter.may_be_covered(ATTEMPT, left_behind=False)
+        assert not adapter.may_be_covered(other, left_behind=False)
+        assert adapter.may_be_covered(other, left_behind=True)
+
+
+def test_so_may_one_that_the_worker_hung_up_on(orchestrator: Open) -> None:
+    go_on = threading.Event()
+
+    def answer(_: Request) -> Answer:
+        go_on.wait(30)
+        return 200, ""
+
+    with scripted(answer) as server:
+        adapter = orchestrator(server.url, timeouts=Timeouts(read=0.05))
+        with pytest.raises(OrchestratorUnavailable):
+            adapter.extend_lease(ATTEMPT, worker_id="w")
+        assert adapter.may_be_covered(ATTEMPT, left_behind=False)
+        go_on.set()
 
 
 def test_keys_are_traded_for_a_token_that_every_call_carries(orchestrator: Open) -> None:

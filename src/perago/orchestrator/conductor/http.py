@@ -80,7 +80,7 @@ class ConductorApi:
                     _request_timeout=timeouts,
                 )
 
-        return self._persist(once) if repeat else once()
+        return self.persist(once) if repeat else once()
 
     def post_text(self, step: str, path: str, text: str) -> None:
         """Send text as it is: the client's own way would send it as half a JSON string."""
@@ -119,7 +119,8 @@ class ConductorApi:
                 configuration.authentication_settings = self._keys
             raise
 
-    def _persist(self, once: Callable[[], Any]) -> Any:
+    def persist(self, once: Callable[[], Any]) -> Any:
+        """Try a call that may happen twice again while there is no answer, a few times."""
         for turn in range(TRIES - 1):
             try:
                 return once()

@@ -135,6 +135,11 @@ class LocalOrchestrator:
                     (task.updated, deadline(task, rules), task.id),
                 )
 
+    def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
+        """Never: every update here is one transaction."""
+        del attempt, left_behind
+        return False
+
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
         """Add lines to the task's log; the newest 2000 are kept, each cut at 4096 characters."""
         now = self._clock()

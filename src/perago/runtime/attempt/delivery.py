@@ -14,18 +14,27 @@ from perago.runtime.own_branches import drop_quietly
 
 def deliver(orchestrator: AttemptsOwner, lake: Lake, parcel: Parcel, *, worker_id: str) -> Delivery:
     """Send a result and drop its claim; `OrchestratorError`, and the claim stays, where there was no answer."""
+    return finish(lake, send(orchestrator, parcel, worker_id=worker_id))
+
+
+def send(orchestrator: AttemptsOwner, parcel: Parcel, *, worker_id: str) -> Delivery:
+    """Send a result; its claim stays until `finish`."""
     try:
         accepted = orchestrator.complete(parcel.attempt, parcel.outcome, worker_id=worker_id)
     except OrchestratorNotFound as gone:
-        return give_up_on(lake, parcel, str(gone))
-    drop_claim(lake, parcel)
+        return Delivery(parcel, accepted=False, reason=str(gone))
     return Delivery(parcel, accepted, "" if accepted else "the task was over already")
+
+
+def finish(lake: Lake, delivery: Delivery) -> Delivery:
+    """What follows the orchestrator's answer."""
+    drop_claim(lake, delivery.parcel)
+    return delivery
 
 
 def give_up_on(lake: Lake, parcel: Parcel, why: str) -> Delivery:
     """Send a result no more: its attempt can take none, or keeps silent."""
-    drop_claim(lake, parcel)
-    return Delivery(parcel, accepted=False, reason=why)
+    return finish(lake, Delivery(parcel, accepted=False, reason=why))
 
 
 def drop_claim(lake: Lake, parcel: Parcel) -> None:

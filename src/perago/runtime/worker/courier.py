@@ -13,6 +13,10 @@ From then on the task is read after each try: if it is over, so is the result.  
 that the task is still open, and does not take its result, the lease is let go: the attempt times out, its workflow goes
 on by its retries, and the result is sent on until then.
 
+An orchestrator that was away may carry out late what nobody waits for any more, and cover a result that it has confirmed.
+Where it says so, the claim and the outbox entry stay for a while after the answer; then the task is read once more, and
+the result sent again if it is open.
+
 A result that cannot be written to the outbox is sent from memory, and written as soon as that works.
 """
 
@@ -34,7 +38,7 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.protocol.outcome import result_refused, sendable
-from perago.runtime.attempt.delivery import deliver, give_up_on
+from perago.runtime.attempt.delivery import finish, give_up_on, send
 from perago.runtime.ending import Delivery, Parcel
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS
 from perago.runtime.observe.logs import attempt_fields
@@ -48,6 +52,10 @@ log = logging.getLogger("perago.courier")
 LONGEST_PAUSE = 10.0
 LEASE_SECONDS = 3600.0
 """How long an open task whose result is not taken keeps its lease."""
+SECOND_LOOK_SECONDS = 10.0
+"""A server that answers again has carried out by then what it was sent before, also where its database was locked."""
+NOBODYS_RESULT = frozenset({"TIMED_OUT", "CANCELED", "SKIPPED"})
+"""How a task ends without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +91,7 @@ class Courier:
     delayed: Callable[[Delay], None] = lambda _delay: None
     kept: Callable[[Parcel, Exception | None], None] = lambda _parcel, _error: None
     clock: Callable[[], float] = time.monotonic
+    second_look_seconds: float = SECOND_LOOK_SECONDS
 
     def send(self, parcel: Parcel, first: Callable[[], None] | None = None) -> None:
         """Send a result of this worker; `first` is done before, on the sending thread."""
@@ -124,6 +133,8 @@ class _Errand:
     first: Callable[[], None] | None = None
     resumed: bool = False
     in_outbox: bool = False
+    may_be_sent: bool = field(default=False, init=False)
+    taken: Delivery | None = field(default=None, init=False)
     failures: int = field(default=0, init=False)
     waits_since: float | None = field(default=None, init=False)
     waits_long: bool = field(default=False, init=False)
@@ -134,9 +145,11 @@ class _Errand:
             if self.first is not None:
                 first, self.first = self.first, None
                 first()
-            if self.resumed and (why := self._why_not_any_more()) is not None:
+            if self.taken is not None:
+                return self._look_again(self.taken)
+            if self.resumed and not self.may_be_sent and (why := self._why_not_any_more()) is not None:
                 return self._give_up(why)
-            self.resumed = False
+            self.may_be_sent = True
             return self._complete()
         except Exception as error:
             # Whatever it is, a result is not lost to it, and nobody waits for it without a word.
@@ -145,7 +158,7 @@ class _Errand:
     def _complete(self) -> float | None:
         courier, parcel = self.courier, self.parcel
         try:
-            done = deliver(courier.orchestrator, courier.lake, parcel, worker_id=courier.worker_id)
+            sent = send(courier.orchestrator, parcel, worker_id=courier.worker_id)
         except OrchestratorRefused as refused:
             if parcel.outcome.status != "COMPLETED":
                 return self._give_up(str(refused))
@@ -153,7 +166,29 @@ class _Errand:
             self.parcel = courier.refused(parcel, refused)
             self.in_outbox = courier.keep(self.parcel)
             return 0.0
-        return self._done(done)
+        if sent.accepted and courier.orchestrator.may_be_covered(parcel.attempt, left_behind=self.resumed):
+            self.taken = sent
+            return courier.second_look_seconds
+        return self._done(finish(courier.lake, sent))
+
+    def _look_again(self, taken: Delivery) -> float | None:
+        """Whether a result that was taken is still there; the claim stays until then, so that no twin publishes."""
+        courier, parcel = self.courier, self.parcel
+        try:
+            found = courier.orchestrator.current(parcel.attempt)
+        except OrchestratorNotFound:
+            return self._done(finish(courier.lake, taken))
+        if found.status in NOBODYS_RESULT or found.retry_count != parcel.attempt.retry_count:
+            why = f"it was accepted, then undone by a late update, and now the task is {found.status}"
+            return self._give_up(why)
+        if why_over(parcel.attempt, found) is None:
+            log.warning(
+                "the result was accepted, and undone by a late update: it is sent again", extra=self._fields()
+            )
+            if send(courier.orchestrator, parcel, worker_id=courier.worker_id).accepted:
+                return courier.second_look_seconds
+            # Only a workflow that has ended takes none for an open task: it went on by the one that it had accepted.
+        return self._done(finish(courier.lake, taken))
 
     def _give_up(self, why: str) -> float | None:
         return self._done(give_up_on(self.courier.lake, self.parcel, why))
@@ -207,7 +242,7 @@ class _Errand:
         self.waits_since = now if self.waits_since is None else self.waits_since
         seconds = now - self.waits_since
         is_open, over = self._look() if seconds >= UNHEALTHY_AFTER_SECONDS else (False, "")
-        if over:
+        if over and self.taken is None:
             return self._give_up(over)
         lets_go = is_open and not self.lease_let_go and seconds >= LEASE_SECONDS
         delay = Delay(self.parcel, seconds, str(error), let_go=lets_go)

@@ -1,0 +1,155 @@
+"""A result that was accepted and may still be covered: it is looked at once more before anything of it is dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
+from perago.lake.local.lake import LocalLake
+from perago.protocol.outcome import Outcome
+from perago.runtime.ending import Claim, Delivery, Parcel
+from perago.runtime.worker.courier import Courier
+from perago.runtime.worker.outbox import Outbox
+from perago.runtime.worker.timetable import Timetable
+from tests.support.attempts import Scripted, an_attempt, snapshot
+
+ATTEMPT = an_attempt()
+CLAIM = "perago-claim-x"
+AWAY = OrchestratorUnavailable("away")
+DONE = Outcome("COMPLETED", output={"result": {}})
+THERE = snapshot(ATTEMPT, "COMPLETED")
+COVERED = snapshot(ATTEMPT)
+
+
+class Watched(Scripted):
+    """Keeps what was there of claim and outbox whenever the task was read."""
+
+    def __init__(self, lake: LocalLake, root: Path, **scripts: Any) -> None:
+        super().__init__(**{"may_be_covered": [True], "complete": [True], **scripts})
+        self._lake, self._root = lake, root
+        self.kept: list[tuple[list[str], int]] = []
+
+    def current(self, attempt: Any) -> Any:
+        claims = [branch.name for branch in self._lake.branches("songs", "perago-claim")]
+        self.kept.append((claims, len(list(Outbox(self._root).parcels()))))
+        return super().current(attempt)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> LocalLake:
+    made = LocalLake(tmp_path / "lake")
+    made.create_repository("songs")
+    made.create_branch("songs", CLAIM, "main")
+    return made
+
+
+@contextmanager
+def carrying(
+    orchestrator: Any, lake: LocalLake, root: Path
+) -> Iterator[tuple[Courier, SimpleQueue[Delivery]]]:
+    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    with Timetable("test", threads=1) as table:
+        yield (
+            Courier(
+                *(orchestrator, lake, Outbox(root), table, "worker", 500, delivered.put, str),
+                second_look_seconds=0.01,
+            ),
+            delivered,
+        )
+
+
+def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> Delivery:
+    """Send a result, and wait until the courier is done with it; nothing of it is left."""
+    with carrying(orchestrator, lake, root) as (courier, delivered):
+        courier.send(Parcel("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM)))
+        found = delivered.get(timeout=10)
+    assert lake.branches("songs", "perago-claim") == []
+    assert list(Outbox(root).parcels()) == []
+    return found
+
+
+def test_a_result_that_is_still_there_is_sent_once_and_its_claim_dropped_after_the_look(
+    lake: LocalLake, tmp_path: Path
+) -> None:
+    orchestrator = Watched(lake, tmp_path, current=[THERE])
+
+    assert deliver(orchestrator, lake, tmp_path).accepted
+
+    assert orchestrator.asked("complete") == [DONE]
+    assert orchestrator.kept == [([CLAIM], 1)]
+
+
+def test_a_result_that_was_covered_is_sent_again_and_looked_at_again(lake: LocalLake, tmp_path: Path) -> None:
+    orchestrator = Watched(lake, tmp_path, current=[COVERED, COVERED, THERE])
+
+    assert deliver(orchestrator, lake, tmp_path).accepted
+
+    assert orchestrator.asked("complete") == [DONE] * 3
+    assert orchestrator.kept == [([CLAIM], 1)] * 3
+
+
+def test_a_server_that_is_away_at_the_look_is_asked_again(lake: LocalLake, tmp_path: Path) -> None:
+    orchestrator = Watched(lake, tmp_path, current=[AWAY, COVERED, AWAY, THERE], complete=[True, AWAY, True])
+
+    assert deliver(orchestrator, lake, tmp_path).accepted
+
+    assert set(map(str, orchestrator.kept)) == {str(([CLAIM], 1))}
+
+
+@pytest.mark.parametrize(
+    "found",
+    [snapshot(ATTEMPT, "TIMED_OUT"), snapshot(ATTEMPT, "CANCELED"), snapshot(an_attempt(retry_count=1))],
+)
+def test_a_covered_result_whose_attempt_has_ended_meanwhile_is_not_called_accepted(
+    lake: LocalLake, tmp_path: Path, found: Any
+) -> None:
+    delivery = deliver(Watched(lake, tmp_path, current=[found]), lake, tmp_path)
+
+    assert not delivery.accepted
+    assert "undone by a late update" in delivery.reason
+
+
+def test_a_covered_result_that_its_workflow_has_ended_with_counts_as_accepted(
+    lake: LocalLake, tmp_path: Path
+) -> None:
+    """The workflow went on by the result before the task was covered; an ended one takes no other."""
+    orchestrator = Watched(lake, tmp_path, current=[COVERED], complete=[True, False])
+
+    assert deliver(orchestrator, lake, tmp_path).accepted
+
+
+def test_a_workflow_that_was_removed_meanwhile_had_the_result(lake: LocalLake, tmp_path: Path) -> None:
+    orchestrator = Watched(lake, tmp_path, current=[OrchestratorNotFound("gone")])
+
+    assert deliver(orchestrator, lake, tmp_path).accepted
+
+
+def test_a_result_that_nothing_can_cover_is_not_looked_at_again(lake: LocalLake, tmp_path: Path) -> None:
+    orchestrator = Watched(lake, tmp_path, may_be_covered=[False], current=[AssertionError("looked")])
+
+    assert deliver(orchestrator, lake, tmp_path).accepted
+
+    assert orchestrator.kept == []
+    assert orchestrator.asked("may_be_covered") == [False]
+
+
+def test_of_a_result_that_an_earlier_worker_left_the_orchestrator_is_told_so(
+    lake: LocalLake, tmp_path: Path
+) -> None:
+    orchestrator = Watched(lake, tmp_path, current=[COVERED, COVERED, THERE])
+    parcel = Parcel("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM))
+    Outbox(tmp_path).put(parcel)
+
+    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
+        courier.resume(parcel)
+        assert delivered.get(timeout=10).accepted
+
+    assert orchestrator.asked("may_be_covered") == [True]
+    # The first look is at whether it may be sent at all.
+    assert orchestrator.asked("complete") == [DONE] * 2
