@@ -20,11 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError
-from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
+from tests.support.enumerated import close_world, copied_world, fresh_world
 from tests.support.gates import Gated, Grant
-from tests.support.server_order import ServerOrder
-from tests.support.world import Made, World, make_task
+from tests.support.world import Made, make_task
 
 RETRIES = 10
 CRITICAL = [
@@ -47,14 +46,14 @@ class History(RuleBasedStateMachine):
 
     policy = "replace"
     others_write = False
+    begun: Path
+    """The world that every history of a test begins in, closed."""
 
     @initialize(changing=st.booleans())
     def begin(self, changing: bool) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="perago-history-"))
-        lake = ServerOrder(LocalLake(self.folder / "lake"))
-        lake.create_repository("songs")
-        self.world = World(lake, "songs", self.folder)
-        self.a = self.world.commit({"data/input.txt": "in", "other.txt": "other"})
+        self.folder = Path(tempfile.mkdtemp(prefix="perago-history-", dir=self.begun.parent))
+        self.world = copied_world(self.begun, self.folder)
+        self.a = self.world.head().id
         self.changing, self.bodies = changing, itertools.count()
         self.task = make_task(self._body, on_abandoned=self.policy, retries=RETRIES)
         self.workflow = self.world.start(self.task)
@@ -196,16 +195,25 @@ class History(RuleBasedStateMachine):
             self.heads.append(head)
 
 
-def _machine(policy: str, *, others_write: bool) -> type[History]:
+def _machine(policy: str, *, others_write: bool, begun: Path) -> type[History]:
     name = f"{policy}_{'with_others' if others_write else 'alone'}"
-    return type(name, (History,), {"policy": policy, "others_write": others_write})
+    return type(name, (History,), {"policy": policy, "others_write": others_write, "begun": begun})
 
 
 CASES = [(policy, others) for policy in ("replace", "supersede", "reuse") for others in (False, True)]
 
 
-def _run(policy: str, others_write: bool, examples: int) -> None:
-    case = _machine(policy, others_write=others_write).TestCase
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    folder = tmp_path / "begun"
+    world = fresh_world(folder)
+    world.commit({"other.txt": "other"})
+    close_world(world)
+    return folder
+
+
+def _run(policy: str, others_write: bool, begun: Path, examples: int) -> None:
+    case = _machine(policy, others_write=others_write, begun=begun).TestCase
     case.settings = settings(
         max_examples=examples,
         stateful_step_count=30,
@@ -218,11 +226,11 @@ def _run(policy: str, others_write: bool, examples: int) -> None:
 
 @pytest.mark.parametrize(("policy", "others_write"), CASES)
 @pytest.mark.slow
-def test_a_few_random_histories_keep_the_promises(policy: str, others_write: bool) -> None:
-    _run(policy, others_write, 5)
+def test_a_few_random_histories_keep_the_promises(begun: Path, policy: str, others_write: bool) -> None:
+    _run(policy, others_write, begun, 5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "others_write"), CASES)
-def test_many_random_histories_keep_the_promises(policy: str, others_write: bool) -> None:
-    _run(policy, others_write, 40)
+def test_many_random_histories_keep_the_promises(begun: Path, policy: str, others_write: bool) -> None:
+    _run(policy, others_write, begun, 40)

@@ -31,10 +31,12 @@ class Sides(RuleBasedStateMachine):
     """Two steps apart from each other, and one that sees what the first one sees."""
 
     policy = "supersede"
+    worlds: Path
+    """Where the worlds of a test's histories are, and what they have in common."""
 
     @initialize()
     def begin(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="perago-sides-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="perago-sides-", dir=self.worlds))
         self.world = a_world(self.folder)
         self.a = self.world.head().id
         self.sides: list[Side] = [
@@ -134,8 +136,8 @@ class Sides(RuleBasedStateMachine):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["supersede", "reuse"])
-def test_random_histories_of_several_steps_keep_the_promises(policy: str) -> None:
-    case = type(f"sides_{policy}", (Sides,), {"policy": policy}).TestCase
+def test_random_histories_of_several_steps_keep_the_promises(tmp_path: Path, policy: str) -> None:
+    case = type(f"sides_{policy}", (Sides,), {"policy": policy, "worlds": tmp_path}).TestCase
     case.settings = settings(
         max_examples=30,
         stateful_step_count=40,
