@@ -179,7 +179,8 @@ class World:
 
     def around(self, **changed: Any) -> Surroundings:
         """The surroundings of an execution, with parts replaced."""
-        return replace(Surroundings(self.lake, self.orchestrator, self.root), **changed)
+        usual = {"lake": self.lake, "orchestrator": self.orchestrator, "workspace_root": self.root}
+        return Surroundings(**{**usual, **changed})
 
     def execute(self, definition: TaskDefinition, assignment: Assignment, **changed: Any) -> Settled:
         """Run one execution of the attempt to its end."""
