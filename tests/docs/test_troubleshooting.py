@@ -23,12 +23,10 @@ def texts() -> str:
     """Every text of the sources but their docstrings; what is put into one at run time is `…`."""
     found = []
     for source in SRC.rglob("*.py"):
-        tree = parsed(source)
-        skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        skipped |= {
-            id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values
-        }
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(parsed(source)))
+        skipped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        skipped |= {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in nodes:
             if id(node) not in skipped and (text := said(node)):
                 found.append(re.sub(r"%[.\d]*[sdf]", "…", text))
     return "\n".join(found)
