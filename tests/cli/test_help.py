@@ -56,6 +56,17 @@ def test_a_command_says_in_a_sentence_what_it_does(path: tuple[str, ...]) -> Non
     assert command.help, f"perago {' '.join(path)} has no help text"
 
 
+def test_a_command_is_loaded_without_the_others() -> None:
+    script = (
+        "import sys; from perago.cli import app; app(['cat', '--help'], standalone_mode=False); "
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    names = {path[0] for path in PATHS if path}
+    assert {name for name in names if f"perago.cli.{name}" in done.stderr.split()} == {"cat"}
+
+
 def test_an_unknown_option_is_a_usage_error() -> None:
     assert CliRunner().invoke(app, ["check", "--no-such-option"]).exit_code == 2
     assert CliRunner().invoke(app, ["check"]).exit_code == 2
