@@ -127,6 +127,9 @@ NOT_A_USER = """
         assert loaded == []
 """
 
+WITHOUT_OTHERS = ("-p", "no:hypothesispytest", "-p", "no:conductor-agents-testing")
+"""For tests to which the plugins of other packages are nothing: they load for longer than the rest takes."""
+
 
 def run_pytest(folder: Path, *options: str, **files: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on a new project that has these files."""
@@ -152,7 +155,7 @@ def test_a_project_uses_the_fixtures_without_setting_anything_up(tmp_path: Path)
 
 
 def test_all_spark_tasks_of_a_test_run_share_one_session(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, tasks=TASKS, test_spark=SPARK)
+    done = run_pytest(tmp_path, *WITHOUT_OTHERS, tasks=TASKS, test_spark=SPARK)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
@@ -166,7 +169,7 @@ def test_who_does_not_use_it_loads_nothing_of_it(tmp_path: Path) -> None:
 
 
 def test_the_fixtures_tell_what_they_are(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, "--fixtures", test_other=NOT_A_USER)
+    done = run_pytest(tmp_path, *WITHOUT_OTHERS, "--fixtures", test_other=NOT_A_USER)
 
     for name in ("perago_lake", "perago_worker", "perago_spark"):
         assert name in done.stdout
@@ -174,7 +177,7 @@ def test_the_fixtures_tell_what_they_are(tmp_path: Path) -> None:
 
 
 def test_it_can_be_left_out(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, "-p", "no:perago", tasks=TASKS, test_tasks=TESTS)
+    done = run_pytest(tmp_path, *WITHOUT_OTHERS, "-p", "no:perago", tasks=TASKS, test_tasks=TESTS)
 
     assert "fixture 'perago_lake' not found" in done.stdout
 
