@@ -26,6 +26,7 @@ from perago.lake.base import Upload
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.runs.record import Run, RunEnd, orchestrator_file, save_end, save_run
+from tests.support.browsers import chromium
 
 NAME = "The page: first byte and drawn page"
 SERVERS = False
@@ -84,10 +85,9 @@ def _byte_ms(client: httpx.Client, address: str) -> float:
 def _drawn(what: str, address: str) -> list[Row]:
     from playwright.sync_api import sync_playwright
 
-    program = os.environ.get("PERAGO_CHROMIUM") or shutil.which("chromium")
     times = []
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        browser = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
         for _ in range(1 + ROUNDS):
             page.goto(address, wait_until="load")

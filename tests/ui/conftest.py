@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ from perago.connect import Embedded
 from perago.lake.local.lake import LocalLake
 from perago.settings import load_settings
 from perago.ui.serving import Served
+from tests.support.browsers import chromium
 from tests.support.furnished import Furnished, furnish
 from tests.support.world import World
 
@@ -63,13 +62,11 @@ def watch(context: BrowserContext, served: Served) -> Watched:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, its headless shell where that is installed, which can reach this machine alone.
+    """Chromium, which can reach this machine alone.
 
     A module has it and gives it back: while it is open, an event loop counts as running in this thread.
     """
-    programs = map(shutil.which, ("chromium-headless-shell", "chromium"))
-    program = os.environ.get("PERAGO_CHROMIUM") or next(filter(None, programs), None)
-    if program is None:
+    if (program := chromium()) is None:
         pytest.skip("there is no chromium: run dev/ensure-chromium")
     with sync_playwright() as driver:
         # Its own sandbox needs rights that a container does not give; the pages here are ours.
