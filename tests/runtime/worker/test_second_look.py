@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -42,11 +42,11 @@ class Watched(Scripted):
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> LocalLake:
-    made = LocalLake(tmp_path / "lake")
-    made.create_repository("songs")
-    made.create_branch("songs", CLAIM, "main")
-    return made
+def lake(tmp_path: Path) -> Iterator[LocalLake]:
+    with closing(LocalLake(tmp_path / "lake")) as made:
+        made.create_repository("songs")
+        made.create_branch("songs", CLAIM, "main")
+        yield made
 
 
 @contextmanager
