@@ -175,11 +175,23 @@ class TestThreeWayMerge:
         work.merge("side", head)
         assert work.contents("main") == {"y": b"0", "z": b"1"}
 
-    def test_a_source_whose_changes_the_target_has_already_is_refused(self, lake: Lake, work: Work) -> None:
+    def test_a_source_whose_changes_the_target_has_already_lands_and_changes_nothing(
+        self, lake: Lake, work: Work
+    ) -> None:
         base = work.commit("main", {"x": b"0", "y": b"0"})
         lake.create_branch(work.repository, "side", base)
-        work.edit("side", {"x": None})
+        lake.delete(work.repository, "side", ["x"])
+        # With the same words, within one second, lakeFS makes one and the same commit of both.
+        lake.commit(work.repository, "side", "other words", {})
         head = work.edit("main", {"x": None})
+        made = work.merge("side", head)
+        assert (work.head(), lake.head(work.repository, "main").first_parent) == (made, head)
+        assert work.contents("main") == {"y": b"0"}
+
+    def test_a_source_that_has_changed_nothing_is_refused(self, lake: Lake, work: Work) -> None:
+        base = work.commit("main", {"x": b"0"})
+        lake.create_branch(work.repository, "side", base)
+        head = work.commit("main", {"y": b"0"})
         with pytest.raises(LakeRefused):
             work.merge("side", head)
         assert work.head() == head

@@ -48,13 +48,13 @@ def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: 
             f"branch {source.name!r} at {source.head} and branch {target.name!r} at {target.head} have no commit in "
             f"common among the newest {LONGEST_WALK}: stage on that head"
         )
+    # As lakeFS has it: what the source changed may be on the target already, only to have changed nothing is refused.
+    if head.tree == base.tree:
+        raise LakeRefused(f"merge: no changes from branch {source.name!r} to branch {target.name!r}")
     edits: Edits = {path: now for path, _, now in differences(nodes, base.tree, head.tree)}
     if base.tree != onto.tree:
         edits = _without_conflicts(edits, nodes, base, onto, (source, target))
-    tree = update(nodes, onto.tree, edits)
-    if tree == onto.tree:
-        raise LakeRefused(f"merge: no changes from branch {source.name!r} to branch {target.name!r}")
-    return tree
+    return update(nodes, onto.tree, edits)
 
 
 def _without_conflicts(
