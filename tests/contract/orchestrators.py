@@ -148,6 +148,15 @@ class Line:
         assert self.send(assignment, **output)
         return assignment
 
+    def comes_to(self, workflow_id: str, reached: Callable[[WorkflowState], bool]) -> bool:
+        """Whether the workflow is as wanted within ten seconds."""
+        until = time.monotonic() + 10
+        while not reached(self.orchestrator.workflow(workflow_id)):
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.05)
+        return True
+
     def until(self, workflow_id: str, reached: Callable[[WorkflowState], bool]) -> WorkflowState:
         """Read the workflow until it is as wanted."""
         until = time.monotonic() + LONGEST_WAIT_SECONDS
