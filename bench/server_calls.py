@@ -12,14 +12,13 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench import Row
-from bench.harness import Context, create_repository, lakefs_client
-from bench.side_by_side import open_lake
+from bench.harness import Context, create_repository, lakefs_client, lakefs_lake
 from bench.worker import OURS, Site
 from perago.lake.lakefs.fence import Fence
 from tests.support.proxy import FaultProxy, fault_proxy
@@ -57,7 +56,7 @@ def _count(context: Context, kind: str) -> Counter[str]:
     site = Site(context, lakefs_client(context), f"bench-calls-{uuid.uuid4().hex[:8]}")
     create_repository(site.server, site.repository)
     if kind == "proven":
-        with open_lake(context, context.folder / "cache") as lake:
+        with closing(lakefs_lake(context, context.folder / "cache")) as lake:
             Fence(lake).install(site.repository, "main")
     name = site.define("calls")
     with ExitStack() as opened:
