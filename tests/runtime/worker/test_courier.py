@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -21,15 +20,14 @@ from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Claim, Delivery, Parcel, Publication, Settled, parcel_of
 from perago.runtime.observe.masking import Masker
-from perago.runtime.worker.courier import Courier
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.timetable import Timetable
+from tests.support import couriers
 from tests.support.attempts import WORKSPACE, Scripted, an_assignment, an_attempt, snapshot
+from tests.support.couriers import CLAIM, claimed_lake
 from tests.support.lake_work import Work
 from tests.support.ports import refusing
 
 ATTEMPT = an_attempt()
-CLAIM = "perago-claim-x"
 SECRET = "hush-hush"
 AWAY = OrchestratorUnavailable("away")
 DONE = Outcome("COMPLETED", output={"result": {}})
@@ -37,9 +35,7 @@ DONE = Outcome("COMPLETED", output={"result": {}})
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[LocalLake]:
-    with closing(LocalLake(tmp_path / "lake")) as made:
-        made.create_repository("songs")
-        made.create_branch("songs", CLAIM, "main")
+    with claimed_lake(tmp_path / "lake") as made:
         yield made
 
 
@@ -52,23 +48,7 @@ def a_parcel(lake: LocalLake, outcome: Outcome = DONE, *, published: str | None 
     return Parcel("execution", ATTEMPT, outcome, publication, Claim("songs", CLAIM))
 
 
-@contextmanager
-def carrying(
-    orchestrator: Any, lake: Any, root: Path, **options: Any
-) -> Iterator[tuple[Courier, SimpleQueue[Delivery]]]:
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
-    with Timetable("test", threads=1) as table:
-        courier = Courier(
-            orchestrator,
-            lake,
-            Outbox(root),
-            table,
-            "worker",
-            options.get("reason_limit", 500),
-            delivered.put,
-            Masker([SECRET]),
-        )
-        yield courier, delivered
+carrying = partial(couriers.carrying, mask=Masker([SECRET]))
 
 
 def test_an_accepted_result_drops_the_claim_and_leaves_the_outbox(lake: LocalLake, tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -14,17 +12,16 @@ from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Claim, Delivery, Parcel
-from perago.runtime.worker.courier import Courier
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.timetable import Timetable
 from tests.support.attempts import Scripted, an_attempt, snapshot
+from tests.support.couriers import CLAIM, carrying, claimed_lake
 
 ATTEMPT = an_attempt()
-CLAIM = "perago-claim-x"
 AWAY = OrchestratorUnavailable("away")
 DONE = Outcome("COMPLETED", output={"result": {}})
 THERE = snapshot(ATTEMPT, "COMPLETED")
 COVERED = snapshot(ATTEMPT)
+SOON = 0.01
 
 
 class Watched(Scripted):
@@ -43,30 +40,13 @@ class Watched(Scripted):
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[LocalLake]:
-    with closing(LocalLake(tmp_path / "lake")) as made:
-        made.create_repository("songs")
-        made.create_branch("songs", CLAIM, "main")
+    with claimed_lake(tmp_path / "lake") as made:
         yield made
-
-
-@contextmanager
-def carrying(
-    orchestrator: Any, lake: LocalLake, root: Path
-) -> Iterator[tuple[Courier, SimpleQueue[Delivery]]]:
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
-    with Timetable("test", threads=1) as table:
-        yield (
-            Courier(
-                *(orchestrator, lake, Outbox(root), table, "worker", 500, delivered.put, str),
-                second_look_seconds=0.01,
-            ),
-            delivered,
-        )
 
 
 def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> Delivery:
     """Send a result, and wait until the courier is done with it; nothing of it is left."""
-    with carrying(orchestrator, lake, root) as (courier, delivered):
+    with carrying(orchestrator, lake, root, second_look_seconds=SOON) as (courier, delivered):
         courier.send(Parcel("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM)))
         found = delivered.get(timeout=10)
     assert lake.branches("songs", "perago-claim") == []
@@ -146,7 +126,7 @@ def test_of_a_result_that_an_earlier_worker_left_the_orchestrator_is_told_so(
     parcel = Parcel("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM))
     Outbox(tmp_path).put(parcel)
 
-    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
+    with carrying(orchestrator, lake, tmp_path, second_look_seconds=SOON) as (courier, delivered):
         courier.resume(parcel)
         assert delivered.get(timeout=10).accepted
 
