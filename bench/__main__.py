@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 from bench import BENCHES, Row
-from bench.kinds import TRIAL, environment_of
+from bench.kinds import BOTH, TRIAL, environment_of
 from bench.report import machine, write_report
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -28,6 +28,10 @@ def main(arguments: list[str]) -> int:
     unknown = sorted({argument.partition("@")[0] for argument in arguments} - set(there))
     if unknown:
         print(f"no bench {', '.join(unknown)}; there are {', '.join(there)}", file=sys.stderr)
+        return 2
+    strange = sorted({argument.partition("@")[2] for argument in arguments} - {"", *BOTH})
+    if strange:
+        print(f"no servers {', '.join(strange)}; there are {', '.join(BOTH)}", file=sys.stderr)
         return 2
     for argument in arguments or there:
         name, _, kind = argument.partition("@")

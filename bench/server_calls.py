@@ -22,7 +22,7 @@ from bench.harness import Context, create_repository, lakefs_client, lakefs_lake
 from bench.worker import OURS, Site
 from perago.lake.lakefs.fence import Fence
 from tests.support.proxy import FaultProxy, fault_proxy
-from tests.support.server_calls import KINDS, LAST, calls
+from tests.support.server_calls import FENCES, LAST, calls
 
 NAME = "Server calls of one attempt"
 SERVERS = True
@@ -35,7 +35,7 @@ def run() -> list[Row]:
     """All figures."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
-        for kind in KINDS:
+        for kind in FENCES:
             seen = _count(Context(Path(folder)), kind)
             for name, count in sorted(seen.items()):
                 print(f"  {kind}: {count} × {name}")

@@ -23,8 +23,9 @@ from pyspark.sql import functions as F
 from bench import Row
 from bench.harness import Context, in_turns, timed
 from examples.listening import generate, transform
+from examples.listening.accident import Accident
 from examples.listening.models import Play, RawPlay
-from examples.listening.tasks import clean_plays
+from examples.listening.tasks import Clean, clean_plays
 from perago import SparkWorkspace, WorkspaceSpec, task
 from perago.adapters import open_lakefs
 from perago.declare.task import TaskDefinition
@@ -97,7 +98,7 @@ class _Bench:
             lake.create_repository(
                 "bench", folder_uploads(folder / "given", "sha256", leave_out=folder / "lake")
             )
-            params = {"accident": {"file": None, "repository": "", "branch": "", "ref": ""}}
+            params = Clean(accident=Accident(file=None, ref="")).model_dump()
             attempts = _Attempts(self, lake, "bench", clean_plays.__perago_task__, params)
             took = self._turns(
                 {"plain": lambda: timed(lambda: _plain_clean(given, plain)), "perago": attempts.run}, rounds=2
@@ -184,7 +185,8 @@ class _Attempts:
 
 def _start(orchestrator: LocalOrchestrator, definition: TaskDefinition, payload: Mapping[str, Any]) -> None:
     # Nobody extends leases here, and the large step takes longer than one.
-    orchestrator.register_taskdefs([{**build_taskdef(definition), "responseTimeoutSeconds": 3600}])
+    patient = {"responseTimeoutSeconds": 3600, "timeoutSeconds": 7200}
+    orchestrator.register_taskdefs([{**build_taskdef(definition), **patient}])
     step = {
         "name": definition.name,
         "taskReferenceName": "step",

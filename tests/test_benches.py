@@ -8,6 +8,7 @@ import pkgutil
 import pytest
 
 import bench
+from bench.kinds import BOTH, TRIAL
 
 
 @pytest.mark.slow
@@ -19,6 +20,7 @@ def test_a_bench_can_be_imported(name: str) -> None:
         assert module.NAME
         assert callable(module.run)
         assert isinstance(module.SERVERS, bool)
+        assert set(getattr(module, "KINDS", (TRIAL,))) <= set(BOTH)
 
 
 def test_every_bench_of_the_list_is_there() -> None:

@@ -16,7 +16,7 @@ from tests.support.proxy import Answered
 
 PAGE = Path(__file__).parents[2] / "docs" / "publication.md"
 HEADING = "## The calls of one attempt"
-KINDS = ("proven", "soft")
+FENCES = ("proven", "soft")
 """The last columns of the page's table: behind a fence that the server was seen to hold, and without one."""
 SUM = "all"
 LAST = frozenset({"DELETE /branches/{claim}", "DELETE /branches/{staging}", "POST /tasks/{task}/log"})
@@ -83,5 +83,5 @@ def _rows(kind: str) -> Iterator[tuple[str, int]]:
     section = PAGE.read_text().partition(HEADING)[2].partition("\n## ")[0]
     for line in section.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if len(cells) == _FIRST_COUNT + len(KINDS) and cells[-1].isdigit():
-            yield cells[1].strip("`"), int(cells[_FIRST_COUNT + KINDS.index(kind)])
+        if len(cells) == _FIRST_COUNT + len(FENCES) and cells[-1].isdigit():
+            yield cells[1].strip("`"), int(cells[_FIRST_COUNT + FENCES.index(kind)])

@@ -15,7 +15,7 @@ from perago.lake.lakefs.fence import Fence
 from tests.support.clock import eventually
 from tests.support.lake_work import Work
 from tests.support.proxy import FaultProxy, fault_proxy
-from tests.support.server_calls import KINDS, LAST, calls, named, on_the_page, sum_on_the_page
+from tests.support.server_calls import FENCES, LAST, calls, named, on_the_page, sum_on_the_page
 from tests.support.sites import Site
 
 REAL_ONLY = pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def count_one_attempt(site: Site, lakefs: FaultProxy, conductor: FaultProxy) -> 
 
 
 @REAL_ONLY
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FENCES)
 def test_an_attempt_makes_the_calls_that_the_page_shows(site: Site, kind: str) -> None:
     if kind == "proven":
         Fence(site.lake).install(site.repository, "main")
@@ -60,7 +60,7 @@ def test_an_attempt_makes_the_calls_that_the_page_shows(site: Site, kind: str) -
     assert seen.total() == sum_on_the_page(kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FENCES)
 def test_the_pages_sum_is_that_of_its_rows(kind: str) -> None:
     assert on_the_page(kind).total() == sum_on_the_page(kind) > 0
 
