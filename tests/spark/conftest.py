@@ -20,6 +20,8 @@ from tests.support.spark_world import SparkWorld
 LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
 CLUSTER = Path(__file__).parents[2] / "dev" / "spark-cluster"
 SOURCES = Path(__file__).parents[2] / "src"
+FEW_ROWS = "spark.sql.codegen.wholeStage=false;spark.sql.codegen.factoryMode=NO_CODEGEN"
+"""PERAGO_SPARK_CONF for small tables: generating and compiling code for them takes longer than going without."""
 
 # Workers of `perago start` would take full sessions, which pay only in a long life.
 os.environ.setdefault("PERAGO_SPARK_SESSION", "quick")
@@ -28,12 +30,10 @@ os.environ.setdefault("PERAGO_SPARK_SESSION", "quick")
 @pytest.fixture(scope="session")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     """The process's one session; it can reach lakeFS where the servers are up."""
-    # Tables of a few rows: generating and compiling code for them takes longer than going without.
-    plain = "spark.sql.codegen.wholeStage=false;spark.sql.codegen.factoryMode=NO_CODEGEN"
     environ = {
         "PERAGO_SPARK_MASTER": "local[2]",
         "PERAGO_SPARK_SESSION": "quick",
-        "PERAGO_SPARK_CONF": plain,
+        "PERAGO_SPARK_CONF": FEW_ROWS,
     }
     settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
     made = Sessions(settings, S3A_PACKAGES) if os.environ.get(LAKEFS) else Sessions(settings)
