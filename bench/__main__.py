@@ -25,16 +25,16 @@ def main(arguments: list[str]) -> int:
         write_report(_stored())
         return 0
     there = [name for name in BENCHES if importlib.util.find_spec(f"bench.{name}")]
-    unknown = sorted({argument.partition("@")[0] for argument in arguments} - set(there))
+    asked = [argument.partition("@")[::2] for argument in arguments]
+    unknown = sorted({name for name, _ in asked} - set(there))
     if unknown:
         print(f"no bench {', '.join(unknown)}; there are {', '.join(there)}", file=sys.stderr)
         return 2
-    strange = sorted({argument.partition("@")[2] for argument in arguments} - {"", *BOTH})
+    strange = sorted({kind for _, kind in asked} - {"", *BOTH})
     if strange:
         print(f"no servers {', '.join(strange)}; there are {', '.join(BOTH)}", file=sys.stderr)
         return 2
-    for argument in arguments or there:
-        name, _, kind = argument.partition("@")
+    for name, kind in asked or [(name, "") for name in there]:
         module = importlib.import_module(f"bench.{name}")
         if module.SERVERS and "LAKECTL_SERVER_ENDPOINT_URL" not in os.environ:
             print(f"{name}: needs the servers; run `make bench`", file=sys.stderr)

@@ -150,29 +150,18 @@ class Line:
 
     def comes_to(self, workflow_id: str, reached: Callable[[WorkflowState], bool]) -> bool:
         """Whether the workflow is as wanted within ten seconds."""
-        until = time.monotonic() + 10
-        while not reached(self.orchestrator.workflow(workflow_id)):
-            if time.monotonic() > until:
-                return False
-            time.sleep(0.05)
-        return True
+        return any(reached(self.orchestrator.workflow(workflow_id)) for _ in _looks(10))
 
     def until(self, workflow_id: str, reached: Callable[[WorkflowState], bool]) -> WorkflowState:
         """Read the workflow until it is as wanted."""
-        until = time.monotonic() + LONGEST_WAIT_SECONDS
-        while True:
-            state = self.orchestrator.workflow(workflow_id)
-            if reached(state):
+        for _ in _looks(LONGEST_WAIT_SECONDS):
+            if reached(state := self.orchestrator.workflow(workflow_id)):
                 return state
-            assert time.monotonic() < until, f"still {state}"
-            time.sleep(0.05)
+        raise AssertionError(f"still {state}")
 
     def wait_until(self, reached: Callable[[], bool]) -> None:
         """Look until it is as wanted."""
-        until = time.monotonic() + LONGEST_WAIT_SECONDS
-        while not reached():
-            assert time.monotonic() < until, "it did not come to that"
-            time.sleep(0.05)
+        assert any(reached() for _ in _looks(LONGEST_WAIT_SECONDS)), "it did not come to that"
 
     def until_log(self, task_id: str, lines: int) -> Sequence[LogLine]:
         """Read a task's log until it has that many lines."""
@@ -182,6 +171,15 @@ class Line:
     def end_of(self, workflow_id: str) -> WorkflowState:
         """Read the workflow until it is over."""
         return self.until(workflow_id, lambda state: not state.running)
+
+
+def _looks(seconds: float) -> Iterator[None]:
+    """Times to look at a server, until that long has passed."""
+    until = time.monotonic() + seconds
+    yield
+    while time.monotonic() < until:
+        time.sleep(0.05)
+        yield
 
 
 def brief(tasks: Sequence[TaskState]) -> list[tuple[str, str, int]]:

@@ -20,8 +20,8 @@ from tests.support.spark_world import SparkWorld
 LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
 CLUSTER = Path(__file__).parents[2] / "dev" / "spark-cluster"
 SOURCES = Path(__file__).parents[2] / "src"
-FEW_ROWS = "spark.sql.codegen.wholeStage=false;spark.sql.codegen.factoryMode=NO_CODEGEN"
-"""PERAGO_SPARK_CONF for small tables: generating and compiling code for them takes longer than going without."""
+FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""For small tables: generating and compiling code for them takes longer than going without."""
 
 # Workers of `perago start` would take full sessions, which pay only in a long life.
 os.environ.setdefault("PERAGO_SPARK_SESSION", "quick")
@@ -33,7 +33,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     environ = {
         "PERAGO_SPARK_MASTER": "local[2]",
         "PERAGO_SPARK_SESSION": "quick",
-        "PERAGO_SPARK_CONF": FEW_ROWS,
+        "PERAGO_SPARK_CONF": as_setting(FEW_ROWS),
     }
     settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
     made = Sessions(settings, S3A_PACKAGES) if os.environ.get(LAKEFS) else Sessions(settings)
@@ -61,7 +61,12 @@ def on_cluster(conf: Mapping[str, str]) -> str:
         "spark.driver.extraJavaOptions": short_lived(),
         "spark.executor.extraJavaOptions": short_lived(),
     }
-    return ";".join(f"{key}={value}" for key, value in {**known, **conf}.items())
+    return as_setting({**known, **conf})
+
+
+def as_setting(conf: Mapping[str, str]) -> str:
+    """Spark's configuration as PERAGO_SPARK_CONF has it."""
+    return ";".join(f"{key}={value}" for key, value in conf.items())
 
 
 def short_lived() -> str:

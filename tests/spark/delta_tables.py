@@ -22,7 +22,7 @@ from perago.spark.s3a import S3A_PACKAGES
 from perago.spark.session import Sessions
 from realservers.delta import delta_jar
 from tests.contract.lakes import LAKES
-from tests.spark.conftest import LAKEFS
+from tests.spark.conftest import FEW_ROWS, LAKEFS, as_setting
 from tests.support.pages import ROOT
 from tests.support.ports import after
 from tests.support.spark_world import Made, Params, SparkWorld, failed
@@ -48,10 +48,8 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     page = (ROOT / "docs/spark-tasks.md").read_text()
     rows = dict(re.findall(r"^\| `(spark\.\S+)` \| `([^`]+)` \|$", page, re.MULTILINE))
     delta = {name: rows[name] for name in ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")}
-    # Tables of three rows: generating and compiling code for them takes far longer than going without.
     plain = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        **FEW_ROWS,
         "spark.sql.shuffle.partitions": "1",
         "spark.default.parallelism": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
@@ -61,7 +59,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     environ = {
         "PERAGO_SPARK_MASTER": "local[2]",
         "PERAGO_SPARK_SESSION": "quick",
-        "PERAGO_SPARK_CONF": ";".join(f"{key}={value}" for key, value in conf.items()),
+        "PERAGO_SPARK_CONF": as_setting(conf),
     }
     settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
     return Sessions(settings, S3A_PACKAGES) if os.environ.get(LAKEFS) else Sessions(settings)

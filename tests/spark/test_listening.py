@@ -21,7 +21,7 @@ from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer
-from tests.spark.conftest import FEW_ROWS
+from tests.spark.conftest import FEW_ROWS, as_setting
 from tests.support.spark_world import SparkWorld, failed, published_table
 from tests.support.world import published_ref
 
@@ -33,7 +33,7 @@ ROWS = 3000
 
 def run_demo(root: Path, *, real: bool) -> str:
     """The demonstration as `make demo` runs it, but on few rows; what it printed."""
-    few = {"ROWS": str(ROWS), "PERAGO_SPARK_CONF": FEW_ROWS}
+    few = {"ROWS": str(ROWS), "PERAGO_SPARK_CONF": as_setting(FEW_ROWS)}
     environ = {**os.environ, **few, "PERAGO_ROOT": str(root), "REAL": "1" if real else "0"}
     command = [sys.executable, str(PROJECT / "examples" / "listening" / "demo.py")]
     done = subprocess.run(command, env=environ, cwd=PROJECT, capture_output=True, text=True, check=False)
