@@ -19,7 +19,7 @@ demo: setup ## run the demonstration
 	@dev/demo
 
 # More workers than cores: many tests wait, for a lease or a process, and leave the cores to the others.
-WORKERS ?= 4
+WORKERS ?= 5
 # In a new clone every worker would compile all tests, at once: do it before them, while the servers start.
 COMPILE_TESTS = { [ -d tests/__pycache__ ] || $(BIN)/pytest --collect-only -qq >/dev/null 2>&1; }
 test: setup ## start the real servers, run every test, stop the servers (ARGS="…" goes to pytest)

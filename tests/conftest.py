@@ -1,10 +1,10 @@
-"""What every test may ask for: the real servers; the rule about skips; and which tests run side by side.
+"""What every test may ask for: the real servers; and the rule about skips.
 
 A test that needs a real server takes it as a fixture and gets the marker `servers` by that alone.  Without the
 environment of `dev/servers env` it is skipped.  With `CI=true` any skip, for whatever reason, is a failure.
 
 Any two tests may run at once, on one lakeFS and one Conductor: names of repositories, tasks and workflows have a random
-part.  Tests that share something costly are a group, which one worker of the runner takes as a whole.
+part.  What runs when is in `tests/support/running_order.py`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from realservers.state import memory_folder
+from tests.support.running_order import group_of, turn_of
 
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
@@ -61,58 +62,6 @@ ON_ONE = frozenset(
         "test_more_than_a_page_is_told_whole",
     }
 )
-# Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
-GROUPS = {
-    "tests/spark/test_standalone.py": "standalone",
-    "tests/spark/test_start_cluster.py": "standalone",
-    "tests/spark/test_start_local.py": "start",
-    "tests/spark/": "sessions",
-    "tests/runtime/worker/test_outages.py": "own_servers",
-    "tests/runtime/worker/test_forks.py": "crowd",
-    "tests/test_ci_skips.py": "in_ci",
-    "tests/cli/test_bodies.py": "bodies",
-    "tests/cli/test_init_wheel.py": "wheel",
-    "tests/lake/lakefs/test_presigned.py": "past",
-    "tests/test_dev_servers_production.py": "backing",
-    "tests/ui/": "browser",
-}
-# What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
-LONGEST = (
-    "tests/spark/test_listening.py::test_the_demonstration",
-    "tests/spark/test_docs_page.py",
-    "tests/spark/test_killed.py",
-    "tests/spark/test_delta.py",
-    "tests/spark/test_map_cluster.py",
-    "tests/spark/test_map.py",
-    "tests/runtime/worker/test_outages.py::test_200_workflows",
-)
-LONG = (
-    "tests/docs/test_workflows_page.py",
-    "tests/cli/test_run_again.py::TestOnTheRealServers",
-    "tests/cli/test_doctor.py::TestWrongServers::test_servers_that_never",
-    "tests/cli/test_remote.py::test_what_is_not_lakefs",
-    "tests/runtime/worker/test_fitness.py",
-    "tests/runtime/worker/test_records.py::test_a_spark_task",
-    "tests/protocol/test_coverage.py",
-    "tests/docs/test_site.py",
-    "tests/docs/test_quick_start.py",
-    "tests/runtime/attempt/test_memory.py",
-    "tests/testing/test_plugin.py::test_all_spark",
-    "tests/scenarios/test_lakefs_races.py",
-    "tests/scenarios/test_lakefs_counts.py",
-    "tests/lake/local/test_processes.py",
-    "tests/runtime/worker/test_leases.py",
-    "tests/runtime/worker/test_kills.py",
-    "tests/runtime/worker/test_kills_beside.py",
-    "tests/runtime/worker/hosted/test_hosts.py",
-    "tests/scenarios/test_in_flight.py",
-    "tests/scenarios/test_lakefs_in_flight.py",
-    "tests/scenarios/test_crashes.py",
-    "tests/scenarios/test_interleavings.py",
-    "tests/scenarios/test_random_histories.py",
-)
-# Behind them in the queues of the workers; see `_turn`.
-QUICK = "tests/protocol/test_publication.py"
 DEV_SERVERS = Path(__file__).parents[1] / "dev" / "servers"
 PRODUCTION_UP = [DEV_SERVERS, "--set", "production", "up", "--production"]
 STARTING = pytest.StashKey[subprocess.Popen[bytes]]()
@@ -291,10 +240,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
         for name in {"sessions", "own_servers"}.intersection(fixtures):
             if group_of(item.nodeid) != name:
                 raise pytest.UsageError(
-                    f"{item.nodeid} takes {name}: add its path to GROUPS in tests/conftest.py"
+                    f"{item.nodeid} takes {name}: add its path to GROUPS in tests/support/running_order.py"
                 )
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: _turn(item.nodeid))
+        items.sort(key=lambda item: turn_of(item.nodeid))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -329,32 +278,12 @@ def _on_production(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests side by side, groups whole.  (pytest 9.2 gives xdist 3.8 no way to see the mark `xdist_group`.)"""
+    """Tests side by side, groups whole, few heavy ones at once."""
     if config.getoption("dist") != "loadscope":
         return None
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Groups(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid)
+    from tests.support.runner import Groups
 
     return Groups(config, log)
-
-
-def group_of(nodeid: str) -> str:
-    """What one worker runs as a whole: the name of what a group shares, or a test that is alone."""
-    alone = nodeid.startswith(LONGEST)
-    found = [name for path, name in GROUPS.items() if nodeid.startswith(path) and not alone]
-    return found[0] if found else nodeid
-
-
-def _turn(nodeid: str) -> int:
-    """The place in the order.
-
-    The runner hands each worker two tests at once: behind one that takes minutes there should be one that is quick.
-    """
-    order = (*LONGEST, *GROUPS, QUICK, *LONG)
-    return next((turn for turn, start in enumerate(order) if nodeid.startswith(start)), len(order))
 
 
 @pytest.hookimpl(wrapper=True)

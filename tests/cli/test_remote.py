@@ -17,6 +17,7 @@ import pytest
 
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import ConductorServer, LakefsServer
+from tests.support.commands import Said, run_perago
 from tests.support.scripted_server import NGINX, Answer, Request, scripted
 
 # Every test starts processes.
@@ -58,26 +59,17 @@ class Shell:
     def write_tasks(self, *, retries: int) -> None:
         (self.folder / "tasks.py").write_text(TASKS.format(name=self.name, retries=retries))
 
-    def perago(self, *arguments: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
+    def perago(self, *arguments: str, typed: str | None = None) -> Said:
         """A command; with `typed` its stdin is a terminal on which somebody answers so."""
-        ours, theirs = pty.openpty() if typed is not None else (-1, subprocess.DEVNULL)
+        if typed is None:
+            return run_perago(arguments, folder=self.folder, environ=self.environ)
+        ours, theirs = pty.openpty()
         try:
-            if typed is not None:
-                os.write(ours, typed.encode() + b"\n")
-            return subprocess.run(
-                [sys.executable, "-m", "perago", *arguments],
-                cwd=self.folder,
-                env=self.environ,
-                stdin=theirs,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120,
-            )
+            os.write(ours, typed.encode() + b"\n")
+            return run_perago(arguments, folder=self.folder, environ=self.environ, stdin=theirs)
         finally:
-            if typed is not None:
-                os.close(ours)
-                os.close(theirs)
+            os.close(ours)
+            os.close(theirs)
 
     def run(self, repository: str, *options: str, typed: str | None = None) -> Any:
         flow = ("run", "flow.json", "--tasks", "tasks.py", "--workspace", repository, "--json")
@@ -105,16 +97,14 @@ def test_servers_of_the_environment_are_left_alone_without_remote_and_a_line_say
 
     root = nobody.folder / ".perago"
     for command in (put, branch):
-        assert command.returncode == 0, command.stderr
-        assert command.stderr.splitlines()[0] == (
+        assert command.code == 0, command.err
+        assert command.err.splitlines()[0] == (
             f"lakeFS (LAKECTL_*) is configured, but not used: this works on {root}; "
             "add --remote to work on the real servers"
         )
-    assert done.returncode == 0, done.stderr
-    assert (
-        "lakeFS (LAKECTL_*) and Conductor (CONDUCTOR_SERVER_URL) are configured, but not used" in done.stderr
-    )
-    assert json.loads(done.stdout)["status"] == "COMPLETED"
+    assert done.code == 0, done.err
+    assert "lakeFS (LAKECTL_*) and Conductor (CONDUCTOR_SERVER_URL) are configured, but not used" in done.err
+    assert json.loads(done.out)["status"] == "COMPLETED"
 
 
 @pytest.mark.parametrize(
@@ -130,8 +120,8 @@ def test_without_a_terminal_and_without_yes_a_remote_command_is_refused_in_one_l
 ) -> None:
     done = nobody.perago(*command)
 
-    assert done.returncode == 2
-    assert done.stderr == (
+    assert done.code == 2
+    assert done.err == (
         "error: --remote asks before it changes anything, and there is no terminal to ask on: add --yes to go ahead\n"
     )
 
@@ -143,9 +133,9 @@ def test_a_remote_command_without_servers_says_what_to_set(nobody: Shell) -> Non
     put = nobody.perago("put", "songs", "in", "--remote", "--yes")
     run = nobody.run("songs", "--remote", "--yes")
 
-    assert f"--remote needs lakeFS: set {', '.join(LAKEFS_NAMES)}" in put.stderr
-    assert "--remote needs lakeFS and Conductor: set lakeFS (LAKECTL_" in run.stderr
-    assert (put.returncode, run.returncode) == (1, 1)
+    assert f"--remote needs lakeFS: set {', '.join(LAKEFS_NAMES)}" in put.err
+    assert "--remote needs lakeFS and Conductor: set lakeFS (LAKECTL_" in run.err
+    assert (put.code, run.code) == (1, 1)
 
 
 def test_a_remote_run_shows_the_servers_and_what_would_change_and_does_nothing_on_a_no(
@@ -153,12 +143,12 @@ def test_a_remote_run_shows_the_servers_and_what_would_change_and_does_nothing_o
 ) -> None:
     refused = real.run(lakefs_repository, "--remote", typed="n")
 
-    assert refused.returncode == 1
-    assert f"lake: lakeFS 1.84.0 at {lakefs_server.url}\n" in refused.stderr
-    assert f"orchestrator: Conductor 3.32.3 at {conductor_server.url}\n" in refused.stderr
-    assert f"\n{real.name}: would be created\n" in refused.stderr
-    assert f"workflow {real.name} version 1: would be created\n" in refused.stderr
-    assert "nothing was changed" in refused.stderr
+    assert refused.code == 1
+    assert f"lake: lakeFS 1.84.0 at {lakefs_server.url}\n" in refused.err
+    assert f"orchestrator: Conductor 3.32.3 at {conductor_server.url}\n" in refused.err
+    assert f"\n{real.name}: would be created\n" in refused.err
+    assert f"workflow {real.name} version 1: would be created\n" in refused.err
+    assert "nothing was changed" in refused.err
     assert real.name not in json.dumps(conductor_server.call("GET", "/metadata/taskdefs"))
 
     done = real.run(lakefs_repository, "--remote", "--root", "elsewhere", typed="y")
@@ -168,19 +158,19 @@ def test_a_remote_run_shows_the_servers_and_what_would_change_and_does_nothing_o
     (real.folder / "flow.json").write_text(json.dumps(flow))
     changed = real.run(lakefs_repository, "--remote", typed="n")
 
-    assert json.loads(done.stdout)["status"] == "COMPLETED", done.stderr
+    assert json.loads(done.out)["status"] == "COMPLETED", done.err
     head = lakefs_server.call("GET", f"/repositories/{lakefs_repository}/branches/main")["commit_id"]
-    assert json.loads(done.stdout)["output"]["ref"] == head
+    assert json.loads(done.out)["output"]["ref"] == head
     assert list((real.folder / "elsewhere" / "runs").iterdir()), "local state is where --root says"
     assert not (real.folder / "elsewhere" / "lake").exists()
-    assert f"\n{real.name}: would be updated\n  - retryCount: 2\n  + retryCount: 1\n" in changed.stderr
-    assert f"workflow {real.name} version 1: would be updated\n" in changed.stderr
-    assert '  + outputParameters.other: "${step.output.workspace.ref}"\n' in changed.stderr
+    assert f"\n{real.name}: would be updated\n  - retryCount: 2\n  + retryCount: 1\n" in changed.err
+    assert f"workflow {real.name} version 1: would be updated\n" in changed.err
+    assert '  + outputParameters.other: "${step.output.workspace.ref}"\n' in changed.err
 
     # A run goes on where it is, whatever the command line says of servers.
     again = real.perago("run", "--resume", "--root", "elsewhere", "--json")
-    assert json.loads(again.stdout) == json.loads(done.stdout)
-    assert "is on lakeFS and Conductor" in again.stderr
+    assert json.loads(again.out) == json.loads(done.out)
+    assert "is on lakeFS and Conductor" in again.err
 
 
 def test_a_run_on_the_embedded_servers_is_not_resumed_remotely(nobody: Shell) -> None:
@@ -191,7 +181,7 @@ def test_a_run_on_the_embedded_servers_is_not_resumed_remotely(nobody: Shell) ->
 
     done = nobody.perago("run", "--resume", "--remote")
 
-    assert (done.returncode, done.stderr) == (
+    assert (done.code, done.err) == (
         1,
         "error: run one is on the embedded servers: leave out --remote\n",
     )
@@ -208,11 +198,11 @@ def test_lakectl_s_file_is_enough_for_remote_and_makes_nothing_remote_by_itself(
     look = real.perago("history", lakefs_repository)
     local = real.perago("put", "songs", "in", "--create")
 
-    assert remote.returncode == 0, remote.stderr
-    assert f"lake: lakeFS 1.84.0 at {lakefs_server.url}" in remote.stderr
-    assert "there is no lake below" in look.stderr
-    assert "lake: embedded" in local.stderr
-    assert "--remote" not in local.stderr
+    assert remote.code == 0, remote.err
+    assert f"lake: lakeFS 1.84.0 at {lakefs_server.url}" in remote.err
+    assert "there is no lake below" in look.err
+    assert "lake: embedded" in local.err
+    assert "--remote" not in local.err
 
 
 def _nginx(request: Request) -> Answer:
@@ -238,8 +228,8 @@ def test_what_is_not_lakefs_is_told_by_address_and_setting(nobody: Shell, strang
     ]
 
     for done in commands:
-        assert done.returncode == 1
-        (line,) = done.stderr.splitlines()
+        assert done.code == 1
+        (line,) = done.err.splitlines()
         assert line.startswith(f"error: no lakeFS at {stranger}: check LAKECTL_SERVER_ENDPOINT_URL (")
 
 
@@ -248,8 +238,8 @@ def test_what_is_not_conductor_is_told_by_address_and_setting(real: Shell, stran
     commands = [real.perago("start", "tasks.py"), real.run("songs", "--remote", "--yes")]
 
     for done in commands:
-        assert done.returncode == 1
-        line = done.stderr.splitlines()[-1]
+        assert done.code == 1
+        line = done.err.splitlines()[-1]
         assert line.startswith(f"error: no Conductor at {stranger}/api: check CONDUCTOR_SERVER_URL")
 
 
@@ -278,8 +268,8 @@ def test_wrong_keys_are_told_as_such(real: Shell) -> None:
 
     done = real.perago("branch", "songs", "dev", "--remote", "--yes")
 
-    assert done.returncode == 1
-    assert "does not know the keys: check LAKECTL_CREDENTIALS_ACCESS_KEY_ID" in done.stderr
+    assert done.code == 1
+    assert "does not know the keys: check LAKECTL_CREDENTIALS_ACCESS_KEY_ID" in done.err
 
 
 def test_a_misspelt_setting_is_a_warning(nobody: Shell) -> None:
@@ -287,8 +277,8 @@ def test_a_misspelt_setting_is_a_warning(nobody: Shell) -> None:
 
     done = nobody.perago("check", "tasks.py")
 
-    assert done.returncode == 0
+    assert done.code == 0
     assert (
         "warning: PERAGO_ROOTS is not a setting of Perago, and is not read; did you mean PERAGO_ROOT?"
-        in done.stderr
+        in done.err
     )

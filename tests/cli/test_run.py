@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.commands import run_perago
+
 TASKS = """
 import os, time
 from pathlib import Path
@@ -86,9 +88,8 @@ class Shell:
         )
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=120)
-        return process.returncode, out, err
+        said = run_perago(arguments, folder=self.folder, environ=self.environment)
+        return said.code, said.out, said.err
 
     def data(self, *arguments: str) -> Any:
         code, out, err = self.run(*arguments, "--json")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.support.clock import eventually
-from tests.support.commands import WAIT_SECONDS
+from tests.support.commands import WAIT_SECONDS, run_perago
 
 TASKS = """
 import multiprocessing, os, time
@@ -103,16 +103,8 @@ class Desk:
         return self.folder / name
 
     def run(self, *arguments: str, cwd: Path | None = None) -> tuple[int, str, str]:
-        ended = subprocess.run(
-            [sys.executable, "-m", "perago", *arguments],
-            cwd=cwd or self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=WAIT_SECONDS,
-            check=False,
-        )
-        return ended.returncode, ended.stdout, ended.stderr
+        said = run_perago(arguments, folder=cwd or self.folder, environ=self.environment)
+        return said.code, said.out, said.err
 
     def data(self, *arguments: str) -> Any:
         code, out, err = self.run(*arguments, "--json")

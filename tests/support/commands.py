@@ -6,8 +6,11 @@ import contextlib
 import json
 import os
 import pty
+import selectors
 import subprocess
 import sys
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from perago.cli import app
+from tests.support.nursery import Birth, Forked, is_like_ours, nursery
 
 WAIT_SECONDS = 300
 """Only a command that hangs takes so long, on however busy a machine."""
@@ -45,6 +49,7 @@ class Shell:
     environ: dict[str, str] = field(default_factory=_without_servers)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command, whose streams can be read while it runs."""
         return subprocess.Popen(
             [sys.executable, "-m", "perago", *arguments],
             cwd=self.folder,
@@ -55,13 +60,7 @@ class Shell:
         )
 
     def run(self, *arguments: str) -> Said:
-        with self.start(*arguments) as process:
-            try:
-                out, err = process.communicate(timeout=WAIT_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
-        return Said(process.returncode, out, err)
+        return run_perago(arguments, folder=self.folder, environ=self.environ)
 
     def look(self, *arguments: str) -> Said:
         """Run a command that starts no process here, which is quicker."""
@@ -83,25 +82,67 @@ class Shell:
     def on_a_terminal(self, *arguments: str) -> Said:
         """Run a command with a terminal of 100 columns as all of its streams."""
         primary, secondary = pty.openpty()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "perago", *arguments],
-            cwd=self.folder,
-            env={**self.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"},
-            stdin=secondary,
-            stdout=secondary,
-            stderr=secondary,
-        )
+        environ = {**self.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+        birth = Birth("perago", arguments, environ, self.folder)
+        process = nursery().begin(birth, (secondary, secondary, secondary))
         os.close(secondary)
-        shown = bytearray()
-        # The terminal's end is an error on Linux, once the last process that has it open is gone.
-        while data := _read(primary):
-            shown += data
-        os.close(primary)
-        return Said(process.wait(WAIT_SECONDS), shown.decode(errors="replace"))
+        [shown] = _read_to_the_end(process, [primary])
+        return Said(process.wait(WAIT_SECONDS), shown)
+
+
+def run_perago(
+    arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], stdin: int | None = None
+) -> Said:
+    """Run a command to its end, and to the end of all that it has started and lets write to its streams."""
+    if not is_like_ours(environ):
+        return _run_anew(arguments, folder, environ, stdin)
+    with open(os.devnull) as nothing:
+        (out_end, out), (err_end, err) = os.pipe(), os.pipe()
+        birth = Birth("perago", tuple(arguments), dict(environ), folder)
+        process = nursery().begin(birth, (nothing.fileno() if stdin is None else stdin, out, err))
+        os.close(out)
+        os.close(err)
+    said = _read_to_the_end(process, [out_end, err_end])
+    return Said(process.wait(WAIT_SECONDS), *said)
+
+
+def _run_anew(arguments: Sequence[str], folder: Path, environ: Mapping[str, str], stdin: int | None) -> Said:
+    done = subprocess.run(
+        [sys.executable, "-m", "perago", *arguments],
+        cwd=folder,
+        env=environ,
+        stdin=subprocess.DEVNULL if stdin is None else stdin,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+def _read_to_the_end(process: Forked, streams: list[int]) -> list[str]:
+    """All that comes out of each; they are closed then."""
+    found = {stream: bytearray() for stream in streams}
+    latest = time.monotonic() + WAIT_SECONDS
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            for key, _ in selector.select(latest - time.monotonic()):
+                if data := _read(key.fd):
+                    found[key.fd] += data
+                else:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+            if time.monotonic() > latest:
+                process.kill()
+                raise subprocess.TimeoutExpired(["perago"], WAIT_SECONDS)
+    return [data.decode(errors="replace") for data in found.values()]
 
 
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
     except OSError:
+        # A terminal's end is an error on Linux, once the last process that has it open is gone.
         return b""

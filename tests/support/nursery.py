@@ -1,10 +1,11 @@
-"""Where the worker processes of the tests come from: a Python that has imported what they need, and is forked for each.
+"""Where the processes of the tests come from: a Python that has imported what they need, and is forked for each.
 
-A new Python takes up to half a second of a core to import it all, and a test run starts hundreds of workers.  The nursery
-runs nothing of its own and has one thread, and whoever was forked goes on as a program from its first line to the exit of
-its Python: so a worker is as good as a new process.  What users start, `perago` and its commands, the tests start anew.
+A new Python takes up to half a second of a core to import it all, and a test run starts hundreds of workers and commands.
+The nursery runs nothing of its own and has one thread, and whoever was forked goes on as a program from its first line to
+the exit of its Python: so it is as good as a new process.  What the pages of the documentation run, the wheel and Spark's
+tests start anew, and so is a program whose environment would make another Python of it (`is_like_ours`).
 
-A worker that has ended is not reaped before its exit code is asked for, so that its pid stays its own.
+A process that has ended is not reaped before its exit code is asked for, so that its pid stays its own.
 """
 
 from __future__ import annotations
@@ -17,31 +18,45 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-
-from perago.runtime.process.program import is_ours
+from typing import Literal
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
+Streams = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What a worker begins with; both of its streams go to `log`."""
+    """What a process begins with, besides its three streams."""
 
+    program: Literal["worker", "perago"]
     arguments: tuple[str, ...]
     environ: dict[str, str]
-    log: Path
+    folder: Path = REPOSITORY_ROOT
+
+
+def is_like_ours(environ: Mapping[str, str]) -> bool:
+    """Whether a Python that is started in this environment is like the nursery: it reads these as it starts."""
+    return _read_at_start(environ) == _read_at_start(os.environ)
+
+
+def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if name.startswith(("PYTHON", "LC_", "LANG"))}
 
 
 # --- in the test -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
-class WorkerProcess:
-    """A worker's process, as `subprocess` would have it."""
+class Forked:
+    """A process that the nursery began, as `subprocess` would have it."""
 
     pid: int
     nursery: Nursery = field(repr=False)
@@ -58,7 +73,7 @@ class WorkerProcess:
     def wait(self, timeout: float | None = None) -> int:
         """Its exit code, when it has ended."""
         if (code := self._ended(timeout)) is None:
-            raise subprocess.TimeoutExpired(["worker", str(self.pid)], timeout or 0)
+            raise subprocess.TimeoutExpired(["forked", str(self.pid)], timeout or 0)
         return code
 
     def send_signal(self, number: int) -> None:
@@ -83,7 +98,7 @@ class Nursery:
     """The test's end of it."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
+        self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.nursery", str(theirs.fileno())],
@@ -92,21 +107,26 @@ class Nursery:
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
-        self._line = Connection(ours.detach())
+        self._line = Connection(os.dup(self._socket.fileno()))
+        self._asking = threading.Lock()
 
-    def begin(self, birth: Birth) -> WorkerProcess:
-        """Begin a worker."""
-        self._line.send(birth)
-        return WorkerProcess(self._line.recv(), self)
+    def begin(self, birth: Birth, streams: Streams) -> Forked:
+        """Begin a process with these as its standard streams; the caller closes its own ends."""
+        with self._asking:
+            self._line.send(birth)
+            socket.send_fds(self._socket, [b"."], streams)
+            return Forked(self._line.recv(), self)
 
     def exit_code_of(self, pid: int) -> int:
-        """How a worker that has ended did so."""
-        self._line.send(pid)
-        code: int = self._line.recv()
+        """How a process that has ended did so."""
+        with self._asking:
+            self._line.send(pid)
+            code: int = self._line.recv()
         return code
 
     def close(self) -> None:
         self._line.close()
+        self._socket.close()
         self._process.wait()
 
 
@@ -120,20 +140,27 @@ def nursery() -> Nursery:
 
 # --- in the nursery --------------------------------------------------------------------------------------------------
 
+NEEDED = (
+    "perago.__main__",
+    "perago.lake.lakefs.lake",
+    "perago.lake.local.lake",
+    "perago.orchestrator.conductor.http",
+    "perago.orchestrator.conductor.orchestrator",
+    "perago.orchestrator.local.orchestrator",
+    "tests.support.worker_main",
+    *(f"perago.cli.{name}" for name in ("check", "doctor", "put", "run", "runs", "start", "submit")),
+)
+
 
 def main(descriptor: str) -> int:
-    """Begin workers and tell how they ended, until the tests are over; returns in each of the workers too."""
+    """Begin processes and tell how they ended, until the tests are over; returns in each of the processes too."""
     # Here, since a Python that a worker spawns imports this module, and needs little of it.
-    import perago.lake.lakefs.lake
-    import perago.lake.local.lake
-    import perago.orchestrator.conductor.http
-    import perago.orchestrator.conductor.orchestrator
-    import perago.orchestrator.local.orchestrator  # noqa: F401
-    from tests.support import worker_main
-
-    line = Connection(int(descriptor))
+    for name in NEEDED:
+        import_module(name)
+    passed = socket.socket(fileno=int(descriptor))
+    line = Connection(os.dup(passed.fileno()))
     gc.collect()
-    # What is here is here for good: looking at it again in every worker would copy its memory.
+    # What is here is here for good: looking at it again in every process would copy its memory.
     gc.freeze()
     while True:
         try:
@@ -142,22 +169,57 @@ def main(descriptor: str) -> int:
             return 0
         if isinstance(asked, int):
             line.send(os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1]))
-        elif (pid := os.fork()) != 0:
-            line.send(pid)
-        else:
+            continue
+        streams = socket.recv_fds(passed, 1, 3)[1]
+        if (pid := os.fork()) == 0:
             line.close()
-            _take(asked)
-            return worker_main.main(*asked.arguments)
+            passed.close()
+            return _be(asked, streams)
+        for stream in streams:
+            os.close(stream)
+        line.send(pid)
 
 
-def _take(birth: Birth) -> None:
-    """Be a program of its own, with the environment and the streams that it was given."""
-    is_ours()
+def _be(birth: Birth, streams: list[int]) -> int:
+    """Be a program of its own, with the environment, the folder and the streams that it was given."""
     os.environ.clear()
     os.environ.update(birth.environ)
-    with birth.log.open("ab") as log:
-        for stream in (1, 2):
-            os.dup2(log.fileno(), stream)
+    time.tzset()
+    os.chdir(birth.folder)
+    _take(streams)
+    if birth.program == "worker":
+        from perago.runtime.process.program import is_ours
+        from tests.support import worker_main
+
+        is_ours()
+        return worker_main.main(*birth.arguments)
+    # As after `python -m perago`: what it is called, where it looks for modules, and what its children import again.
+    program = import_module("perago.__main__")
+    sys.modules["__main__"] = program
+    sys.argv[:] = [str(program.__file__), *birth.arguments]
+    sys.path[0] = str(birth.folder)
+    program.main()
+    return 0
+
+
+def _take(streams: list[int]) -> None:
+    """Read and write these, buffered as a new Python has it."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    for number, (name, mode) in enumerate({"stdin": "r", "stdout": "w", "stderr": "w"}.items()):
+        before = getattr(sys, name)
+        by_lines = name == "stderr" or (name == "stdout" and os.isatty(number))
+        # The old one stays open behind it, since it owns the descriptor.
+        made = open(  # noqa: SIM115 - as long as the process
+            number,
+            mode,
+            buffering=1 if by_lines else -1,
+            encoding=before.encoding,
+            errors=before.errors,
+            closefd=False,
+        )
+        setattr(sys, name, made)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any
 from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Orchestrator, WorkflowState
 from tests.support.clock import LONGEST_WAIT, eventually
-from tests.support.nursery import Birth, WorkerProcess, nursery
+from tests.support.nursery import Birth, Forked, nursery
 from tests.support.processes import descendants, name_of
 
 # For tests that wait until a lease ends.  The others have one that no busy machine lets run out.
@@ -31,7 +31,7 @@ UP_SECONDS = 30
 class Worker:
     """A worker process of a test."""
 
-    process: WorkerProcess
+    process: Forked
     log: Path
 
     def signal(self, number: int) -> None:
@@ -103,7 +103,9 @@ class Site:
             "TEST_RESPONSE_SECONDS": str(self.response_seconds),
             **environ,
         }
-        process = nursery().begin(Birth((str(self.root), str(slots), self.kind, observer), environ, log))
+        birth = Birth("worker", (str(self.root), str(slots), self.kind, observer), environ)
+        with open(os.devnull) as nothing, log.open("ab") as said:
+            process = nursery().begin(birth, (nothing.fileno(), said.fileno(), said.fileno()))
         worker = Worker(process, log)
         self.workers.append(worker)
         return worker
