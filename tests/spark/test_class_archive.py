@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -123,9 +124,8 @@ def test_sessions_are_quick_on_this_machine_only_and_where_it_is_said(
     assert is_quick(load_settings(environ)) is quick
 
 
-@pytest.mark.slow
-def test_a_damaged_archive_is_removed_and_spark_starts_without_it(tmp_path: Path) -> None:
-    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PERAGO_SPARK_SESSION": "quick"}
+def archived_for(environ: dict[str, str], most_bytes: int | None = None) -> Path:
+    """Where the archive for an environment is, which is now this machine's own, whole or cut off."""
     archive, real = archive_file(environ), archive_file(os.environ)
     assert archive is not None
     assert real is not None
@@ -133,18 +133,57 @@ def test_a_damaged_archive_is_removed_and_spark_starts_without_it(tmp_path: Path
         subprocess.run([sys.executable, "-m", "perago.spark.class_archive"], check=True)
     archive.parent.mkdir(parents=True)
     with real.open("rb") as whole:
-        archive.write_bytes(whole.read(100_000))
-    archive.with_suffix(".size").write_text("100000")
+        size = archive.write_bytes(whole.read(most_bytes))
+    archive.with_suffix(".size").write_text(str(size))
+    return archive
+
+
+def count_to_seven(environ: dict[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Have a Spark session of a new process count."""
     code = (
         "import os; from pathlib import Path; from perago.settings import load_settings; "
         "from perago.spark.session import Sessions; "
-        f"print(Sessions(load_settings(os.environ, root=Path({str(tmp_path / 'root')!r}))).get().range(7).count())"
+        f"print(Sessions(load_settings(os.environ, root=Path({str(folder / 'root')!r}))).get().range(7).count())"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environ, cwd=folder, capture_output=True, text=True, check=False
     )
 
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+
+@pytest.mark.slow
+def test_a_damaged_archive_is_removed_and_spark_starts_without_it(tmp_path: Path) -> None:
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PERAGO_SPARK_SESSION": "quick"}
+    archive = archived_for(environ, most_bytes=100_000)
+
+    ended = count_to_seven(environ, tmp_path)
 
     assert (ended.returncode, ended.stdout.split()[-1]) == (0, "7"), ended.stderr
     assert "it is removed, and Spark starts without" in ended.stderr
     assert not archive.exists()
+
+
+@pytest.mark.slow
+def test_a_jvm_that_something_else_has_killed_costs_no_archive(tmp_path: Path) -> None:
+    """A Java that is killed the first time that a session wants it."""
+    java = Path(shutil.which("java") or "").resolve()
+    home = tmp_path / "java"
+    (home / "bin").mkdir(parents=True)
+    shutil.copy(java.parents[1] / "release", home / "release")
+    killed = tmp_path / "killed"
+    (home / "bin" / "java").write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *launcher.Main*) ;; '
+        f"*SparkSubmit*pyspark-shell*) mkdir {killed} 2>/dev/null && kill -9 $$;; esac\n"
+        f'exec {java} "$@"\n'
+    )
+    (home / "bin" / "java").chmod(0o755)
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PERAGO_SPARK_SESSION": "quick"}
+    environ["JAVA_HOME"] = str(home)
+    archive = archived_for(environ)
+
+    ended = count_to_seven(environ, tmp_path)
+
+    assert (ended.returncode, ended.stdout.split()[-1]) == (0, "7"), ended.stderr
+    assert killed.is_dir()
+    assert "Spark did not start, and is started again" in ended.stderr
+    assert archive.is_file()

@@ -6,7 +6,8 @@ It lies in the user's cache folder, one for each Java and Spark, and is made by 
     python -m perago.spark.class_archive
 
 The rule: an archive that is missing, of another Java, or damaged costs nothing but time.  The JVM checks it and goes on
-without; where even that fails, the session is started again without it (`session.py`) and the archive removed.
+without; where even that fails, the session is started again without it (`session.py`).  It is removed only where it was the
+one to blame (`ends_the_jvm`): a JVM that something else has killed says as little.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,9 @@ _FEW_CORES = 2
 
 _AGAIN_AFTER = 24 * 3600.0
 """Seconds until an archive that could not be made is tried again."""
+
+_LONGEST_START = 60.0
+"""Seconds after which a JVM that says nothing counts as one that does not start."""
 
 
 def quick_options(cores: int | None = None) -> tuple[str, ...]:
@@ -71,6 +75,31 @@ def use_options(archive: Path) -> tuple[str, ...]:
     if " " in str(archive) or not _is_whole(archive):
         return ()
     return (f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off")
+
+
+def ends_the_jvm(archive: Path, environ: Mapping[str, str]) -> bool:
+    """Whether Spark's JVM cannot start with an archive, and can without: nothing else is wrong with it then."""
+    return not _starts(use_options(archive), environ) and _starts((), environ)
+
+
+def _starts(options: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether a JVM with these options comes as far as to say which Spark it runs."""
+    spark = _spark_home(environ)
+    if spark is None:
+        return False
+    try:
+        done = subprocess.run(
+            [str(spark / "bin" / "spark-submit"), "--version"],
+            env={**environ, "SPARK_SUBMIT_OPTS": " ".join([*quick_options(), *options])},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_LONGEST_START,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
 
 
 def make_in_background(environ: Mapping[str, str]) -> bool:

@@ -23,7 +23,7 @@ from perago.errors import RuntimeConfigError
 from perago.runtime.root.own_folder import own_folder
 from perago.runtime.root.removal import remove_tree
 from perago.settings import Settings
-from perago.spark.class_archive import archive_file, quick_options, use_options
+from perago.spark.class_archive import archive_file, ends_the_jvm, quick_options, use_options
 from perago.spark.conf import is_local, is_quick, parse_conf, session_conf, with_jvm_options
 from perago.spark.packages import Packages
 from perago.spark.spark_log import log_options
@@ -129,12 +129,15 @@ class Sessions:
         except RuntimeConfigError:
             if archive is None or not options:
                 raise
-        # A damaged archive can end the JVM before it says a word.
-        log.warning(
-            "Spark did not start with the archive %s: it is removed, and Spark starts without", archive
-        )
-        with contextlib.suppress(OSError):  # somebody else's cache may stay
-            archive.unlink(missing_ok=True)
+        # A damaged archive can end the JVM before it says a word, and so can whoever kills it.
+        if ends_the_jvm(archive, os.environ):
+            log.warning(
+                "Spark did not start with the archive %s: it is removed, and Spark starts without", archive
+            )
+            with contextlib.suppress(OSError):  # somebody else's cache may stay
+                archive.unlink(missing_ok=True)
+        else:
+            log.warning("Spark did not start, and is started again, without the archive of its classes")
         return _start(with_jvm_options(conf, [*log_conf, *quick_options()], os.environ))
 
 
