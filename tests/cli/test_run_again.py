@@ -212,7 +212,7 @@ class TestFromAStep:
         assert code == 0, err
         new = json.loads(out)
 
-        branch = f"main-from-two-{new['run'][-6:]}"
+        branch = f"main-from-two-{new['run'].rpartition('-')[2]}"
         assert f"it works on branch {branch} of songs" in err
         assert new["run"] != old["run"]
         assert brief(new) == [(name, "COMPLETED", 0) for name in ("one", "two", "three")]
@@ -230,7 +230,10 @@ class TestFromAStep:
 
         # The newest run is that one now; from a step of it the names do not pile up.
         third = desk.data("run", "--from", "three")
-        assert third["tasks"][2]["output"]["workspace"]["branch"] == f"main-from-three-{third['run'][-6:]}"
+        assert (
+            third["tasks"][2]["output"]["workspace"]["branch"]
+            == f"main-from-three-{third['run'].rpartition('-')[2]}"
+        )
         assert desk.head(branch) == commits[0]
 
     @pytest.mark.slow
@@ -251,7 +254,10 @@ class TestFromAStep:
         before = desk.head()
         desk.flag("fail-two").unlink()
         new = desk.data("run", "--from", "two")
-        assert new["tasks"][2]["output"]["workspace"]["branch"] == f"main-from-two-{new['run'][-6:]}"
+        assert (
+            new["tasks"][2]["output"]["workspace"]["branch"]
+            == f"main-from-two-{new['run'].rpartition('-')[2]}"
+        )
         assert desk.head() == before
 
     @pytest.mark.slow

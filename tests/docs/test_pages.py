@@ -13,14 +13,14 @@ from tests.support.shown import Command, compare
 SHOWN = (
     "clean: COMPLETED after 0.1 s songs main 04ad7c34…",
     "…",
-    "log: …/.perago/runs/20261116-200527-0c798f/run.log",
+    "log: …/.perago/runs/20261116-200527-0c798f131/run.log",
 )
 PRINTED = f"""clean: SCHEDULED
 clean: IN_PROGRESS
 clean: COMPLETED after 12.5 s   songs main {"1" * 64}
 one
 two
-log: /home/ana/.perago/runs/20270101-000000-ffffff/run.log
+log: /home/ana/.perago/runs/20270101-000000-fffffffff/run.log
 """
 
 

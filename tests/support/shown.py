@@ -15,7 +15,7 @@ from dataclasses import dataclass
 CUT = "…"
 VARYING = (
     (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
-    (r"\b\d{8}-\d{6}-[0-9a-f]{6}\b", "<run>"),
+    (r"\b\d{8}-\d{6}-[0-9a-f]{9}\b", "<run>"),
     (r"\b[0-9a-f]{64}\b|\b[0-9a-f]{8,12}(?:…|\b)", "<commit>"),
     (r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b", "<time>"),
     (r"\b(?:\d+ h )?(?:\d+ min )?\d+(?:\.\d+)? ?s\b", "<seconds>"),

@@ -36,6 +36,10 @@ class TestRuns:
             save_run(tmp_path, a_run(run_id))
         assert find_run(tmp_path, None).id == ids[1]
 
+    def test_runs_that_begin_within_a_second_are_sorted_by_their_ids_too(self) -> None:
+        ids = [new_run_id(1_700_000_000 + millisecond / 1000) for millisecond in range(999)]
+        assert ids == sorted(ids)
+
     def test_ids_of_one_second_differ_and_say_when(self) -> None:
         ids = {new_run_id(0.0) for _ in range(50)}
         assert len(ids) == 50
