@@ -44,15 +44,16 @@ def test_one(): ...
 """,
 }
 SKIPPING = ["test_skipif.py", "test_skip_in_body.py", "test_importorskip.py", "test_server.py"]
-DEV = Path(__file__).parents[1] / "dev"
-INI = f"[pytest]\naddopts = --strict-markers\npythonpath = {DEV}\nmarkers =\n    servers: needs servers\n"
+HERE = Path(__file__).parent
+PATHS = f"{HERE.parent} {HERE.parent / 'dev'}"
+INI = f"[pytest]\naddopts = --strict-markers\npythonpath = {PATHS}\nmarkers =\n    servers: needs servers\n"
 
 pytestmark = pytest.mark.slow
 
 
 def run_pytest(folder: Path, *arguments: str, ci: str | None) -> subprocess.CompletedProcess[str]:
     """Run the files below our conftest, without any server's environment."""
-    shutil.copy(Path(__file__).with_name("conftest.py"), folder)
+    shutil.copy(HERE / "conftest.py", folder)
     (folder / "pytest.ini").write_text(INI)
     for name, text in FILES.items():
         (folder / name).write_text(text)

@@ -36,7 +36,7 @@ Streams = tuple[int, int, int]
 class Birth:
     """What a process begins with, besides its three streams."""
 
-    program: Literal["worker", "perago"]
+    program: Literal["worker", "perago", "host"]
     arguments: tuple[str, ...]
     environ: dict[str, str]
     folder: Path = REPOSITORY_ROOT
@@ -97,18 +97,20 @@ class Forked:
 class Nursery:
     """The test's end of it."""
 
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.nursery", str(theirs.fileno())],
-                cwd=REPOSITORY_ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._line = Connection(os.dup(self._socket.fileno()))
+    def __init__(self, line: socket.socket) -> None:
+        self._socket = line
+        self._line = Connection(os.dup(line.fileno()))
         self._asking = threading.Lock()
+
+    @classmethod
+    def of_this_process(cls) -> Nursery:
+        """One whose children are as this process is now, which has one thread; it ends with this process."""
+        ours, theirs = socket.socketpair()
+        if os.fork() == 0:
+            ours.close()
+            os._exit(serve(theirs))
+        theirs.close()
+        return cls(ours)
 
     def begin(self, birth: Birth, streams: Streams) -> Forked:
         """Begin a process with these as its standard streams; the caller closes its own ends."""
@@ -127,13 +129,22 @@ class Nursery:
     def close(self) -> None:
         self._line.close()
         self._socket.close()
-        self._process.wait()
 
 
 @cache
 def nursery() -> Nursery:
     """The one of this test process."""
-    made = Nursery()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.nursery", str(theirs.fileno())],
+            cwd=REPOSITORY_ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+    made = Nursery(ours)
+    atexit.register(process.wait)
     atexit.register(made.close)
     return made
 
@@ -153,11 +164,15 @@ NEEDED = (
 
 
 def main(descriptor: str) -> int:
-    """Begin processes and tell how they ended, until the tests are over; returns in each of the processes too."""
+    """Import what is needed, and serve."""
     # Here, since a Python that a worker spawns imports this module, and needs little of it.
     for name in NEEDED:
         import_module(name)
-    passed = socket.socket(fileno=int(descriptor))
+    return serve(socket.socket(fileno=int(descriptor)))
+
+
+def serve(passed: socket.socket) -> int:
+    """Begin processes and tell how they ended, until nobody asks any more; returns in each of the processes too."""
     line = Connection(os.dup(passed.fileno()))
     gc.collect()
     # What is here is here for good: looking at it again in every process would copy its memory.
@@ -187,6 +202,14 @@ def _be(birth: Birth, streams: list[int]) -> int:
     time.tzset()
     os.chdir(birth.folder)
     _take(streams)
+    if birth.program == "host":
+        from tests.support.process_jobs import work
+
+        line = Connection(os.dup(0))
+        # What it starts would inherit its first stream, and keep the line open when it is gone.
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), 0)
+        return work(line)
     if birth.program == "worker":
         from perago.runtime.process.program import is_ours
         from tests.support import worker_main

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from perago.runtime.jobs import Door, JobLost, Spot
+from tests.support.nursery import Birth, Forked, Nursery
 
 T = TypeVar("T")
-_spawn = multiprocessing.get_context("spawn")
 
 
 @dataclass(slots=True, eq=False)
 class _Place:
     """A process that takes one job after the other."""
 
-    process: Any
+    process: Forked
     pipe: Connection
 
 
@@ -32,6 +31,7 @@ class _Place:
 class ProcessJobs:
     """`reruns` says how often a job whose process died is run again, as by an engine that does not ask."""
 
+    nursery: Nursery
     scratch: Path
     reruns: int = 0
     door: Door = field(default_factory=lambda: Door("127.0.0.1", "127.0.0.1"))
@@ -52,17 +52,17 @@ class ProcessJobs:
         again = 0
         while True:
             with self._lock:
-                place = self._idle.pop() if self._idle else _new_place()
+                place = self._idle.pop() if self._idle else self._new_place()
                 self.running[job] = place.process.pid
             try:
                 place.pipe.send((work, Spot(self.scratch, again)))
                 value: T = place.pipe.recv()
             except (EOFError, OSError):
-                place.process.join()
+                code = place.process.wait()
                 if again < self.reruns and job not in self.cancelled:
                     again += 1
                     continue
-                raise JobLost(f"its process: code {place.process.exitcode}") from None
+                raise JobLost(f"its process: code {code}") from None
             finally:
                 with self._lock:
                     self.running.pop(job, None)
@@ -82,21 +82,20 @@ class ProcessJobs:
     def close(self) -> None:
         for place in self._idle:
             place.process.kill()
-            place.process.join()
+            place.process.wait()
+
+    def _new_place(self) -> _Place:
+        ours, theirs = Pipe()
+        with theirs:
+            birth = Birth("host", (), dict(os.environ), Path.cwd())
+            return _Place(self.nursery.begin(birth, (theirs.fileno(), 1, 2)), ours)
 
 
-def _new_place() -> _Place:
-    ours, theirs = _spawn.Pipe()
-    process = _spawn.Process(target=_work, args=(theirs,))
-    process.start()
-    theirs.close()
-    return _Place(process, ours)
-
-
-def _work(pipe: Connection) -> None:
+def work(pipe: Connection) -> int:
+    """In the process: run one job after the other."""
     with contextlib.suppress(EOFError):
         while True:
-            work, spot = pipe.recv()
-            pipe.send(work(spot))
+            job, spot = pipe.recv()
+            pipe.send(job(spot))
     # As the processes of engines do: Python would wait here for executors that wait for the end of this process.
     os._exit(0)

@@ -16,13 +16,19 @@ from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.start_checks import check_lake, mend_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
+from tests.support.nursery import Nursery
 from tests.support.process_jobs import ProcessJobs
+
+RERUNS = ("rerun", "reruns")
 
 
 def main(root: str, slots: str, local: str, observer: str) -> int:
     target = str(Path(__file__).with_name(os.environ.get("TEST_TASKS", "steps.py")))
     settings = load_settings(os.environ, root=Path(root))
     servers = Embedded(settings) if local == "local" else Real(settings)
+    engine = os.environ.get("TEST_ENGINE", "")
+    # Before anything begins a thread, as the template of executors is.
+    nursery = Nursery.of_this_process() if engine.endswith(RERUNS) else None
     prepare_executors(servers)
     tasks = load_tasks([target])
     observe = pickle.loads(bytes.fromhex(observer)) if observer else None
@@ -30,17 +36,17 @@ def main(root: str, slots: str, local: str, observer: str) -> int:
     with opened(plan.spec.servers) as (lake, orchestrator), logging_to(settings, name="supervisor"):
         check_lake(lake)
         mend_taskdefs(orchestrator, tasks)
-        plan = with_engine(plan, os.environ.get("TEST_ENGINE", ""))
+        plan = with_engine(plan, engine, nursery)
         return Supervisor(plan, orchestrator, lake).run()
 
 
-def with_engine(plan: WorkerPlan, engine: str) -> WorkerPlan:
+def with_engine(plan: WorkerPlan, engine: str, nursery: Nursery | None) -> WorkerPlan:
     """The worker on Spark, or on jobs that are processes; "2 reruns" means that these are run again twice."""
     if engine == "spark":
         return on_spark(plan, [])
-    if not engine:
+    if nursery is None:
         return plan
     scratch = plan.settings.root / "scratch"
-    hosted = Hosted(ProcessJobs(scratch, reruns=int(engine.split()[0])), plan.spec, name="processes")
+    hosted = Hosted(ProcessJobs(nursery, scratch, reruns=int(engine.split()[0])), plan.spec, name="processes")
     hosted.check()
     return replace(plan, engine=hosted)
