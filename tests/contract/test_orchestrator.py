@@ -9,7 +9,7 @@ import pytest
 
 from perago.errors import OrchestratorNotFound
 from perago.protocol.attempt import assert_current_attempt_snapshot
-from perago.protocol.outcome import completed
+from perago.protocol.outcome import Outcome, completed
 from tests.contract.orchestrators import WORKER, Line, brief
 
 
@@ -43,6 +43,24 @@ class TestPolling:
 
     def test_a_poll_of_an_unknown_task_is_empty(self, line: Line) -> None:
         assert line.orchestrator.poll(line.task, worker_id=WORKER, count=1, wait_seconds=0) == []
+
+
+class TestWhatIsWaiting:
+    def test_a_task_that_can_be_taken_is_waiting_and_stays_so_until_it_is_taken(self, line: Line) -> None:
+        line.begin()
+        names = [f"{line.task}_of_nobody", line.task]
+
+        # Twice: asking takes nothing.
+        assert [line.task in line.orchestrator.waiting(names) for _ in range(2)] == [True, True]
+        assert line.take_one().attempt.task_name == line.task
+
+    def test_a_retry_is_waiting_when_its_time_has_come(self, line: Line) -> None:
+        line.begin()
+        failed = line.take_one().attempt
+        line.orchestrator.complete(failed, Outcome("FAILED", reason="no"), worker_id=WORKER)
+
+        assert list(line.orchestrator.waiting([line.task])) == [line.task]
+        assert line.take_one().attempt.retry_count == 1
 
 
 class TestTheCurrentAttempt:

@@ -45,6 +45,10 @@ class Scripted:
         found: Sequence[Assignment] = self._answer("poll", (task_name, count, wait_seconds))
         return found
 
+    def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
+        found: Sequence[str] = self._answer("waiting", tuple(task_names))
+        return found
+
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         found: AttemptSnapshot = self._answer("current", attempt)
         return found

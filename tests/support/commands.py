@@ -83,6 +83,7 @@ class Shell:
         """Run a command with a terminal of 100 columns as all of its streams."""
         primary, secondary = pty.openpty()
         environ = {**self.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
+        assert is_like_ours(environ)
         birth = Birth("perago", arguments, environ, self.folder)
         process = nursery().begin(birth, (secondary, secondary, secondary))
         os.close(secondary)

@@ -2,8 +2,9 @@
 
 A new Python takes up to half a second of a core to import it all, and a test run starts hundreds of workers and commands.
 The nursery runs nothing of its own and has one thread, and whoever was forked goes on as a program from its first line to
-the exit of its Python: so it is as good as a new process.  What the pages of the documentation run, the wheel and Spark's
-tests start anew, and so is a program whose environment would make another Python of it (`is_like_ours`).
+the exit of its Python: so it is as good as a new process.  New processes are what the pages of the documentation and the
+wheel's tests run, commands that are watched while they run, and those whose environment makes another Python of them
+(`is_like_ours`).
 
 A process that has ended is not reaped before its exit code is asked for, so that its pid stays its own.
 """

@@ -59,10 +59,12 @@ def named(line: str) -> str:
 
 
 def calls(answered: Iterable[Answered]) -> Counter[str]:
-    """The calls by name; a poll that brought no task belongs to no attempt."""
-    return Counter(
-        named(one.line) for one in answered if "/tasks/poll/" not in one.line or one.size > len("[]")
-    )
+    """The calls by name; a poll that brought no task belongs to no attempt, nor does asking whether a poll would."""
+    return Counter(named(one.line) for one in answered if not _brought_nothing(one))
+
+
+def _brought_nothing(one: Answered) -> bool:
+    return "/tasks/queue/sizes" in one.line or ("/tasks/poll/" in one.line and one.size <= len("[]"))
 
 
 def on_the_page(kind: str) -> Counter[str]:

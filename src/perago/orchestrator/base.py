@@ -126,6 +126,12 @@ class Orchestrator(AttemptsOwner, Protocol):
     ) -> Sequence[Assignment]:
         """Take up to `count` tasks; wait up to `wait_seconds` for the first."""
 
+    def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
+        """Those for which there may be something to take, by one question for all of them; takes nothing.
+
+        A hint: a name may be there for nothing, and whoever polls goes by it to ask less often, never to ask no more.
+        """
+
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """What the orchestrator says about the attempt's task now."""
 

@@ -123,6 +123,13 @@ class ConductorOrchestrator:
                 found += self._top_up(task_name, worker_id, count - 1)
         return found
 
+    def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
+        """Those whose queues are not empty; tasks that wait for their retry's delay count."""
+        step = "read the sizes of queues"
+        names = "&".join(f"taskType={wire.segment(name)}" for name in task_names)
+        sizes = self._api.call(step, wire.Request("GET", f"/tasks/queue/sizes?{names}"))
+        return wire.read(step, sizes, lambda found: [name for name in task_names if found[name] > 0])
+
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """What Conductor says about the attempt's task now."""
         return wire.read("read the task", self._task(attempt), wire.snapshot)

@@ -1,8 +1,12 @@
 """Polling: one thread that asks for as many attempts as there are free slots, and for no more.
 
-With one task name it asks in long polls.  With several it goes round them without waiting while there is work, and
-when there is none with waits so short that a whole round stays below the latency we promise.  A server that does not
-answer is asked again, after a growing and jittered pause: nothing that it does ends the worker.
+With one task name it asks in long polls.  With several it goes round them without waiting while there is work.  When there
+is none, rounds follow each other so soon that they stay below the latency we promise; each asks once which of the names
+have something to take (`waiting`), and polls for those.  It does not wait in those polls: Conductor looks at a queue every
+100 ms, so that a round of short waits would take that long for every name.  Nor does it rely on the hint: every round polls
+for one of the names, whatever it says.
+
+A server that does not answer is asked again, after a growing and jittered pause: nothing that it does ends the worker.
 """
 
 from __future__ import annotations
@@ -85,19 +89,29 @@ class Broker:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped)
             return False
+        alone = len(self._names) == 1
         found = 0
-        for name in list(self._names):
+        for name in self._names[:] if alone or busy else self._worth_asking_for():
             room = self._wait_for_room()
             if room > 0:
-                found += self._poll(name, room, self._poll_seconds(busy))
+                found += self._poll(name, room, LONG_POLL_SECONDS if alone else 0.0)
         # The next round begins with another name, so that none of them starves.
         self._names.append(self._names.pop(0))
         return found > 0
 
-    def _poll_seconds(self, busy: bool) -> float:
-        if len(self._names) == 1:
-            return LONG_POLL_SECONDS
-        return 0.0 if busy else ROUND_SECONDS / len(self._names)
+    def _worth_asking_for(self) -> list[str]:
+        """After a pause, and while there is room: the name whose turn it is, and those that have something to take."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped, ROUND_SECONDS)
+        if self._wait_for_room() <= 0:
+            return []
+        try:
+            waiting = self._orchestrator.waiting(self._names)
+        except Exception as error:
+            # Whatever it is, only a hint is missing; polls tell what is wrong, if they fail as well.
+            log.debug("which tasks are waiting cannot be told: %s", error)
+            return self._names[:]
+        return [name for at, name in enumerate(self._names) if at == 0 or name in waiting]
 
     def _wait_for_room(self) -> int:
         """How many attempts may be asked for; 0 when there is nothing more to ask."""
