@@ -14,6 +14,7 @@ import pytest
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
 from tests.support.commands import Said, Shell
+from tests.support.sources import OUR_FILES
 
 pytestmark = pytest.mark.slow
 
@@ -257,7 +258,7 @@ def check_lines(body: Body, lines: list[str]) -> None:
         assert body.repeats or len(found) == 1, (part, lines)
         at = found[0] + 1
     shown = [
-        line for line in lines if any(part in line for part in (*body.not_said, "perago/", "perago.attempt"))
+        line for line in lines if any(part in line for part in (*body.not_said, OUR_FILES, "perago.attempt"))
     ]
     assert shown == []
 

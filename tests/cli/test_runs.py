@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.clock import eventually
 from tests.support.commands import Shell
+from tests.support.sources import OUR_FILES
 
 pytestmark = pytest.mark.slow
 
@@ -257,7 +258,7 @@ class TestLooking:
         for who in ("load", "load (retry 1)"):
             for line in ("loading ", *traceback, "ValueError: the first [red]line", "and the second"):
                 assert lines.count(f"{who} | {line}") == 1
-        assert "perago/" not in said.out
+        assert OUR_FILES not in said.out
         assert "load (retry 1): FAILED" in said.err
         assert shell.look("logs", good["run"], "load").out == "load | loading \n"
         assert shell.look("logs", "load").out == shell.look("logs", bad["run"], "load").out

@@ -15,6 +15,7 @@ from perago.declare.checks import PathCheck, run_checks
 from perago.declare.file_tree import FolderTree
 from perago.declare.payload import parse_params
 from perago.errors import PeragoError, PostGuardrailViolation, TaskFailed
+from tests.support.sources import OUR_FILES
 
 
 def caught(code: Callable[[], object]) -> Exception:
@@ -100,7 +101,7 @@ def test_the_reason_names_the_authors_last_line_and_the_lines_show_the_rest(
     assert said.endswith(after)
     assert HERE + ":" in said
     assert all(part in text for part in shown)
-    assert "perago/" not in text
+    assert OUR_FILES not in text
     assert "pydantic/" not in text
 
 

@@ -15,6 +15,7 @@ from pyspark.sql.types import LongType
 
 from perago import SparkWorkspace, TaskFailed
 from perago.spark.session import Sessions
+from tests.support.sources import OUR_FILES
 from tests.support.spark_world import Made, Params, SparkWorld, failed, make_spark_task
 from tests.support.world import published_ref
 
@@ -141,7 +142,7 @@ def test_an_exception_in_a_python_worker_reaches_conductor_as_its_last_line(loca
     assert reason.startswith("writing table 'numbers' failed: ValueError: bad number 0 (test_job_group.py:")
     assert reason.endswith(" in broken)")
     assert "ValueError: bad number 0" in "\n".join(settled.seen.trace)
-    assert not [line for line in settled.seen.trace if "perago/" in line or line.strip().startswith("at ")]
+    assert not [line for line in settled.seen.trace if OUR_FILES in line or line.strip().startswith("at ")]
 
 
 def test_an_exception_in_a_python_worker_that_the_body_itself_asks_for_names_its_line_too(

@@ -6,6 +6,11 @@ import ast
 from functools import cache
 from pathlib import Path
 
+import perago
+
+OUR_FILES = f"{Path(perago.__file__).parent}/"
+"""The installed package's folder, as tracebacks name it. A checkout may be called perago, too."""
+
 
 @cache
 def parsed(path: Path) -> ast.Module:

@@ -12,6 +12,7 @@ import pytest
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, parse_record
 from tests.support.clock import eventually
 from tests.support.sites import Site, Worker
+from tests.support.sources import OUR_FILES
 
 HELD = CheckRecord("pre", "require_glob('*.txt', min_count=1)", "1 path")
 
@@ -35,7 +36,7 @@ CASES = [
     Case("log its own way", ("logged its own way",), "COMPLETED", "publish"),
     Case("forge", (' perago.attempt {"v":1,"execution":"forged","status":"COMPLETED"}',), "COMPLETED", "publish"),
     Case("fail", ("Traceback (most recent call last):", "ValueError: as asked"),
-         "FAILED", "body", in_reason="in act)", no_lines=("perago/",)),
+         "FAILED", "body", in_reason="in act)", no_lines=(OUR_FILES,)),
     Case("kill itself", ("printed before the kill",), "DIED", "body", in_reason="SIGKILL"),
 ]  # fmt: skip
 
