@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perago import TaskControls, WorkspaceSpec, task
-from perago.connect import Embedded, Real, assemble_worker, max_result_bytes, servers_of_run
+from perago.connect import Embedded, Real, assemble_worker, max_result_bytes
 from perago.errors import RuntimeConfigError
 from perago.runtime.servers import opened
 from perago.settings import Settings, load_settings
@@ -80,31 +80,3 @@ def test_every_run_has_an_orchestrator_of_its_own_on_one_lake(tmp_path: Path) ->
     with closing(servers.open_ports()[0]) as lake:
         assert sorted(lake.repositories()) == ["songs-one", "songs-two"]
     assert sorted(file.parent.name for file in tmp_path.glob("runs/*/orchestrator.db")) == ["one", "two"]
-
-
-@pytest.mark.parametrize("environ", [{}, LAKEFS, CONDUCTOR, {**LAKEFS, **CONDUCTOR}])
-@pytest.mark.parametrize("root", [None, Path("given")])
-def test_a_run_is_on_the_embedded_servers_unless_the_real_ones_are_asked_for(
-    environ: dict[str, str], root: Path | None
-) -> None:
-    assert isinstance(servers_of_run(load_settings(environ, root=root), remote=False), Embedded)
-
-
-@pytest.mark.parametrize("root", [None, Path("given")])
-def test_a_remote_run_is_on_the_real_servers_wherever_its_local_state_is(root: Path | None) -> None:
-    settings = load_settings({**LAKEFS, **CONDUCTOR}, root=root)
-
-    assert isinstance(servers_of_run(settings, remote=True), Real)
-
-
-@pytest.mark.parametrize(
-    ("environ", "missing"),
-    [
-        (LAKEFS, "CONDUCTOR_SERVER_URL"),
-        (CONDUCTOR, "LAKECTL_"),
-        ({}, "LAKECTL_.* and .*CONDUCTOR_SERVER_URL"),
-    ],
-)
-def test_a_remote_run_says_which_server_is_missing(environ: dict[str, str], missing: str) -> None:
-    with pytest.raises(RuntimeConfigError, match=missing):
-        servers_of_run(load_settings(environ), remote=True)

@@ -25,7 +25,7 @@ PLANTED = [
         "may import of perago",
     ),
     ("perago/runtime/worker/broker.py", "import perago.connect", "may import of perago"),
-    ("perago/runtime/worker/broker.py", "from perago.adapters import open_lake", "may import of perago"),
+    ("perago/runtime/worker/broker.py", "from perago.adapters import open_lakefs", "may import of perago"),
     ("perago/adapters.py", "from perago.spark.placement import check_placement", "may import of perago"),
     ("perago/runtime/worker/broker.py", "from perago.cli import main", "may import of perago"),
     (

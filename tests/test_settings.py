@@ -26,6 +26,7 @@ HERE = Path.cwd()
 
 # variable, text, field, value
 VARIABLES: list[tuple[str, str, str, Any]] = [
+    ("PERAGO_SERVERS", "remote", "servers", "remote"),
     ("PERAGO_ROOT", "/r", "root", Path("/r")),
     ("PERAGO_WORKSPACE_ROOT", "/w", "workspace_root", Path("/w")),
     ("PERAGO_CACHE_DIR", "~/c", "cache_dir", Path.home() / "c"),
@@ -57,6 +58,7 @@ def refusal(environ: dict[str, str]) -> str:
 class TestDefaults:
     def test_an_empty_environment_means_the_embedded_servers_below_the_current_folder(self) -> None:
         assert load_settings({}) == Settings(
+            servers="embedded",
             root=HERE / ".perago",
             workspace_root=HERE / ".perago" / "workspaces",
             cache_dir=HERE / ".perago" / "cache",
@@ -90,6 +92,21 @@ class TestDefaults:
         assert found.root.is_absolute()
         assert found.workspace_root.is_absolute()
         assert found.cache_dir.is_absolute()
+
+    @pytest.mark.parametrize(
+        ("said", "option", "servers"),
+        [
+            ("", None, "embedded"),
+            ("remote", None, "remote"),
+            ("embedded", None, "embedded"),
+            ("remote", False, "embedded"),
+            ("", True, "remote"),
+        ],
+    )
+    def test_the_command_line_chooses_the_servers_then_the_variable(
+        self, said: str, option: bool | None, servers: str
+    ) -> None:
+        assert load_settings({"PERAGO_SERVERS": said}, remote=option).servers == servers
 
 
 class TestVariables:

@@ -48,7 +48,7 @@ class Demo:
             *("--tasks", str((HERE / "tasks.py").relative_to(PROJECT))),
             *("--import", f"{self.repository}={seed}", "--workspace", self.repository),
             *("--input", json.dumps(payload), "--json"),
-            *(("--remote", "--yes") if self.real else ()),
+            *(("--yes",) if self.real else ()),
         )
         ended = json.loads(done) if done else {"status": "not started", "tasks": []}
         for attempt in ended["tasks"]:
@@ -69,15 +69,17 @@ class Demo:
     def _offer_page(self) -> None:
         """The page to look at all of it: served until Ctrl-C where somebody sits there, else the command that serves it."""
         title("A page to look at it")
-        words = ["ui", *(["--remote"] if self.real else [])]
         somebody = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
         if somebody:
             with contextlib.suppress(KeyboardInterrupt):
-                subprocess.run(self._command(*words), cwd=PROJECT, check=False)
+                subprocess.run(self._command("ui"), cwd=PROJECT, check=False)
             return
         say(f"  http://127.0.0.1:{PORT}/ once you have started it:")
         root = self.root.relative_to(PROJECT) if self.root.is_relative_to(PROJECT) else self.root
-        say("  " + shlex.join([".venv/bin/perago", *words, *([] if self.real else ["--root", str(root)])]))
+        say(
+            "  "
+            + shlex.join([".venv/bin/perago", "ui", *(["--remote"] if self.real else ["--root", str(root)])])
+        )
 
     def _show_history(self) -> list[dict[str, Any]]:
         title("What was published, by whom (newest first)")
@@ -142,11 +144,11 @@ class Demo:
             say(f"  {target.relative_to(PROJECT) if target.is_relative_to(PROJECT) else target}")
 
     def _tags(self) -> list[str]:
-        from perago.adapters import open_lake, open_local_lake
+        from perago.adapters import open_lakefs, open_local_lake
         from perago.settings import load_settings
 
         settings = load_settings(os.environ, root=self.root)
-        lake = open_lake(settings) if self.real else open_local_lake(settings)
+        lake = open_lakefs(settings) if self.real else open_local_lake(settings)
         try:
             return [tag.commit for tag in lake.tags(self.repository, "perago-replaced-")]
         finally:
@@ -158,7 +160,7 @@ class Demo:
         return subprocess.run(command, cwd=PROJECT, check=False, stdout=subprocess.PIPE, text=True).stdout
 
     def _command(self, *words: str) -> list[str]:
-        return [*PERAGO, *words, *([] if self.real else ["--root", str(self.root)])]
+        return [*PERAGO, *words, *(["--remote"] if self.real else ["--root", str(self.root)])]
 
 
 def title(text: str) -> None:

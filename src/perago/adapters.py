@@ -6,8 +6,7 @@ quick.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,13 +24,6 @@ if TYPE_CHECKING:
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
 
-def open_lake(settings: Settings) -> Lake:
-    """The real lakeFS where it is configured, else the embedded lake below the root."""
-    if settings.lakefs is not None:
-        return open_lakefs(settings)
-    return open_local_lake(settings)
-
-
 def open_lakefs(settings: Settings) -> Lake:
     """The real lakeFS; says what is missing where it is not configured."""
     from perago.lake.lakefs.lake import LakeFSLake
@@ -47,16 +39,11 @@ def open_lakefs(settings: Settings) -> Lake:
     )
 
 
-@contextmanager
-def open_fence(settings: Settings) -> Iterator[Fence]:
-    """The fence of the real lakeFS's branches; the embedded lake compares heads by itself and needs none."""
+def open_fence(lake: Lake) -> Fence:
+    """The fence of an open lakeFS's branches; the embedded lake compares heads by itself and needs none."""
     from perago.lake.lakefs.fence import Fence
 
-    lake = open_lakefs(settings)
-    try:
-        yield Fence(lake)
-    finally:
-        lake.close()
+    return Fence(lake)
 
 
 def open_local_lake(settings: Settings) -> LocalLake:

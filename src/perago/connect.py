@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from perago.adapters import (
-    configured_lakefs,
     look_at_orchestrator,
     open_conductor,
     open_lakefs,
@@ -33,7 +32,7 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.runtime.attempt.place import OpenPlace, in_workdir
 from perago.runtime.runs.record import orchestrator_file
-from perago.settings import LAKEFS_NAMES, Settings
+from perago.settings import Settings
 
 ROOM_FOR_THE_WORKSPACE = 4096
 """Bytes of an output that are not the body's result."""
@@ -177,18 +176,6 @@ class Real(_Places):
         """Nothing: Conductor ends the attempts of the dead by their leases."""
 
 
-def servers_of_run(settings: Settings, *, remote: bool) -> Embedded | Real:
-    """The servers of `perago run`: the embedded ones, unless the real ones are asked for by name."""
-    if not remote:
-        return Embedded(settings)
-    missing = [] if settings.lakefs is not None else [f"lakeFS ({', '.join(LAKEFS_NAMES)})"]
-    if settings.conductor is None:
-        missing.append("Conductor (CONDUCTOR_SERVER_URL)")
-    if missing:
-        raise RuntimeConfigError(f"--remote needs lakeFS and Conductor: set {' and '.join(missing)}")
-    return Real(settings)
-
-
 def short_lived(settings: Settings) -> Settings:
     """Settings for work that ends soon: quick Spark sessions, unless they say otherwise."""
     return replace(settings, spark_session="quick") if settings.spark_session == "auto" else settings
@@ -282,19 +269,16 @@ def max_result_bytes() -> int:
 # --- a map -----------------------------------------------------------------------------------------------------------
 
 
-def lake_of_map(settings: Settings, *, remote: bool) -> Embedded | Real:
-    """The lake of `perago map`: the embedded one, unless lakeFS is asked for; it needs no orchestrator."""
+def check_map(servers: Embedded | Real) -> None:
+    """Raise `RuntimeConfigError` if the executors that run a map cannot reach its lake."""
     from perago.spark.engine_context import runs_here
 
-    if remote:
-        configured_lakefs(settings)
-        return Real(settings)
-    if not runs_here(settings.spark_master):
+    settings = servers.settings
+    if servers.embedded and not runs_here(settings.spark_master):
         raise RuntimeConfigError(
             f"the embedded lake is a folder of this machine, which the executors of {settings.spark_master} do not share: "
             "add --remote to work on lakeFS, or set PERAGO_SPARK_MASTER to a local master"
         )
-    return Embedded(settings)
 
 
 def open_engine(settings: Settings, py_files: Sequence[Path]) -> SparkEngine:

@@ -19,6 +19,7 @@ from perago.lakectl_file import read_lakectl_file
 from perago.protocol.nearest import nearest
 from perago.variables import ROOT, default_of
 
+ServerKind = Literal["embedded", "remote"]
 FenceMode = Literal["auto", "hard", "soft"]
 TransferMode = Literal["auto", "gateway", "presigned"]
 LogFormat = Literal["text", "json"]
@@ -61,6 +62,8 @@ class ConductorSettings:
 class Settings:
     """Everything the environment says; `root` holds the embedded servers and, by default, all local state."""
 
+    servers: ServerKind
+    """The servers that a command uses: what its option says, else PERAGO_SERVERS."""
     root: Path
     workspace_root: Path
     cache_dir: Path
@@ -82,10 +85,12 @@ class Settings:
     """Quick sessions suit short work on one machine; auto: whoever makes the session says."""
 
 
-def load_settings(environ: Mapping[str, str], *, root: Path | None = None, remote: bool = False) -> Settings:
-    """Read settings from `environ`; `root` is what the command line says and wins over PERAGO_ROOT.
+def load_settings(
+    environ: Mapping[str, str], *, root: Path | None = None, remote: bool | None = None
+) -> Settings:
+    """Read settings from `environ`; what the command line says, `root` and `remote`, wins over it.
 
-    `remote` is for a command that goes to lakeFS whatever the variables say: it alone may find it by lakectl's file.
+    With the real servers, lakectl's file fills in what the variables leave out.
     """
     return _read_settings(_Reader(environ), root=root, remote=remote)
 
@@ -93,7 +98,7 @@ def load_settings(environ: Mapping[str, str], *, root: Path | None = None, remot
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
     """A sentence for each `PERAGO_*` variable that is no setting, with the one that it may stand for."""
     read = _Reader({})
-    _read_settings(read, root=None, remote=False)
+    _read_settings(read, root=None, remote=None)
     known = sorted(name for name in read.asked if name.startswith(_OURS))
     told = []
     for name in sorted(environ):
@@ -111,16 +116,20 @@ def shown_address(url: str) -> str:
     return f"{head}{separator}{rest.rpartition('@')[2]}" if separator else url.rpartition("@")[2]
 
 
-def _read_settings(read: _Reader, *, root: Path | None, remote: bool) -> Settings:
+def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> Settings:
+    kind = cast(ServerKind, read.one_of("PERAGO_SERVERS", ("embedded", "remote")))
+    if remote is not None:
+        kind = "remote" if remote else "embedded"
     base = (root or read.path("PERAGO_ROOT")).absolute()
     log_root = read.text("PERAGO_LOG_ROOT")
     return Settings(
+        servers=kind,
         root=base,
         workspace_root=read.path("PERAGO_WORKSPACE_ROOT", base).absolute(),
         cache_dir=read.path("PERAGO_CACHE_DIR", base).absolute(),
         cache_bytes=read.size("PERAGO_CACHE_BYTES"),
         conductor=_conductor(read),
-        lakefs=_lakefs(read, remote=remote),
+        lakefs=_lakefs(read, remote=kind == "remote"),
         fence=cast(FenceMode, read.one_of("PERAGO_FENCE", ("auto", "hard", "soft"))),
         transfer=cast(TransferMode, read.one_of("PERAGO_TRANSFER", ("auto", "gateway", "presigned"))),
         failure_reason_max_length=read.count("PERAGO_FAILURE_REASON_MAX_LENGTH", least=40),

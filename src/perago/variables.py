@@ -44,12 +44,20 @@ class Group:
 _SERVERS = Group(
     "Servers",
     "The names are those that lakectl and the Conductor client use. "
-    "`run`, `map`, `put` and `branch` use these servers only with `--remote`; `start` and `fence` always use them.",
+    "Commands use the embedded servers unless `--remote` is given or `PERAGO_SERVERS` is `remote`; `start`, `register`, "
+    "`submit` and `fence` use these servers by default ([which servers](commands.md#which-servers)).",
     (
+        Variable(
+            "PERAGO_SERVERS",
+            "which servers commands use that have neither `--remote` nor `--local` on the command line",
+            "every command but `start`, `register`, `submit` and `fence`",
+            default="embedded",
+            values="`embedded` or `remote`",
+        ),
         Variable(
             "CONDUCTOR_SERVER_URL",
             "Conductor's API; it ends in `/api`",
-            "`start`, `register`, `submit`, `sweep`, `run --remote`, `runs`, `show` and `logs` with `--remote`",
+            "what runs or reads workflows, and `sweep`, on the real servers",
             values="`http://…` or `https://…`",
         ),
         Variable(
@@ -66,7 +74,7 @@ _SERVERS = Group(
         Variable(
             "LAKECTL_SERVER_ENDPOINT_URL",
             "lakeFS's address, with or without `/api/v1`; the S3 gateway must answer there too",
-            "`start`, `fence`, `submit --workspace`, `sweep`, `history`, `diff`, `ls`, `cat`, everything with `--remote`",
+            "everything that uses the real servers",
             values="`http://…` or `https://…`",
         ),
         Variable(
@@ -83,7 +91,7 @@ _SERVERS = Group(
         Variable(
             "LAKECTL_CONFIG_FILE",
             "lakectl's configuration file; it fills in the `LAKECTL_*` variables that are not set",
-            "`start`, `fence`, everything with `--remote`",
+            "everything that uses the real servers",
             unset="`.lakectl.yaml` in the home folder",
             values="a file",
         ),

@@ -235,7 +235,7 @@ class TestWrongServers:
     def test_nobody_answers(self, shell: Shell) -> None:
         shell.environ |= {**LAKEFS, **CONDUCTOR}
 
-        told = examined(shell, "events")
+        told = examined(shell, "events", "--remote")
 
         told.has("lakeFS", "fail", f"no lakeFS at {NOBODY}", "check LAKECTL_SERVER_ENDPOINT_URL")
         told.has("Conductor", "fail", f"no Conductor at {NOBODY}/api", "check CONDUCTOR_SERVER_URL")

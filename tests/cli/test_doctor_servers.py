@@ -41,6 +41,7 @@ def shell_on(folder: Path, server: LakefsServer, url: str | None = None) -> Shel
     shell = Shell(folder)
     shell.environ |= {
         "HOME": str(folder),
+        "PERAGO_SERVERS": "remote",
         "LAKECTL_SERVER_ENDPOINT_URL": url or server.url,
         "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": server.access_key_id,
         "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": server.secret_access_key,
@@ -91,7 +92,7 @@ class TestLakefs:
 
         told = examined(shell, lakefs_repository)
         told.has(part, "fail", "PERAGO_FENCE=hard", f"perago fence install {lakefs_repository} main")
-        assert shell.look("fence", "install", lakefs_repository).code == 0
+        assert shell.look("fence", "install", lakefs_repository, "--yes").code == 0
 
         assert examined(shell, lakefs_repository).at(part)[0]["level"] == "ok"
 
@@ -119,7 +120,7 @@ class TestLakefs:
     ) -> None:
         shell = shell_on(tmp_path, lakefs_without_actions)
         with fresh_repository(lakefs_without_actions) as repository:
-            assert shell.look("fence", "install", repository).code == 0
+            assert shell.look("fence", "install", repository, "--yes").code == 0
             told = examined(shell, repository)
             left = branches(lakefs_without_actions, repository)
 
@@ -257,7 +258,7 @@ class TestConductor:
         told = examined(shell, "--tasks", "tasks.py")
         told.has("TaskDefs", "fail", f"{name} is not registered", "run `perago register tasks.py`")
 
-        assert shell.look("register", "tasks.py").code == 0
+        assert shell.look("register", "tasks.py", "--yes").code == 0
         told = examined(shell, "--tasks", "tasks.py")
         assert (told.said.code, told.at("TaskDefs")[0]["says"]) == (0, f"registered as declared: {name}")
 

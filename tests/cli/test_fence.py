@@ -31,8 +31,11 @@ def run(
     monkeypatch.setenv("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", lakefs_server.secret_access_key)
 
     def invoke(command: str, *more: str) -> tuple[int, str]:
-        done = CliRunner().invoke(app, ["fence", command, lakefs_repository, *more])
-        return done.exit_code, done.output
+        agreed = [] if command == "prove" else ["--yes"]
+        done = CliRunner().invoke(app, ["fence", command, lakefs_repository, *more, *agreed])
+        named = f"lake: lakeFS 1.84.0 at {lakefs_server.url}\n"
+        assert named in done.output
+        return done.exit_code, done.output.replace(named, "")
 
     return invoke
 
@@ -79,6 +82,6 @@ def test_without_settings_the_command_says_what_to_set(monkeypatch: pytest.Monke
     for name in ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         kind = "SERVER" if name == "ENDPOINT_URL" else "CREDENTIALS"
         monkeypatch.delenv(f"LAKECTL_{kind}_{name}", raising=False)
-    done = CliRunner().invoke(app, ["fence", "install", "repo"])
+    done = CliRunner().invoke(app, ["fence", "install", "repo", "--yes"])
     assert done.exit_code == 1
     assert "LAKECTL_SERVER_ENDPOINT_URL" in done.output

@@ -23,7 +23,7 @@ LOOKS = {
     "diff": ("diff", "songs", "main", "main"),
     "ls": ("ls", "songs"),
     "cat": ("cat", "songs", "data/a"),
-    "sweep": ("sweep",),
+    "sweep": ("sweep", "--dry-run"),
 }
 
 
@@ -83,12 +83,12 @@ def test_lakefs_is_named_without_what_is_secret_in_its_address(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("PERAGO_ROOT", str(tmp_path))
-    plain = perago("history", lakefs_repository)
+    plain = perago("history", lakefs_repository, "--remote")
     monkeypatch.setenv(LAKEFS_NAMES[0], lakefs_server.url.replace("//", "//me:word@"))
-    named = perago("history", lakefs_repository)
+    named = perago("history", lakefs_repository, "--remote")
 
-    assert (plain.exit_code, plain.stderr) == (0, f"lake: lakeFS at {lakefs_server.url}\n")
-    assert named.stderr.splitlines()[0] == f"lake: lakeFS at {lakefs_server.url}"
+    assert (plain.exit_code, plain.stderr) == (0, f"lake: lakeFS 1.84.0 at {lakefs_server.url}\n")
+    assert named.stderr.splitlines()[0] == f"lake: lakeFS 1.84.0 at {lakefs_server.url}"
 
 
 def test_a_repository_that_is_not_there_is_told_with_those_that_are(songs: Path) -> None:

@@ -15,10 +15,10 @@ PUT = ("put", "events", "data")
 YES = ("--remote", "--yes")
 SLOW = {
     "lakeFS's port is wrong": Mistake(
-        ("ls", "events"),
+        ("ls", "events", "--remote"),
         f"lakeFS at {NOBODY}",
         "Connection refused",
-        "check LAKECTL_SERVER_ENDPOINT_URL, and that lakeFS is up",
+        "check LAKECTL_SERVER_ENDPOINT_URL",
         environ=LAKEFS,
     ),
     "lakeFS's port is wrong for a worker": Mistake(
@@ -44,7 +44,9 @@ def test_a_server_that_is_not_there_is_told_by_its_address(mistake: Mistake, she
     is_told(mistake, shell.look(*mistake.command), shell.folder)
 
 
-@pytest.mark.parametrize("command", [("register", "tasks.py"), ("submit", "flow"), ("runs", "--remote")])
+@pytest.mark.parametrize(
+    "command", [("register", "tasks.py", "--yes"), ("submit", "flow", "--yes"), ("runs", "--remote")]
+)
 def test_a_page_that_answers_to_everything_is_not_taken_for_conductor(
     command: tuple[str, ...], shell: Shell
 ) -> None:
@@ -61,7 +63,7 @@ def test_a_page_that_answers_to_everything_is_not_taken_for_conductor(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [("ls", "events"), (*PUT, *YES)])
+@pytest.mark.parametrize("command", [("ls", "events", "--remote"), (*PUT, *YES)])
 def test_a_page_that_answers_to_everything_is_not_taken_for_lakefs(
     command: tuple[str, ...], shell: Shell
 ) -> None:
@@ -80,9 +82,9 @@ def test_json_of_another_server_is_not_taken_for_lakefs(shell: Shell) -> None:
     with scripted(lambda _: (200, {"status": "ok"})) as other:
         address = other.url.removesuffix("/api")
         shell.environ |= {**LAKEFS, "LAKECTL_SERVER_ENDPOINT_URL": address}
-        said = shell.look("ls", "events")
+        said = shell.look("ls", "events", "--remote")
 
-    is_told(Mistake((), address, "is not lakeFS's", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder)
+    is_told(Mistake((), address, "is not lakeFS", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder)
 
 
 class TestOnTheServers:
@@ -98,7 +100,7 @@ class TestOnTheServers:
         }
         return shell
 
-    @pytest.mark.parametrize("command", [("ls", "events"), (*PUT, *YES), ("start", "tasks.py")])
+    @pytest.mark.parametrize("command", [("ls", "events", "--remote"), (*PUT, *YES), ("start", "tasks.py")])
     def test_wrong_keys(self, command: tuple[str, ...], real: Shell, lakefs_server: LakefsServer) -> None:
         real.environ |= KEYS
 
@@ -109,7 +111,7 @@ class TestOnTheServers:
         assert KEYS["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"] not in said.err
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("command", [("ls", "events"), (*PUT, *YES), ("start", "tasks.py")])
+    @pytest.mark.parametrize("command", [("ls", "events", "--remote"), (*PUT, *YES), ("start", "tasks.py")])
     def test_the_address_of_conductor_for_lakefs(self, command: tuple[str, ...], real: Shell) -> None:
         real.environ["LAKECTL_SERVER_ENDPOINT_URL"] = real.environ["CONDUCTOR_SERVER_URL"].removesuffix(
             "/api"
@@ -122,7 +124,7 @@ class TestOnTheServers:
         )
 
     @pytest.mark.parametrize(
-        "command", [("register", "tasks.py"), ("start", "tasks.py"), ("runs", "--remote")]
+        "command", [("register", "tasks.py", "--yes"), ("start", "tasks.py"), ("runs", "--remote")]
     )
     def test_the_address_of_lakefs_for_conductor(self, command: tuple[str, ...], real: Shell) -> None:
         real.environ["CONDUCTOR_SERVER_URL"] = f"{real.environ['LAKECTL_SERVER_ENDPOINT_URL']}/api"
@@ -132,7 +134,7 @@ class TestOnTheServers:
         is_told(Mistake(command, "Conductor", "cannot", "check CONDUCTOR_SERVER_URL"), said, real.folder)
 
     @pytest.mark.parametrize(
-        "command", [("register", "tasks.py"), ("submit", "flow"), ("show", "--remote", "x")]
+        "command", [("register", "tasks.py", "--yes"), ("submit", "flow", "--yes"), ("show", "--remote", "x")]
     )
     def test_an_address_of_conductor_without_api(self, command: tuple[str, ...], real: Shell) -> None:
         real.environ["CONDUCTOR_SERVER_URL"] = real.environ["CONDUCTOR_SERVER_URL"].removesuffix("/api")

@@ -123,30 +123,34 @@ MISTAKES = {
     ),
     # servers that are not configured
     "--remote without a terminal": Mistake(
-        (*RUN, "--remote"), "--remote", "there is no terminal to ask on", "add --yes to go ahead", code=USAGE
+        (*RUN, "--remote"),
+        "on the real servers",
+        "there is no terminal to ask on",
+        "add --yes to go ahead",
+        code=USAGE,
     ),
     "--remote with lakeFS alone": Mistake(
         (*RUN, *YES),
-        "--remote",
-        "needs lakeFS and Conductor",
-        "set Conductor (CONDUCTOR_SERVER_URL)",
+        "Conductor",
+        "is not configured",
+        "set CONDUCTOR_SERVER_URL, or add --local",
         environ=LAKEFS,
     ),
     "--remote with Conductor alone": Mistake(
         (*RUN, *YES),
-        "--remote",
-        "needs lakeFS and Conductor",
-        f"set lakeFS ({ALL_LAKEFS})",
+        "lakeFS",
+        "is not configured",
+        f"set {ALL_LAKEFS} (or run `lakectl config`), or add --local",
         environ=CONDUCTOR,
     ),
     "put --remote without lakeFS": Mistake(
-        (*PUT, *YES), "--remote", "needs lakeFS", f"set {ALL_LAKEFS}, or run `lakectl config`"
+        (*PUT, *YES), "lakeFS", "is not configured", f"set {ALL_LAKEFS} (or run `lakectl config`)"
     ),
     "a worker without servers": Mistake(
         ("start", "tasks.py"),
         "lakeFS and Conductor",
         "are not configured",
-        f"set {ALL_LAKEFS}, CONDUCTOR_SERVER_URL, or add --local",
+        f"set {ALL_LAKEFS} (or run `lakectl config`) and CONDUCTOR_SERVER_URL, or add --local",
     ),
     "submit without Conductor": Mistake(
         ("submit", "flow"), "Conductor", "is not configured", "set CONDUCTOR_SERVER_URL, or add --local"
@@ -157,9 +161,43 @@ MISTAKES = {
     "runs --remote without Conductor": Mistake(
         ("runs", "--remote"), "Conductor", "is not configured", "set CONDUCTOR_SERVER_URL"
     ),
+    "servers that are neither": setting("PERAGO_SERVERS", "real", "is not one of embedded, remote"),
+    "PERAGO_SERVERS=remote without lakeFS": Mistake(
+        ("ls", "events"),
+        "lakeFS",
+        "is not configured",
+        "or add --local to work on the embedded servers",
+        environ={"PERAGO_SERVERS": "remote"},
+    ),
+    **{
+        f"{command[0]} {command[1]} on servers without a terminal": Mistake(
+            command,
+            "on the real servers",
+            "there is no terminal to ask on",
+            "add --yes to go ahead",
+            environ={**LAKEFS, **CONDUCTOR},
+            code=USAGE,
+        )
+        for command in (
+            ("register", "tasks.py"),
+            ("submit", "flow"),
+            ("fence", "install", "events"),
+            ("fence", "remove", "events"),
+        )
+    },
+    **{
+        f"{command[0]} without a terminal": Mistake(
+            command,
+            "removes anything",
+            "there is no terminal to ask on",
+            "add --yes to go ahead",
+            code=USAGE,
+        )
+        for command in (("sweep",), ("sweep", "--remote"), ("runs", "prune", "--older-than", "1d"))
+    },
     # servers that are not there
     "Conductor's port is wrong": Mistake(
-        ("register", "tasks.py"),
+        ("register", "tasks.py", "--yes"),
         f"Conductor at {NOBODY}/api",
         "Connection refused",
         "check CONDUCTOR_SERVER_URL, and that Conductor is up",

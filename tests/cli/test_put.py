@@ -58,7 +58,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     if request.param == "lakefs":
         name = request.getfixturevalue("lakefs_repository")
         monkeypatch.setenv("PERAGO_ROOT", str(tmp_path / "root"))
-        return Lake(name, ("--remote", "--yes"), ())
+        return Lake(name, ("--remote", "--yes"), ("--remote",))
     for name in HIDDEN:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "first").mkdir()
@@ -205,7 +205,9 @@ def test_what_a_lake_cannot_hold_is_refused_in_a_line_and_nothing_is_put(
 
 
 def test_a_branch_that_is_there_and_a_name_that_is_perago_s_are_refused(lake: Lake) -> None:
-    assert f"`perago history {lake.repository} main`" in lake.refusal("branch", lake.repository, "main")
+    same_lake = " ".join(lake.looking)
+    told = lake.refusal("branch", lake.repository, "main")
+    assert f"`perago history {lake.repository} main {same_lake}`" in told
     assert "perago-* are Perago's own" in lake.refusal("branch", lake.repository, "perago-x")
     assert lake.refusal("branch", lake.repository, "a.b").startswith("error: ")
 

@@ -139,11 +139,11 @@ def test_a_real_conductor_is_told_and_shown(conductor_server: Any, name: str, mo
     target = module("first.py", source(name))
 
     planned = run.invoke(app, ["register", target, "--dry-run"])
-    created = run.invoke(app, ["register", target])
-    again = run.invoke(app, ["register", target])
+    created = run.invoke(app, ["register", "--yes", target])
+    again = run.invoke(app, ["register", "--yes", target])
     other = module("second.py", source(name, retry="RetryPolicy(count=5)"))
-    updated = run.invoke(app, ["register", other])
-    as_json = run.invoke(app, ["register", other, "--json"])
+    updated = run.invoke(app, ["register", "--yes", other])
+    as_json = run.invoke(app, ["register", "--yes", other, "--json"])
 
     assert planned.stdout == f"{name}: would be created\n", planned.output
     assert created.stdout == f"{name}: created\n", created.output

@@ -78,7 +78,7 @@ def write(folder: Path, definition: Any, file: str = "flow.json") -> str:
 
 def register(*arguments: str, **environ: str | None) -> Result:
     runner = CliRunner(env={"CONDUCTOR_SERVER_URL": None, "PERAGO_ROOT": "embedded", **environ})
-    return runner.invoke(app, ["register", *arguments])
+    return runner.invoke(app, ["register", *arguments, "--yes"])
 
 
 def test_tasks_and_workflows_are_registered_together_and_shown(folder: Path) -> None:
@@ -91,7 +91,7 @@ def test_tasks_and_workflows_are_registered_together_and_shown(folder: Path) -> 
     assert planned.stdout == "clean: would be created\nworkflow flow version 1: would be created\n"
     assert created.stdout == "clean: created\nworkflow flow version 1: created\n", created.output
     assert again.stdout == "clean: unchanged\nworkflow flow version 1: unchanged\n"
-    assert again.stderr == ""
+    assert again.stderr == f"embedded servers: {folder / 'embedded'}\n"
 
 
 def test_a_workflow_that_changes_is_shown_step_by_step(known_tasks: Path) -> None:
@@ -195,6 +195,7 @@ def test_two_files_that_define_the_same_version_are_refused(known_tasks: Path) -
     done = register("--local", *files)
 
     assert done.stderr == (
+        f"embedded servers: {known_tasks / 'embedded'}\n"
         "error: flow.json and other.json both define version 1 of the workflow 'flow': "
         "give one another name or version\n"
     )

@@ -1,4 +1,4 @@
-"""`--remote`: servers by name, what would change first, and a question; never by the environment alone."""
+"""Which servers commands use: by option or PERAGO_SERVERS, never by LAKECTL_* alone; and the question before a change."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from perago.protocol.attempt import Attempt
+from perago.protocol.names import claim_branch_name
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import ConductorServer, LakefsServer
 from tests.support.commands import Said, run_perago
@@ -90,21 +92,129 @@ def nobody(tmp_path: Path) -> Shell:
     return Shell(tmp_path, {**environ, "CONDUCTOR_SERVER_URL": "http://127.0.0.1:9/api"})
 
 
-def test_servers_of_the_environment_are_left_alone_without_remote_and_a_line_says_so(nobody: Shell) -> None:
-    put = nobody.perago("put", "songs", "in", "--create")
-    branch = nobody.perago("branch", "songs", "dev")
-    done = nobody.run("songs@dev")
+ON_A_LAKE = {
+    "put": ("put", "songs", "in"),
+    "branch": ("branch", "songs", "other"),
+    "ls": ("ls", "songs"),
+    "cat": ("cat", "songs", "data/input.txt"),
+    "history": ("history", "songs"),
+    "diff": ("diff", "songs", "main", "dev"),
+    "sweep": ("sweep", "--yes"),
+    "run": ("run", "flow.json", "--tasks", "tasks.py", "--workspace", "songs@dev"),
+}
+ON_RUNS = {"runs": ("runs",), "show": ("show",), "logs": ("logs",)}
 
-    root = nobody.folder / ".perago"
-    for command in (put, branch):
-        assert command.code == 0, command.err
-        assert command.err.splitlines()[0] == (
-            f"lakeFS (LAKECTL_*) is configured, but not used: this works on {root}; "
-            "add --remote to work on the real servers"
-        )
-    assert done.code == 0, done.err
-    assert "lakeFS (LAKECTL_*) and Conductor (CONDUCTOR_SERVER_URL) are configured, but not used" in done.err
-    assert json.loads(done.out)["status"] == "COMPLETED"
+
+@pytest.fixture
+def filled(nobody: Shell) -> Shell:
+    """A shell whose embedded lake has a repository and a run."""
+    for command in (("put", "songs", "in", "--create"), ("branch", "songs", "dev"), ON_A_LAKE["run"]):
+        assert nobody.perago(*command).code == 0
+    return nobody
+
+
+def test_every_command_stays_embedded_whatever_the_environment_names_and_says_so(filled: Shell) -> None:
+    root = filled.folder / ".perago"
+    lake = f"lake: embedded, {root / 'lake'}"
+    for name, command in {**ON_A_LAKE, **ON_RUNS}.items():
+        done = filled.perago(*command)
+
+        assert done.code == 0, (name, done.err)
+        told = done.err.splitlines()
+        unused = [line for line in told if f"configured, but not used: this works on {root};" in line]
+        assert len(unused) == 1, (name, told)
+        assert unused[0].startswith("lakeFS (LAKECTL_*) ")
+        assert unused[0].endswith("add --remote, or set PERAGO_SERVERS=remote, to work on the real servers")
+        assert told.count(lake) == (name in ON_A_LAKE), (name, told)
+
+
+def test_where_somebody_has_chosen_nothing_is_said_of_other_servers(filled: Shell) -> None:
+    by_option = filled.perago("ls", "songs", "--local")
+    filled.environ["PERAGO_SERVERS"] = "embedded"
+    by_variable = filled.perago("ls", "songs")
+
+    for done in (by_option, by_variable):
+        assert (done.code, done.err) == (0, f"lake: embedded, {filled.folder / '.perago' / 'lake'}\n")
+
+
+def test_the_variable_means_the_real_servers_for_every_command_and_local_wins_over_it(filled: Shell) -> None:
+    filled.environ["PERAGO_SERVERS"] = "remote"
+    for name, command in ON_A_LAKE.items():
+        agreed = ("--yes",) if name in ("put", "branch", "run") else ()
+
+        remote = filled.perago(*command, *agreed)
+        local = filled.perago(*command, "--local")
+
+        assert remote.code == 1, name
+        assert remote.err.splitlines()[-1].startswith("error: no lakeFS at "), name
+        assert local.code == 0, local.err
+        assert f"lake: embedded, {filled.folder / '.perago' / 'lake'}" in local.err.splitlines()
+
+
+def test_on_the_embedded_servers_only_what_deletes_asks(filled: Shell) -> None:
+    run = json.loads(filled.perago("runs", "--json").out)[0]["id"]
+
+    for command in (("sweep", "--local"), ("runs", "prune", "--older-than", "0s")):
+        assert filled.perago(*command).code == 2, "there is no terminal to ask on"
+    refused = filled.perago("runs", "prune", "--older-than", "0s", typed="n")
+    assert (refused.code, refused.out) == (1, "")
+    assert f"would remove: {run}  {filled.name}\n" in refused.err
+    assert (filled.folder / ".perago" / "runs" / run).is_dir()
+    done = filled.perago("runs", "prune", "--older-than", "0s", typed="y")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "1 removed, 0 kept")
+    assert filled.perago("sweep", "--dry-run").code == 0
+
+
+def test_a_sweep_of_lakefs_shows_what_would_go_and_asks(
+    real: Shell, lakefs_server: LakefsServer, lakefs_repository: str
+) -> None:
+    task = uuid.uuid4()
+    attempt = Attempt(str(uuid.uuid4()), str(task), "r", "t", 0, 0, 0, scheduled_time=1)
+    claim = claim_branch_name(attempt, "main")
+    branches = f"/repositories/{lakefs_repository}/branches"
+    lakefs_server.call("POST", branches, {"name": claim, "source": "main", "hidden": True})
+    command = ("sweep", lakefs_repository, "--remote")
+
+    unasked = real.perago(*command)
+    refused = real.perago(*command, typed="n")
+
+    assert (unasked.code, refused.code) == (2, 1)
+    assert f"would remove: {lakefs_repository}/{claim} (" in refused.err
+    assert lakefs_server.call("GET", f"{branches}/{claim}")["id"] == claim
+    done = real.perago(*command, typed="y")
+    assert done.out.splitlines()[-1] == "1 removed, 0 kept", done.err
+
+
+def test_registering_fencing_and_submitting_show_what_would_change_and_ask(
+    real: Shell, lakefs_server: LakefsServer, conductor_server: ConductorServer, lakefs_repository: str
+) -> None:
+    register = ("register", "tasks.py", "flow.json")
+    submit = ("submit", real.name, "--workspace", lakefs_repository)
+    fence = ("fence", "install", lakefs_repository)
+
+    refused = real.perago(*register, typed="n")
+    assert refused.code == 1
+    assert f"Conductor: {conductor_server.url}\n{real.name}: would be created\n" in refused.err
+    assert real.name not in json.dumps(conductor_server.call("GET", "/metadata/taskdefs"))
+
+    done = real.perago(*register, typed="y")
+    assert done.out.startswith(f"{real.name}: created\n"), done.err
+    assert real.perago(*register, typed="").out.startswith(f"{real.name}: unchanged\n"), (
+        "there is nothing to ask"
+    )
+
+    refused = real.perago(*submit, typed="n")
+    head = lakefs_server.call("GET", f"/repositories/{lakefs_repository}/branches/main")["commit_id"]
+    assert refused.code == 1
+    assert f'"ref": "{head}"' in refused.err
+    assert f"Start workflow {real.name} version 1 there?" in refused.err
+    found = conductor_server.call("GET", f"/workflow/search?query=workflowType%3D{real.name}")
+    assert found["totalHits"] == 0
+
+    refused = real.perago(*fence, typed="n")
+    assert refused.code == 1
+    assert f"lake: lakeFS 1.84.0 at {lakefs_server.url}\n" in refused.err
+    assert real.perago(*fence, typed="y").code == 0
 
 
 @pytest.mark.parametrize(
@@ -122,7 +232,8 @@ def test_without_a_terminal_and_without_yes_a_remote_command_is_refused_in_one_l
 
     assert done.code == 2
     assert done.err == (
-        "error: --remote asks before it changes anything, and there is no terminal to ask on: add --yes to go ahead\n"
+        "error: this command asks before it changes anything on the real servers, and there is no terminal to ask on: "
+        "add --yes to go ahead\n"
     )
 
 
@@ -133,8 +244,8 @@ def test_a_remote_command_without_servers_says_what_to_set(nobody: Shell) -> Non
     put = nobody.perago("put", "songs", "in", "--remote", "--yes")
     run = nobody.run("songs", "--remote", "--yes")
 
-    assert f"--remote needs lakeFS: set {', '.join(LAKEFS_NAMES)}" in put.err
-    assert "--remote needs lakeFS and Conductor: set lakeFS (LAKECTL_" in run.err
+    assert f"lakeFS is not configured: set {', '.join(LAKEFS_NAMES)} (or run `lakectl config`)" in put.err
+    assert "lakeFS is not configured: set LAKECTL_" in run.err
     assert (put.code, run.code) == (1, 1)
 
 
@@ -185,6 +296,11 @@ def test_a_run_on_the_embedded_servers_is_not_resumed_remotely(nobody: Shell) ->
         1,
         "error: run one is on the embedded servers: leave out --remote\n",
     )
+    nobody.environ["PERAGO_SERVERS"] = "remote"
+    resumed = nobody.perago("run", "--resume")
+    assert resumed.err == "error: no workflow w\n", (
+        "the record decides, and the embedded orchestrator was asked"
+    )
 
 
 def test_lakectl_s_file_is_enough_for_remote_and_makes_nothing_remote_by_itself(
@@ -195,11 +311,13 @@ def test_lakectl_s_file_is_enough_for_remote_and_makes_nothing_remote_by_itself(
     (real.folder / ".lakectl.yaml").write_text(text)
 
     remote = real.perago("put", lakefs_repository, "in", "--remote", "--yes")
+    read = real.perago("history", lakefs_repository, "--remote")
     look = real.perago("history", lakefs_repository)
     local = real.perago("put", "songs", "in", "--create")
 
     assert remote.code == 0, remote.err
     assert f"lake: lakeFS 1.84.0 at {lakefs_server.url}" in remote.err
+    assert read.code == 0, read.err
     assert "there is no lake below" in look.err
     assert "lake: embedded" in local.err
     assert "--remote" not in local.err

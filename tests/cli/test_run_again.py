@@ -198,8 +198,9 @@ class TestResume:
         assert desk.run(*FIRST, "--root", str(root))[0] == 1
         desk.folder.rename(desk.folder.parent / "moved")
         code, _, err = desk.run("run", "--resume", "--root", str(root), cwd=desk.folder.parent)
-        assert (code, len(err.splitlines())) == (1, 1)
-        assert f"was started in {desk.folder}" in err
+        lake, line = err.splitlines()
+        assert (code, lake) == (1, f"lake: embedded, {root / 'lake'}")
+        assert f"was started in {desk.folder}" in line
 
 
 class TestFromAStep:
@@ -281,8 +282,9 @@ class TestFromAStep:
             ("three", "the run has not come to step 'three'"),
         ]:
             code, _, err = desk.run("run", "--from", given)
-            assert (code, len(err.splitlines())) == (1, 1), err
-            assert text in err
+            lake, line = err.splitlines()
+            assert (code, lake) == (1, f"lake: embedded, {desk.flag('.perago') / 'lake'}")
+            assert text in line
         assert len(list(branches.glob("*/run.json"))) == 1
         assert desk.run("run", "--from", "two", "--resume")[0] == 2
 
@@ -378,7 +380,8 @@ class TestOnTheRealServers:
         assert real_desk.run(*real_desk.first())[0] == 1
         real_desk.flag("fail-two").unlink()
         code, _, err = real_desk.run("run", "--from", "two")
-        where, line = err.splitlines()
+        where, lake, line = err.splitlines()
+        assert lake.startswith("lake: lakeFS at ")
         assert (code, where.endswith(" is on lakeFS and Conductor")) == (1, True)
         assert "--from needs the embedded servers" in line
         ended = real_desk.data("run", "--resume")

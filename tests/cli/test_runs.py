@@ -298,7 +298,7 @@ class TestLooking:
 
     def test_looking_makes_nothing(self, tmp_path: Path) -> None:
         shell = Shell(tmp_path)
-        for arguments in (("runs",), ("show",), ("logs",), ("runs", "prune", "--older-than", "0s")):
+        for arguments in (("runs",), ("show",), ("logs",), ("runs", "prune", "--yes", "--older-than", "0s")):
             shell.look(*arguments)
         assert list(tmp_path.iterdir()) == []
 
@@ -312,7 +312,7 @@ class TestARunThatGoesOn:
         (row,) = shell.data("runs")
         assert (row["status"], row["resume"]) == ("RUNNING", "")
         assert "status RUNNING" in shell.look("show").out
-        assert "keep: it is going on" in shell.look("runs", "prune", "--older-than", "0s").out
+        assert "keep: it is going on" in shell.look("runs", "prune", "--yes", "--older-than", "0s").out
 
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -332,7 +332,7 @@ class TestARunThatGoesOn:
         resumed.communicate()
         assert json.loads(shell.look("runs", "--json").out)[0]["status"] == "COMPLETED"
 
-        said = shell.look("runs", "prune", "--older-than", "0s")
+        said = shell.look("runs", "prune", "--yes", "--older-than", "0s")
         assert said.out.splitlines()[-1] == "1 removed, 0 kept"
         assert json.loads(shell.look("runs", "--json").out) == []
         assert list((shell.folder / ".perago" / "runs").iterdir()) == []

@@ -59,8 +59,8 @@ def error_of(result: Result) -> str:
 
 def test_without_lakefs_it_says_what_to_set(target: str) -> None:
     assert error_of(start(target)) == (
-        f"error: lakeFS and Conductor are not configured: set {', '.join(LAKEFS_NAMES)}, CONDUCTOR_SERVER_URL, or add "
-        "--local to work on the embedded servers"
+        f"error: lakeFS and Conductor are not configured: set {', '.join(LAKEFS_NAMES)} (or run `lakectl config`) "
+        "and CONDUCTOR_SERVER_URL, or add --local to work on the embedded servers"
     )
 
 
@@ -87,9 +87,9 @@ def test_a_secret_that_a_server_quotes_is_not_shown(module: Module, tmp_path: Pa
     arguments = {
         "start": [target],
         "run": ["flow.json", "--tasks", target, "--workspace", "songs", "--remote", "--yes"],
-        "register": [target],
-        "submit": ["flow", "--workspace", "songs"],
-        "history": ["songs"],
+        "register": [target, "--yes"],
+        "submit": ["flow", "--workspace", "songs", "--yes"],
+        "history": ["songs", "--remote"],
     }
 
     def refuse(request: Request) -> Answer:

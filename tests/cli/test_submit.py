@@ -104,7 +104,7 @@ def write_tasks(folder: Path, task: str, definition: dict[str, Any]) -> None:
 
 
 def submit(*arguments: str, **environ: str) -> Result:
-    return CliRunner(env=environ).invoke(app, ["submit", *arguments])
+    return CliRunner(env=environ).invoke(app, ["submit", *arguments, "--yes"])
 
 
 def local(*arguments: str) -> Result:
@@ -345,7 +345,7 @@ def real(
         monkeypatch.setenv(variable, value)
     monkeypatch.setenv("CONDUCTOR_SERVER_URL", conductor_server.url)
     write_tasks(folder, name, flow(name, name))
-    registered = CliRunner().invoke(app, ["register", "tasks.py", "flow.json"])
+    registered = CliRunner().invoke(app, ["register", "tasks.py", "flow.json", "--yes"])
     assert registered.exit_code == 0, registered.output
     yield name
     conductor_server.call("DELETE", f"/metadata/workflow/{name}/2")
@@ -404,7 +404,7 @@ def test_a_worker_of_real_servers_runs_what_is_submitted_and_what_curl_starts(
     assert followed.exit_code == 0, followed.output
     assert followed.stderr.splitlines()[:3] == [
         f"Conductor: {conductor_server.url}",
-        f"lakeFS: {lakefs_server.url}",
+        f"lake: lakeFS at {lakefs_server.url}",
         f"`perago show --remote {workflow_id}` shows it, `perago logs --remote {workflow_id}` what its steps print",
     ]
     assert any(line.startswith(f"workflow {real}: COMPLETED in ") for line in ending)

@@ -32,7 +32,7 @@ NAMES = (
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["sweep", *arguments])
+    done = CliRunner().invoke(app, ["sweep", *arguments, "--yes"])
     said = (line for line in done.stderr.splitlines(keepends=True) if not line.startswith("lake: "))
     return done.exit_code, done.stdout + "".join(said)
 
@@ -42,6 +42,10 @@ def actions(*arguments: str) -> dict[str, str]:
     code, text = run("--json", *arguments)
     assert code == 0, text
     return {row["name"]: row["action"] for row in json.loads(text)["leftovers"]}
+
+
+def on_lakefs(*arguments: str) -> dict[str, str]:
+    return actions("--remote", *arguments)
 
 
 def an_attempt(orchestrator: Orchestrator) -> Assignment:
@@ -197,11 +201,11 @@ class TestRealServers:
         conductor.complete(ended, Outcome("COMPLETED", output={}), worker_id="w")
         kept, over = branches(lake, lakefs_repository, running), branches(lake, lakefs_repository, ended)
         wanted = dict.fromkeys(kept, "keep") | dict.fromkeys(over, "would remove")
-        assert actions(lakefs_repository, "--dry-run", "--older-than", "0s") == wanted
-        assert set(actions(lakefs_repository, "--older-than", "0s").values()) == {"keep", "removed"}
+        assert on_lakefs(lakefs_repository, "--dry-run", "--older-than", "0s") == wanted
+        assert set(on_lakefs(lakefs_repository, "--older-than", "0s").values()) == {"keep", "removed"}
         assert {branch.name for branch in lake.branches(lakefs_repository, "perago-")} == kept
         conductor.complete(running, Outcome("FAILED_WITH_TERMINAL_ERROR", reason="x"), worker_id="w")
-        assert actions(lakefs_repository) == dict.fromkeys(kept, "removed")
+        assert on_lakefs(lakefs_repository) == dict.fromkeys(kept, "removed")
         assert lake.branches(lakefs_repository, "perago-") == []
 
     def test_what_conductor_does_not_know_goes_by_its_age(self, lake: Lake, lakefs_repository: str) -> None:
@@ -210,9 +214,12 @@ class TestRealServers:
         attempt = Attempt(str(uuid.uuid4()), task, "r", "t", 0, 0, 0, scheduled_time=hour_ago)
         claim = claim_branch_name(attempt, "main")
         lake.create_branch(lakefs_repository, claim, "main")
-        assert actions(lakefs_repository, "--older-than", "2h") == {claim: "keep"}
-        assert "it goes when it is older than 2 hours, in " in run(lakefs_repository, "--older-than", "2h")[1]
-        assert actions(lakefs_repository, "--older-than", "30m") == {claim: "removed"}
+        assert on_lakefs(lakefs_repository, "--older-than", "2h") == {claim: "keep"}
+        assert (
+            "it goes when it is older than 2 hours, in "
+            in run("--remote", lakefs_repository, "--older-than", "2h")[1]
+        )
+        assert on_lakefs(lakefs_repository, "--older-than", "30m") == {claim: "removed"}
 
     def test_without_a_repository_all_are_looked_into(
         self, lake: Lake, conductor: Orchestrator, lakefs_repository: str
@@ -221,7 +228,7 @@ class TestRealServers:
         conductor.complete(ended, Outcome("COMPLETED", output={}), worker_id="w")
         over = branches(lake, lakefs_repository, ended)
         # Only a look: the server's other repositories are other tests'.
-        assert dict.fromkeys(over, "would remove").items() <= actions("--dry-run").items()
+        assert dict.fromkeys(over, "would remove").items() <= on_lakefs("--dry-run").items()
 
     def test_a_conductor_that_cannot_be_reached_leaves_everything_as_it_is(
         self, lake: Lake, lakefs_repository: str, monkeypatch: pytest.MonkeyPatch
@@ -229,7 +236,7 @@ class TestRealServers:
         attempt = Attempt(str(uuid.uuid4()), str(uuid.uuid4()), "r", "t", 0, 0, 0)
         names = branches(lake, lakefs_repository, attempt)
         monkeypatch.setenv("CONDUCTOR_SERVER_URL", "http://127.0.0.1:1/api")
-        code, text = run(lakefs_repository, "--older-than", "0s")
+        code, text = run("--remote", lakefs_repository, "--older-than", "0s")
         assert code == 1
         assert "nothing was removed" in text
         assert {branch.name for branch in lake.branches(lakefs_repository, "perago-")} == names
@@ -238,6 +245,6 @@ class TestRealServers:
         self, lake: Lake, lakefs_repository: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("CONDUCTOR_SERVER_URL")
-        code, text = run(lakefs_repository)
+        code, text = run("--remote", lakefs_repository)
         assert code == 1
         assert "CONDUCTOR_SERVER_URL" in text

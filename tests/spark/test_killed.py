@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.adapters import open_lake, open_local_lake
+from perago.adapters import open_lakefs, open_local_lake
 from perago.lake.base import Lake
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer
@@ -65,7 +65,7 @@ def real(
     lakefs_server: LakefsServer, conductor_server: ConductorServer, lakefs_repository: str, tmp_path: Path
 ) -> Iterator[Servers]:
     environ = {**os.environ, "SQUARES_PLACEMENT": "direct", "PERAGO_ROOT": str(tmp_path / "root")}
-    with closing(open_lake(load_settings(environ))) as lake:
+    with closing(open_lakefs(load_settings(environ))) as lake:
         yield Servers(lakefs_repository, ("--remote", "--yes"), environ, lake)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from examples.listening import tasks as listening
-from perago.adapters import open_lake, open_local_lake
+from perago.adapters import open_lakefs, open_local_lake
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.settings import load_settings
@@ -79,7 +79,7 @@ def test_the_demonstration_ends_with_equal_tables_on_embedded_and_real_servers(
     settings = load_settings(os.environ, root=tmp_path / "embedded")
     with closing(open_local_lake(settings)) as lake:
         embedded = tables_of(lake, "listening", tmp_path / "from-embedded")
-    with closing(open_lake(settings)) as lake:
+    with closing(open_lakefs(settings)) as lake:
         real = tables_of(lake, demos.repository, tmp_path / "from-real")
 
     assert {name: len(rows) for name, rows in embedded.items() if not rows} == {}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, Repository, StateRoot, Yes, writable_lake
-from perago.cli.remote import agree, settings_for
+from perago.cli.options import AsJson, Remote, Repository, Root, Yes
+from perago.cli.server_choice import choose_servers
 from perago.errors import LakeConflict, RuntimeConfigError
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The new branch.")]
@@ -19,30 +20,29 @@ def branch(
     repository: Repository,
     name: Name,
     source: Source = "main",
-    root: StateRoot = None,
-    remote: Remote = False,
+    root: Root = None,
+    remote: Remote = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Create a branch; it begins at the commit that FROM names now."""
     from perago.runtime.lake_names import OWN, telling_what_there_is
 
-    settings = settings_for(root, remote=remote, yes=yes, lake_only=True)
+    choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
     if name.startswith(OWN):
         raise RuntimeConfigError(
             f"{name!r} cannot be the name of a branch: {OWN}* are Perago's own; choose another"
         )
-    with writable_lake(settings, remote=remote) as lake:
+    with choice.open_lake() as lake:
         with telling_what_there_is(lake, repository, source):
             commit = lake.commit_at(repository, source).id
-        if remote:
-            agree(f"Create branch {name} of {repository} at {commit}?", yes=yes)
+        choice.agree(f"Create branch {name} of {repository} at {commit}?")
         try:
             lake.create_branch(repository, name, commit, hidden=False)
         except LakeConflict as taken:
+            look = shlex.join(["perago", "history", repository, name, *choice.options(root)])
             raise RuntimeConfigError(
-                f"repository {repository!r} has a branch {name!r} already: choose another name, or look at it with "
-                f"`perago history {repository} {name}`"
+                f"repository {repository!r} has a branch {name!r} already: choose another name, or look at it with `{look}`"
             ) from taken
     if as_json:
         output.data({"repository": repository, "branch": name, "commit": commit})

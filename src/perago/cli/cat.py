@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from perago.cli.options import RepositoryAt, Root, opened, read_repository
+from perago.cli.options import Remote, RepositoryAt, Root, read_repository
+from perago.cli.server_choice import open_lake_to_read
 from perago.errors import LakeNotFound
 from perago.runtime.lake_names import no_object, telling_what_there_is
 
@@ -17,7 +18,7 @@ Rest = Annotated[
 ]
 
 
-def cat(where: RepositoryAt, rest: Rest, root: Root = None) -> None:
+def cat(where: RepositoryAt, rest: Rest, root: Root = None, remote: Remote = None) -> None:
     """Write one object's bytes to stdout."""
     repository, ref = read_repository(where)
     words = list(rest)
@@ -26,7 +27,7 @@ def cat(where: RepositoryAt, rest: Rest, root: Root = None) -> None:
     if len(words) > 1:
         raise typer.BadParameter(f"too many arguments: {' '.join(words[1:])}")
     path = words[0].lstrip("/")
-    with opened(root) as lake, telling_what_there_is(lake, repository, ref):
+    with open_lake_to_read(root, remote) as lake, telling_what_there_is(lake, repository, ref):
         try:
             for piece in lake.read(repository, ref, path):
                 sys.stdout.buffer.write(piece)

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Repository, Root, opened
+from perago.cli.options import AsJson, Remote, Repository, Root
+from perago.cli.server_choice import open_lake_to_read
 from perago.lake.base import Entry
 from perago.runtime.lake_names import telling_what_there_is
 
@@ -18,9 +19,11 @@ To = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit 
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
 
-def diff(repository: Repository, a: From, b: To, root: Root = None, as_json: AsJson = False) -> None:
+def diff(
+    repository: Repository, a: From, b: To, root: Root = None, remote: Remote = None, as_json: AsJson = False
+) -> None:
     """List the objects that were added, removed or changed from A to B."""
-    with opened(root) as lake:
+    with open_lake_to_read(root, remote) as lake:
         for ref in (a, b):
             with telling_what_there_is(lake, repository, ref):
                 lake.commit_at(repository, ref)

@@ -16,7 +16,7 @@ import typer
 
 from perago import __version__
 from perago.cli import output
-from perago.cli.options import AsJson, StateRoot, read_repository
+from perago.cli.options import AsJson, Remote, Root, read_repository
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
@@ -45,10 +45,14 @@ _STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 
 
 def doctor(
-    repository: Repository = None, tasks: Tasks = None, root: StateRoot = None, as_json: AsJson = False
+    repository: Repository = None,
+    tasks: Tasks = None,
+    root: Root = None,
+    remote: Remote = None,
+    as_json: AsJson = False,
 ) -> None:
     """Look at settings, machine and servers, and say what is broken and what to do about it."""
-    read = read_settings(os.environ, root=root)
+    read = read_settings(os.environ, root=root, remote=remote)
     mask = Masker(secrets_of(read.settings))
     as_lines = not as_json and not sys.stdout.isatty()
     settings = [Setting(one.name, mask(one.value), one.source) for one in read.shown]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
@@ -10,8 +11,9 @@ import typer
 
 from perago.adapters import open_fence
 from perago.cli import output
-from perago.cli.options import AsJson, Repository
-from perago.settings import load_settings
+from perago.cli.options import AsJson, Repository, Yes
+from perago.cli.server_choice import Asks, choose_servers
+from perago.lake.base import Lake
 
 Branch = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch that workflows publish to.")]
 
@@ -21,11 +23,24 @@ app = typer.Typer(
 )
 
 
+@contextmanager
+def _lakefs(question: str | None = None, *, yes: bool = False) -> Iterator[Lake]:
+    """Name and open lakeFS, and ask. A command that leaves nothing behind asks nothing."""
+    asks: Asks = "before it writes" if question is not None else "never"
+    choice = choose_servers(None, True, asks=asks, yes=yes, lake_only=True)
+    with choice.open_lake() as lake:
+        if question is not None:
+            choice.agree(question)
+        yield lake
+
+
 @app.command("install")
-def install(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
+def install(
+    repository: Repository, branch: Branch = "main", yes: Yes = False, as_json: AsJson = False
+) -> None:
     """Install the fence on a branch, by a merge."""
-    with open_fence(load_settings(os.environ, remote=True)) as fence:
-        done = fence.install(repository, branch)
+    with _lakefs(f"Install the fence on {repository}/{branch}, by a merge?", yes=yes) as lake:
+        done = open_fence(lake).install(repository, branch)
     if as_json:
         output.data(asdict(done))
     elif not done.changed:
@@ -40,7 +55,8 @@ def install(repository: Repository, branch: Branch = "main", as_json: AsJson = F
 @app.command("prove")
 def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
     """Show that the fence holds: try merges that lakeFS must refuse, on separate branches. Takes a few seconds."""
-    with open_fence(load_settings(os.environ, remote=True)) as fence:
+    with _lakefs() as lake:
+        fence = open_fence(lake)
         proof = fence.prove(repository, branch)
         order = fence.prove_order(repository, branch)
     if as_json:
@@ -54,10 +70,12 @@ def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = Fal
 
 
 @app.command("remove")
-def remove(repository: Repository, branch: Branch = "main", as_json: AsJson = False) -> None:
+def remove(
+    repository: Repository, branch: Branch = "main", yes: Yes = False, as_json: AsJson = False
+) -> None:
     """Remove the fence from a branch, by a merge."""
-    with open_fence(load_settings(os.environ, remote=True)) as fence:
-        done = fence.remove(repository, branch)
+    with _lakefs(f"Remove the fence from {repository}/{branch}, by a merge?", yes=yes) as lake:
+        done = open_fence(lake).remove(repository, branch)
     if as_json:
         output.data(asdict(done))
     elif not done.changed:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, RepositoryAt, Root, opened, read_repository, when
+from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository, when
+from perago.cli.server_choice import open_lake_to_read
 from perago.protocol.metadata import FENCE, KEY
 from perago.runtime.lake_names import telling_what_there_is
 
@@ -22,13 +23,14 @@ def history(
     where: RepositoryAt,
     branch: Branch = None,
     root: Root = None,
+    remote: Remote = None,
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
     """List the commits of a branch along its first parents, newest first."""
     repository, named = read_repository(where)
     ref = named or branch or "main"
-    with opened(root) as lake, telling_what_there_is(lake, repository, ref):
+    with open_lake_to_read(root, remote) as lake, telling_what_there_is(lake, repository, ref):
         commits = list(lake.log(repository, ref, limit))
     if as_json:
         output.data(

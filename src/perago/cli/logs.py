@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, OnConductor, RunName, StateRoot, looked_at
+from perago.cli.options import AsJson, Remote, Root, RunName
+from perago.cli.server_choice import servers_to_read
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import TaskState
@@ -23,15 +24,15 @@ def logs(
     run: RunName = None,
     step: Step = None,
     follow: Follow = False,
-    root: StateRoot = None,
-    remote: OnConductor = False,
+    root: Root = None,
+    remote: Remote = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what the tasks of a run printed and logged; the newest run by default."""
     from perago.runtime.runs import following
     from perago.runtime.runs.attempts import attempts_of
 
-    found, step = following.run_and_step(looked_at(root, remote=remote), run, step)
+    found, step = following.run_and_step(servers_to_read(root, remote), run, step)
     with closing(found.open()) as orchestrator:
         if follow:
             for one in following.follow(found, orchestrator, step):

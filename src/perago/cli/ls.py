@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, RepositoryAt, Root, opened, read_repository
+from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository
+from perago.cli.server_choice import open_lake_to_read
 from perago.lake.base import Entry, Lake
 from perago.runtime.lake_names import nothing_below, telling_what_there_is
 
@@ -17,7 +18,9 @@ Rest = Annotated[
 ]
 
 
-def ls(where: RepositoryAt, rest: Rest = None, root: Root = None, as_json: AsJson = False) -> None:
+def ls(
+    where: RepositoryAt, rest: Rest = None, root: Root = None, remote: Remote = None, as_json: AsJson = False
+) -> None:
     """List the objects of a branch, tag or commit, with their sizes."""
     repository, ref = read_repository(where)
     words = list(rest or [])
@@ -25,7 +28,7 @@ def ls(where: RepositoryAt, rest: Rest = None, root: Root = None, as_json: AsJso
         ref = words.pop(0) if words else "main"
     if len(words) > 1:
         raise typer.BadParameter(f"too many arguments: {' '.join(words[1:])}")
-    with opened(root) as lake:
+    with open_lake_to_read(root, remote) as lake:
         entries = _entries(lake, repository, ref, words[0].strip("/") if words else "")
     if as_json:
         output.data(

@@ -8,17 +8,16 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perago.cli import output
 from perago.cli.map_view import MapView
-from perago.cli.options import AsJson, PyFiles, StateRoot, Yes
-from perago.cli.remote import agree, open_real_lakefs, settings_for
+from perago.cli.options import AsJson, PyFiles, Remote, Root, Yes
+from perago.cli.server_choice import Asks, choose_servers
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
@@ -42,7 +41,6 @@ Table = Annotated[
 Outcomes = Annotated[
     Path, typer.Option("-o", "--outcomes", metavar="OUTCOMES", help="Where to write how each row ended.")
 ]
-OnLakeFS = Annotated[bool, typer.Option("--remote", help="Work on lakeFS instead of the embedded lake.")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Go on with the run of these outcomes: what is not done.")
 ]
@@ -60,8 +58,8 @@ def map_(
     target: Target,
     table: Table,
     outcomes: Outcomes,
-    root: StateRoot = None,
-    remote: OnLakeFS = False,
+    root: Root = None,
+    remote: Remote = None,
     yes: Yes = False,
     resume: Resume = False,
     retries: Retries = None,
@@ -72,20 +70,23 @@ def map_(
 ) -> None:
     """Run one task over every row of a table, each as its own transaction, on Spark."""
     module, task = _task_of(target)
-    settings = settings_for(root, remote=remote, yes=yes or dry_run, lake_only=True)
+    asks: Asks = "never" if dry_run else "before it writes"
+    choice = choose_servers(root, remote, asks=asks, yes=yes, lake_only=True)
+    settings = choice.settings
     # The runtime, the adapters and Spark come along only here.
-    from perago.connect import lake_of_map, open_engine
+    from perago.connect import check_map, open_engine
     from perago.runtime.maps.handle import held
     from perago.runtime.maps.outcome import write_outcomes
 
     rows = _rows(task, table, outcomes, settings)
-    where = lake_of_map(settings, remote=remote)
-    with closing(_opened(where, remote=remote)) as lake:
+    where = choice.backend(conductor=False)
+    check_map(where)
+    with choice.open_lake() as lake:
         if dry_run:
             _show_plan(lake, task, rows[:limit])
             return
-        if remote and not resume:
-            agree(f"Run {task.name} on {len(rows[:limit])} branches there?", yes=yes)
+        if not resume:
+            choice.agree(f"Run {task.name} on {len(rows[:limit])} branches there?")
         wanted = _wanted((module, task), rows, where, retries)
         with held(outcomes, wanted.fresh(_address(lake, where), time.time()), resume=resume) as handle:
             mapped = wanted.begin(lake, handle)
@@ -116,19 +117,6 @@ def _task_of(target: str) -> tuple[str, TaskDefinition]:
         )
     # Executors have another current folder.
     return (str(Path(module).absolute()) if module.endswith(".py") else module), tasks[name]
-
-
-def _opened(where: Embedded | Real, *, remote: bool) -> Any:
-    from perago.adapters import has_local_lake
-
-    if remote:
-        return open_real_lakefs(where.settings)
-    if not has_local_lake(where.settings):
-        raise RuntimeConfigError(
-            f"there is no lake below {where.settings.root}: go to the folder that has it, name its root with --root, or "
-            "make one with `perago put REPO FOLDER --create`"
-        )
-    return where.open_lake()
 
 
 def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings) -> list[Row]:

@@ -52,6 +52,13 @@ def refuse(text: str) -> NoReturn:
     raise typer.Exit(USAGE)
 
 
+def confirm(question: str) -> bool:
+    """Ask on stderr, and return whether the answer is yes."""
+    # Typer's own question writes a space to stdout, where the answer of the command belongs.
+    typer.echo(f"{printable(question)} [y/N]: ", nl=False, err=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def data(value: Any) -> None:
     """The answer as JSON."""
     say(json.dumps(value, indent=2, ensure_ascii=False))

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, StateRoot, Yes, read_repository
+from perago.cli.options import AsJson, Remote, Root, Yes, read_repository
 from perago.cli.progress import transfer_bar
-from perago.cli.remote import agree, settings_for
+from perago.cli.server_choice import choose_servers
 from perago.errors import RuntimeConfigError
 from perago.protocol.names import put_branch_name
 from perago.protocol.paths import first_broken, has_dot_part, has_empty_part, has_nul, in_actions, leads_out
@@ -52,37 +52,37 @@ def put(
     message: Message = None,
     delete: Delete = False,
     create: Create = False,
-    root: StateRoot = None,
-    remote: Remote = False,
+    root: Root = None,
+    remote: Remote = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Put a folder's files onto a branch: only what changed, in one commit, or nothing at all."""
-    from perago.cli.options import writable_lake
     from perago.runtime.folder_put import Putting, Target, plan_put, read_folder
     from perago.runtime.lake_names import telling_what_there_is
 
-    settings = settings_for(root, remote=remote, yes=yes, lake_only=True)
+    choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
+    settings = choice.settings
     repository, branch = read_repository(where)
     target = Target(repository, branch or "main", _folder_of(prefix), delete, settings.fence)
-    with writable_lake(settings, remote=remote, make=create) as lake:
+    with choice.open_lake(create=create) as lake:
         files = read_folder(lake, target, folder, leave_out=settings.root)
         if create and repository not in lake.repositories():
             if target.branch != "main":
                 raise RuntimeConfigError(f"a new repository has only the branch main: put {repository}@main")
-            agree(f"Make repository {repository}?", yes=yes or not remote)
+            choice.agree(f"Make repository {repository}?")
             lake.create_repository(repository)
         with telling_what_there_is(
-            lake, repository, target.branch, remedy=_remedy(where, folder, root, remote)
+            lake, repository, target.branch, remedy=_remedy(where, folder, choice.options(root))
         ):
             plan = plan_put(lake, target, files)
         commit = plan.head
         if plan:
-            if remote:
+            if choice.remote:
                 output.note(
                     f"{len(plan.uploads)} to put, {len(plan.delete)} to delete on {repository}/{branch or 'main'}"
                 )
-                agree("Put them there?", yes=yes)
+                choice.agree("Put them there?")
             putting = Putting(lake, target, files, _new_branches())
             said = message or f"put of {folder}"
             commit, plan = putting.publish(plan, said, partial(transfer_bar, quiet=as_json))
@@ -112,10 +112,9 @@ def _tell(target: Target, plan: PutPlan, commit: str, *, as_json: bool) -> None:
         )
 
 
-def _remedy(where: str, folder: Path, root: Path | None, remote: bool) -> tuple[str, str]:
+def _remedy(where: str, folder: Path, here: list[str]) -> tuple[str, str]:
     """The commands that make the repository and the branch."""
     repository, branch = read_repository(where)
-    here = [*(["--root", str(root)] if root else []), *(["--remote"] if remote else [])]
     make = shlex.join(["perago", "put", repository, str(folder), "--create", *here])
     return make, shlex.join(["perago", "branch", repository, branch or "main", *here])
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from perago.cli import output
 from perago.cli.changes import shown_changes
-from perago.cli.options import AsJson, warn_about
-from perago.cli.remote import need_servers
+from perago.cli.options import AsJson, Local, Root, Yes, warn_about
 from perago.cli.run_input import is_workflow, read_definition
+from perago.cli.server_choice import ServerChoice, need_servers, refuse_without_terminal
 from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
 from perago.runtime.registration import Change, apply_changes, plan_changes
@@ -40,11 +39,9 @@ def register(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change, change nothing.")
     ] = False,
-    local: Annotated[bool, typer.Option("--local", help="Use the embedded orchestrator.")] = False,
-    root: Annotated[
-        Path | None,
-        typer.Option("--root", metavar="DIR", help="With --local: where it keeps its state (PERAGO_ROOT)."),
-    ] = None,
+    local: Local = False,
+    root: Root = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Create or update the TaskDefs of modules, and workflows, on the Conductor of CONDUCTOR_SERVER_URL."""
@@ -60,12 +57,15 @@ def register(
     definitions = {file: read_definition(file) for file in files}
     for file, definition in definitions.items():
         check_definition(definition, file)
-    settings = load_settings(os.environ, root=root)
+    settings = load_settings(os.environ, root=root, remote=not local)
     if not local:
-        need_servers(settings)
+        need_servers(settings, lakefs=False)
+        refuse_without_terminal("never" if dry_run else "before it writes", yes=yes)
     orchestrator = open_local_orchestrator(settings) if local else open_conductor(settings)
     try:
-        if not local:
+        if local:
+            output.note(f"embedded servers: {settings.root}")
+        else:
             output.note(f"Conductor: {orchestrator.address}")
         for file, definition in definitions.items():
             elsewhere = registered_names(orchestrator, definition)
@@ -73,12 +73,26 @@ def register(
         changes = plan_changes(orchestrator, tasks)
         workflows = plan_workflows(orchestrator, definitions)
         if not dry_run:
+            _agree(ServerChoice(settings, yes), changes, workflows)
             # TaskDefs first: a workflow whose tasks are not there yet could be started.
             apply_changes(orchestrator, changes)
             apply_workflows(orchestrator, workflows)
     finally:
         orchestrator.close()
     _print(changes, workflows, dry_run=dry_run, as_json=as_json)
+
+
+def _agree(choice: ServerChoice, changes: Sequence[Change], workflows: Sequence[WorkflowChange]) -> None:
+    """Show what would change on Conductor, and ask; nothing to ask if all of it is there."""
+    if not choice.remote or choice.yes or not (_changing(changes) or _changing(workflows)):
+        return
+    for line, style in shown_changes(changes, workflows, planned=True):
+        output.note(line, style)
+    choice.agree("Register them there?")
+
+
+def _changing(changes: Sequence[Change] | Sequence[WorkflowChange]) -> bool:
+    return any(change.action != "keep" for change in changes)
 
 
 def _print(

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output, run_again
-from perago.cli.options import AsJson, Remote, StateRoot, Yes, read_repository
+from perago.cli.options import AsJson, Remote, Root, Yes, read_repository
 from perago.cli.progress import transfer_bar
-from perago.cli.remote import agree_to_run, resumes_remotely, settings_for
 from perago.cli.run_input import read_definition, read_import, read_payload
 from perago.cli.run_summary import as_json, summary
 from perago.cli.run_view import Viewer
+from perago.cli.server_choice import ServerChoice, agree_to_run, choose_servers, resumes_remotely
 from perago.cli.ui import check_page, serving_page
 from perago.cli.workflow_check import refuse_mistakes
 from perago.declare.discovery import load_tasks
@@ -79,8 +79,8 @@ def run(
     input_: Input = "{}",
     imports: Import = [],  # noqa: B006
     workspace: WorkspaceOption = None,
-    root: StateRoot = None,
-    remote: Remote = False,
+    root: Root = None,
+    remote: Remote = None,
     yes: Yes = False,
     resume: Resume = False,
     from_: FromStep = None,
@@ -99,14 +99,15 @@ def run(
     if ui:
         check_page()
     # The runtime brings the process machinery along: other commands go without.
-    from perago.connect import prepare_executors, servers_of_run, speed_up_next_time
+    from perago.connect import prepare_executors, speed_up_next_time
     from perago.runtime.runs.going_on import drive_again
 
     again = resume or from_ is not None
     if again:
         remote = resumes_remotely(root, workflow, remote=remote)
     # A run that goes on was agreed to when it began.
-    servers = servers_of_run(settings_for(root, remote=remote, yes=yes or again), remote=remote)
+    choice = choose_servers(root, remote, asks="before it writes", yes=yes or again)
+    servers = choice.backend()
     prepare_executors(servers)
     lost: frozenset[str] = frozenset()
     if resume:
@@ -117,12 +118,14 @@ def run(
             else:
                 output.say(f"run {current.id} is COMPLETED: there is nothing to resume")
             return
+        choice.name_lake()
         plan, lost = run_again.taken_up(servers, current, jobs)
     elif from_ is not None:
+        choice.name_lake()
         current, plan = run_again.from_step(servers, workflow, from_, jobs=jobs)
     else:
-        wanted = _Wanted(workflow or "", tuple(tasks), input_, workspace, yes)
-        current, plan = _begun(servers, wanted, imports, jobs=jobs, quiet=as_json_)
+        wanted = _Wanted(workflow or "", tuple(tasks), input_, workspace)
+        current, plan = _begun(choice, wanted, imports, jobs=jobs, quiet=as_json_)
     with ExitStack() as stack:
         if ui:
             served = stack.enter_context(serving_page(servers))
@@ -160,11 +163,10 @@ class _Wanted:
     targets: tuple[str, ...]
     given: str
     workspace: str | None
-    agreed: bool = False
 
 
 def _begun(
-    servers: Embedded | Real, wanted: _Wanted, imports: list[str], *, jobs: int, quiet: bool
+    choice: ServerChoice, wanted: _Wanted, imports: list[str], *, jobs: int, quiet: bool
 ) -> tuple[Run, WorkerPlan]:
     from perago.connect import Real, assemble_worker
     from perago.runtime.branch_head import expect_workspace
@@ -174,6 +176,7 @@ def _begun(
     from perago.runtime.runs.workflow import side_by_side, used_tasks
     from perago.runtime.servers import opened
 
+    servers = choice.backend()
     folders = [read_import(item) for item in imports]
     definition, payload = read_definition(wanted.workflow), read_payload(wanted.given)
     known = load_tasks(wanted.targets)
@@ -192,7 +195,9 @@ def _begun(
     )
     session.check_root(servers.settings)
     if isinstance(servers, Real):
-        agree_to_run(servers, tasks, definition, imports=folders, yes=wanted.agreed)
+        agree_to_run(choice, servers, tasks, definition, imports=folders)
+    else:
+        choice.name_lake()
     if folders and wanted.workspace is not None:
         # A slip in one option leaves no repository behind that the next try finds in its way.
         with opened(servers) as (lake, _):

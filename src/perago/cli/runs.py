@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, OnConductor, StateRoot, duration, looked_at, when
+from perago.cli.options import AsJson, Remote, Root, Yes, duration, when
+from perago.cli.server_choice import ServerChoice, refuse_without_terminal, servers_to_read
 from perago.settings import load_settings
 
 if TYPE_CHECKING:
@@ -32,38 +34,48 @@ OlderThan = Annotated[
 @app.callback()
 def runs(
     context: typer.Context,
-    root: StateRoot = None,
-    remote: OnConductor = False,
+    root: Root = None,
+    remote: Remote = None,
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
     """List runs, newest first: when, workflow, status, time, what failed."""
     if context.invoked_subcommand is not None:
-        if root is not None or remote or as_json:
+        if root is not None or remote is not None or as_json:
             raise typer.BadParameter(
                 f"give options after `{context.invoked_subcommand}`, which would not see them here"
             )
         return
     from perago.runtime.runs.listing import list_runs
 
-    servers = looked_at(root, remote=remote)
+    servers = servers_to_read(root, remote)
     rows = list_runs(servers, limit)
     if as_json:
         output.data([_as_json(row) for row in rows])
         return
     if not rows:
-        output.note(f"no runs {'on Conductor' if remote else f'below {servers.settings.root}'}")
+        output.note(f"no runs {'on Conductor' if not servers.embedded else f'below {servers.settings.root}'}")
     for line in _lines(rows):
         output.say(line)
 
 
 @app.command("prune")
-def prune(older_than: OlderThan, root: StateRoot = None, as_json: AsJson = False) -> None:
+def prune(older_than: OlderThan, root: Root = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """Remove the folders of old runs: their logs and their state; what they published stays."""
     from perago.runtime.runs import listing
 
+    refuse_without_terminal("before it deletes", yes=yes)
     settings = load_settings(os.environ, root=root)
-    done = listing.prune(settings.root, older_than=older_than, now=time.time())
+    judged = partial(listing.judge_runs, settings.root, older_than=older_than, now=time.time())
+    runs_now = judged()
+    going = [run for run, keep in runs_now if not keep]
+    if going and not yes:
+        for run in going:
+            output.note(f"would remove: {run.id}  {run.workflow_name}")
+        ServerChoice(settings).agree_to_delete(f"Remove {len(going)} runs below {settings.root}?")
+        # One may have been resumed while the question was read.
+        runs_now = judged()
+    done = [(run, keep or listing.remove_run(settings.root, run)) for run, keep in runs_now]
     if as_json:
         output.data(
             [{"run": run.id, "workflow": run.workflow_name, "action": action} for run, action in done]

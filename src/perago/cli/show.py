@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.cli import output
-from perago.cli.options import AsJson, OnConductor, RunName, StateRoot, looked_at, when
+from perago.cli.options import AsJson, Remote, Root, RunName, when
+from perago.cli.server_choice import servers_to_read
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import WorkflowState
@@ -17,15 +18,13 @@ if TYPE_CHECKING:
     from perago.runtime.runs.look import Found
 
 
-def show(
-    run: RunName = None, root: StateRoot = None, remote: OnConductor = False, as_json: AsJson = False
-) -> None:
+def show(run: RunName = None, root: Root = None, remote: Remote = None, as_json: AsJson = False) -> None:
     """Show a run: steps, attempts, times by step, checks, bytes and output; the newest run by default."""
     from perago.cli.run_summary import as_json as data_of
     from perago.runtime.runs.attempts import attempts_of
     from perago.runtime.runs.look import find
 
-    found = find(looked_at(root, remote=remote), run)
+    found = find(servers_to_read(root, remote), run)
     with closing(found.open()) as orchestrator:
         state = orchestrator.workflow(found.workflow_id)
         attempts = attempts_of(orchestrator, state)

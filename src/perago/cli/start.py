@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import PyFiles, StateRoot, Targets, warn_about
-from perago.cli.remote import need_servers
+from perago.cli.options import Local, PyFiles, Root, Targets, warn_about
+from perago.cli.server_choice import need_servers
 from perago.declare.discovery import load_tasks
 from perago.settings import load_settings
 
@@ -39,7 +39,7 @@ class Lines(StrEnum):
 def start(
     targets: Targets,
     slots: Annotated[int, typer.Option("-j", "--slots", min=1, help="How many attempts to run at once.")] = 1,
-    local: Annotated[bool, typer.Option("--local", help="Use the embedded lake and orchestrator.")] = False,
+    local: Local = False,
     register: Annotated[
         bool, typer.Option("--register", help="Register TaskDefs that are missing or have changed.")
     ] = False,
@@ -47,7 +47,7 @@ def start(
         str | None,
         typer.Option("--http", metavar="[HOST:]PORT", help="Serve /healthz and /metrics at this address."),
     ] = None,
-    root: StateRoot = None,
+    root: Root = None,
     engine: Annotated[
         Engine,
         typer.Option(
@@ -70,7 +70,7 @@ def start(
     if log_format is not None:
         settings = replace(settings, log_format=log_format.value)
     if not local:
-        need_servers(settings, lakefs=True)
+        need_servers(settings)
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
     from perago.connect import Embedded, Real, assemble_worker, on_spark, prepare_executors
     from perago.runtime.server_checks import server_names

@@ -6,6 +6,7 @@ stopped; 2 the command line is wrong.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import time
@@ -14,16 +15,15 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, read_repository
-from perago.cli.remote import need_servers
+from perago.cli.options import AsJson, Local, Root, Yes, read_repository
 from perago.cli.run_input import read_definition, read_payload
 from perago.cli.run_summary import as_json, summary
 from perago.cli.run_view import Viewer
+from perago.cli.server_choice import ServerChoice, need_servers, refuse_without_terminal
 from perago.errors import OrchestratorError, RuntimeConfigError
 from perago.settings import Settings, load_settings
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
     from perago.runtime.runs.attempts import LoggedAttempt
     from perago.runtime.runs.following import NewLines
+    from perago.runtime.workflows.submission import Prepared
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow's name, as it is registered.")]
 Input = Annotated[str, typer.Option("--input", metavar="FILE|JSON", help="The workflow's input.")]
@@ -45,13 +46,6 @@ Version = Annotated[
     int | None, typer.Option("--version", metavar="N", help="Which version; the newest without it.")
 ]
 Follow = Annotated[bool, typer.Option("--follow", help="Show its steps until it is over, as `run` does.")]
-Local = Annotated[
-    bool, typer.Option("--local", help="Start it for a worker of `perago start --local`, on its servers.")
-]
-Root = Annotated[
-    Path | None,
-    typer.Option("--root", metavar="DIR", help="With --local: the root of that worker (PERAGO_ROOT)."),
-]
 
 
 def submit(
@@ -62,6 +56,7 @@ def submit(
     follow: Follow = False,
     local: Local = False,
     root: Root = None,
+    yes: Yes = False,
     as_json_: AsJson = False,
 ) -> None:
     """Start a workflow that is registered on the Conductor of CONDUCTOR_SERVER_URL; workers run its steps."""
@@ -72,8 +67,11 @@ def submit(
         raise typer.BadParameter("the workspace is given twice: by --workspace and in --input")
     if workspace is not None:
         read_repository(workspace)
-    where = _Where(load_settings(os.environ, root=root), local=local, root=root)
+    where = _Where(load_settings(os.environ, root=root, remote=not local), local=local, root=root)
     _refuse_file(name, where)
+    if not local:
+        need_servers(where.settings, lakefs=workspace is not None)
+        refuse_without_terminal("before it writes", yes=yes)
     from perago.runtime.runs.attempts import attempts_of
     from perago.runtime.workflows.submission import Wanted, prepare, start
 
@@ -87,6 +85,7 @@ def submit(
         prepared = prepare(orchestrator, lake, wanted, remedy=where.command("register", "WORKFLOW.json"))
         for text in prepared.warnings:
             output.warn(text)
+        _agree(ServerChoice(where.settings, yes), prepared)
         workflow_id = start(orchestrator, prepared)
         told = {"workflow_id": workflow_id, "name": name, "version": prepared.version}
         if not as_json_:
@@ -104,6 +103,13 @@ def submit(
             output.data({**told, "input": dict(prepared.input)})
 
 
+def _agree(choice: ServerChoice, prepared: Prepared) -> None:
+    """Show what would be started on Conductor, and ask."""
+    if choice.remote and not choice.yes:
+        output.note(f"input: {json.dumps(prepared.input, ensure_ascii=False)}")
+        choice.agree(f"Start workflow {prepared.name} version {prepared.version} there?")
+
+
 @dataclass(frozen=True, slots=True)
 class _Where:
     """The servers that a workflow is started on; each is named as it is opened."""
@@ -117,7 +123,6 @@ class _Where:
         from perago.adapters import open_conductor, open_local_orchestrator
 
         if not self.local:
-            need_servers(self.settings)
             orchestrator = open_conductor(self.settings)
             output.note(f"Conductor: {orchestrator.address}")
             return orchestrator
@@ -135,10 +140,8 @@ class _Where:
 
         if self.local:
             return open_local_lake(self.settings)
-        lake = open_lakefs(self.settings)
-        if self.settings.lakefs is not None:
-            output.note(f"lakeFS: {_without_user(self.settings.lakefs.endpoint)}")
-        return lake
+        ServerChoice(self.settings).name_lake()
+        return open_lakefs(self.settings)
 
     def command(self, name: str, *arguments: str) -> str:
         """A command that works on the same servers."""
@@ -171,12 +174,6 @@ class _Onlooker:
             f"no worker has taken the step {step.reference!r} for {seconds:.0f} s: is one running that has the task "
             f"{step.task_name!r}? `{self.where.command('start', 'TARGET')}` starts one"
         )
-
-
-def _without_user(url: str) -> str:
-    """An address as it may be shown."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _refuse_file(name: str, where: _Where) -> None:

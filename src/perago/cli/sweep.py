@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from perago.adapters import open_conductor, open_local_orchestrators
 from perago.cli import output
-from perago.cli.options import AsJson, Root, duration, opened
+from perago.cli.options import AsJson, Remote, Root, Yes, duration
+from perago.cli.server_choice import ServerChoice, choose_servers, need_servers
 from perago.errors import LakeError
 from perago.lake.base import Lake
 from perago.runtime.maps.row_owner import MapRows
 from perago.runtime.sweep.branches import Owners, Verdict, find_leftovers, judge, remove
-from perago.settings import Settings, load_settings, parse_duration
+from perago.settings import parse_duration
 
 DEFAULT_AGE = "1h"
 
@@ -45,6 +46,8 @@ def sweep(
         bool, typer.Option("--tags", help="Also remove the tags of replaced heads; requires --older-than.")
     ] = False,
     root: Root = None,
+    remote: Remote = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Remove the staging and claim branches, hidden ones included, that attempts have left behind."""
@@ -53,13 +56,22 @@ def sweep(
             "--tags requires --older-than: say how old a replaced head must be before its tag is removed"
         )
     age = parse_duration(DEFAULT_AGE) if older_than is None else older_than
-    settings = load_settings(os.environ, root=root)
-    with opened(root) as lake, ExitStack() as stack:
+    choice = choose_servers(root, remote, asks="never" if dry_run else "before it deletes", yes=yes)
+    if choice.remote:
+        need_servers(choice.settings)
+    with choice.open_lake() as lake, ExitStack() as stack:
         leftovers = find_leftovers(lake, repositories or [], tags=tags)
         # Opened after the listing: whoever made one of these branches is known to its orchestrator by now.
-        owners = _owners(stack, settings, root, lake)
-        verdicts = judge(lake, leftovers, owners, now=time.time(), older_than=age)
-        ended = {} if dry_run else {one.leftover: error for one, error in remove(lake, verdicts)}
+        owners = _owners(stack, choice, lake)
+        judged = partial(judge, lake, leftovers, owners, now=time.time(), older_than=age)
+        verdicts = judged()
+        ended = {}
+        if not dry_run and any(verdict.goes for verdict in verdicts):
+            if not yes:
+                _agree(choice, verdicts)
+                # Attempts may have been rerun while the question was read.
+                verdicts = [new if old.goes else old for old, new in zip(verdicts, judged(), strict=True)]
+            ended = {one.leftover: error for one, error in remove(lake, verdicts)}
     rows = [_row(verdict, dry_run, ended.get(verdict.leftover)) for verdict in verdicts]
     if as_json:
         output.data({"dry_run": dry_run, "leftovers": rows})
@@ -69,9 +81,18 @@ def sweep(
         raise typer.Exit(output.FAILED)
 
 
-def _owners(stack: ExitStack, settings: Settings, root: Path | None, lake: Lake) -> Owners:
-    """Who can own a branch: a map of this lake; besides, the orchestrators of the embedded lake's root, or Conductor."""
-    embedded = root is not None or settings.lakefs is None
+def _agree(choice: ServerChoice, verdicts: Sequence[Verdict]) -> None:
+    """Show what would be removed, and ask."""
+    going = [verdict for verdict in verdicts if verdict.goes]
+    for verdict in going:
+        one = verdict.leftover
+        output.note(f"would remove: {one.repository}/{one.name} ({verdict.why})")
+    choice.agree_to_delete(f"Remove {len(going)} branches and tags?")
+
+
+def _owners(stack: ExitStack, choice: ServerChoice, lake: Lake) -> Owners:
+    """Return who can own a branch: a map of this lake, and the orchestrators of the same servers."""
+    embedded, settings = not choice.remote, choice.settings
     orchestrators = open_local_orchestrators(settings) if embedded else [open_conductor(settings)]
     for orchestrator in orchestrators:
         stack.callback(orchestrator.close)

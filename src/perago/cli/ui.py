@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import StateRoot, looked_at
+from perago.cli.options import Remote, Root
+from perago.cli.server_choice import choose_servers
 from perago.errors import RuntimeConfigError
 from perago.settings import shown_address
 
@@ -39,19 +40,14 @@ Host = Annotated[
         help="The address to listen on; any but this machine's own needs the printed token.",
     ),
 ]
-OnServers = Annotated[
-    bool, typer.Option("--remote", help="Look at lakeFS and Conductor instead of the embedded servers.")
-]
 
 
-def ui(
-    root: StateRoot = None, remote: OnServers = False, port: Port = None, host: Host = "127.0.0.1"
-) -> None:
+def ui(root: Root = None, remote: Remote = None, port: Port = None, host: Host = "127.0.0.1") -> None:
     """Serve a page to look at runs, branches, data and checks, until Ctrl-C."""
-    from perago.connect import servers_of_run
-
     check_page()
-    servers = servers_of_run(looked_at(root, remote=remote).settings, remote=remote)
+    choice = choose_servers(root, remote)
+    servers = choice.backend()
+    choice.name_lake()
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())

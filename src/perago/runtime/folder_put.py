@@ -186,7 +186,7 @@ class Putting:
         except LakeError as unreadable:
             raise LakeUnavailable(
                 f"the put had no answer ({unknown}), and it could not be found out whether it landed ({unreadable}): "
-                f"look with `perago history {target.repository} {target.branch}` before you run it again"
+                f"look with `perago history {target.repository} {target.branch} --remote` before you run it again"
             ) from unknown
         raise LakeUnavailable(f"nothing was put, run the command again: {unknown}") from unknown
 

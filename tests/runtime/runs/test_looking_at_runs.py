@@ -15,7 +15,7 @@ from perago.errors import RuntimeConfigError
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.runs.alive import holding
 from perago.runtime.runs.following import follow, run_and_step
-from perago.runtime.runs.listing import UNKNOWN, list_runs, prune
+from perago.runtime.runs.listing import UNKNOWN, judge_runs, list_runs, remove_run
 from perago.runtime.runs.look import Found, find
 from perago.runtime.runs.record import Run, RunEnd, orchestrator_file, runs_folder, save_end, save_run
 from perago.settings import load_settings
@@ -141,10 +141,13 @@ class TestPruning:
             a_run(tmp_path, name)
             os.utime(runs_folder(tmp_path) / name / "run.json", (now - age, now - age))
         with holding(runs_folder(tmp_path) / "going-on"):
-            done = {run.id: action for run, action in prune(tmp_path, older_than=50, now=now)}
-        assert done == {
-            "old": "removed",
-            "going-on": "keep: it is going on",
-            "young": "keep: it is not that old",
-        }
+            judged = {run.id: (run, keep) for run, keep in judge_runs(tmp_path, older_than=50, now=now)}
+            assert {name: keep for name, (_, keep) in judged.items()} == {
+                "old": "",
+                "going-on": "keep: it is going on",
+                "young": "keep: it is not that old",
+            }
+            assert remove_run(tmp_path, judged["old"][0]) == "removed"
+            # It was resumed after it had been judged.
+            assert remove_run(tmp_path, judged["going-on"][0]) == "keep: it is going on"
         assert sorted(one.name for one in runs_folder(tmp_path).iterdir()) == ["going-on", "young"]

@@ -30,7 +30,7 @@ from perago.runtime.doctor.lake_look import (
 )
 from perago.runtime.doctor.machine import has_spark, look_at_java, look_at_spark
 from perago.runtime.doctor.scratch import Scratch
-from perago.settings import Settings, shown_address
+from perago.settings import LAKEFS_NAMES, Settings, shown_address
 
 
 class ServerLake(Lake, KnowsItsStore, Protocol):
@@ -79,17 +79,23 @@ def examine(
 
 
 def _lake(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
-    lakefs = servers.settings.lakefs
-    if lakefs is None:
+    """Look at every lake that is configured; what is tried in a repository is tried on the one that commands use."""
+    settings = servers.settings
+    remote = settings.servers == "remote"
+    if settings.lakefs is not None:
+        where = shown_address(settings.lakefs.endpoint)
+        with closing(servers.open_lakefs()) as lake:
+            answers = list(look_at_server(lake, where, settings.transfer))
+            yield from answers
+            if all(finding.level == "ok" for finding in answers):
+                yield look_at_clock("lakeFS", _skew(settings.lakefs.endpoint), signs=True)
+                if remote:
+                    yield from _repository(lake, servers, wanted, new_name)
+    elif remote:
+        remedy = f"set {', '.join(LAKEFS_NAMES)}, or leave out --remote and PERAGO_SERVERS"
+        yield Finding("lake", "fail", "lakeFS is not configured, and commands use it here", remedy)
+    if not remote:
         yield from _embedded(servers, wanted, new_name)
-        return
-    where = shown_address(lakefs.endpoint)
-    with closing(servers.open_lakefs()) as lake:
-        answers = list(look_at_server(lake, where, servers.settings.transfer))
-        yield from answers
-        if all(finding.level == "ok" for finding in answers):
-            yield look_at_clock("lakeFS", _skew(lakefs.endpoint), signs=True)
-            yield from _repository(lake, servers, wanted, new_name)
 
 
 def _embedded(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
@@ -98,23 +104,25 @@ def _embedded(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) ->
     except PeragoError as error:
         yield Finding("lake", "fail", str(error), "name another folder with --root or PERAGO_ROOT")
         return
-    unset = "lakeFS is not configured"
+    configured = servers.settings.lakefs is not None
+    why = "commands use it unless --remote is given" if configured else "lakeFS is not configured"
     if lake is None:
-        yield Finding("lake", "ok", f"embedded: {unset}; there is none below {servers.settings.root} yet")
+        yield Finding("lake", "ok", f"embedded: {why}; there is none below {servers.settings.root} yet")
         if wanted.repository is not None:
             made_by = f"perago put {wanted.repository} FOLDER --create"
             says = f"there is no lake below {servers.settings.root}, so no repository either"
-            yield Finding(f"repository {wanted.repository}", "fail", says, f"`{made_by}` makes it")
+            other = f"; for one on lakeFS, `perago doctor {wanted.repository} --remote`" if configured else ""
+            yield Finding(f"repository {wanted.repository}", "fail", says, f"`{made_by}` makes it{other}")
         return
     with closing(lake):
-        yield Finding("lake", "ok", f"{lake.server()}: {unset}")
+        yield Finding("lake", "ok", f"{lake.server()}: {why}")
         yield from _repository(lake, servers, wanted, new_name)
 
 
 def _repository(
     lake: Lake, servers: Examined, wanted: Wanted, new_name: Callable[[], str]
 ) -> Iterator[Finding]:
-    remote = servers.settings.lakefs is not None
+    remote = servers.settings.servers == "remote"
     if wanted.repository is None:
         asks = "run `perago doctor REPO` to have them tried"
         yield Finding("permissions, fence", "skip", "not looked at: they belong to a repository", asks)

@@ -7,7 +7,7 @@ secret is never shown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perago.errors import RuntimeConfigError
@@ -24,6 +24,7 @@ from perago.settings import (
 )
 
 PART = "setting"
+SERVERS = "PERAGO_SERVERS"
 _OURS = "PERAGO_"
 _CONDUCTOR_NAMES = ("CONDUCTOR_SERVER_URL", *CONDUCTOR_KEYS)
 _FOR_FILES = ("HOME", FILE_SETTING)
@@ -32,6 +33,7 @@ _ADDRESSES = frozenset({LAKEFS_NAMES[0], _CONDUCTOR_NAMES[0]})
 _NOT_SET = "not set"
 
 SHOWN: dict[str, Callable[[Settings], object]] = {
+    SERVERS: lambda s: s.servers,
     "PERAGO_ROOT": lambda s: s.root,
     "PERAGO_WORKSPACE_ROOT": lambda s: s.workspace_root,
     "PERAGO_CACHE_DIR": lambda s: s.cache_dir,
@@ -76,13 +78,16 @@ class Read:
     wrong: tuple[Finding, ...]
 
 
-def read_settings(environ: Mapping[str, str], *, root: Path | None) -> Read:
-    """Read what there is; lakectl's file counts, as it does for the commands that go to lakeFS."""
+def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool | None = None) -> Read:
+    """Read what there is; lakectl's file counts, as it does for commands that use the real servers.
+
+    `remote` is what the command line says of the servers, and `servers` of the result the ones that commands use then.
+    """
     kept = dict(environ)
     wrong = [
         Finding(PART, "warn", told, "correct its name, or unset it") for told in unknown_settings(environ)
     ]
-    remote = True
+    with_file = True
     for names in _groups(environ):
         error = _mistake(environ, names)
         if error is not None:
@@ -90,9 +95,14 @@ def read_settings(environ: Mapping[str, str], *, root: Path | None) -> Read:
             for name in names:
                 kept.pop(name, None)
             # Without its variables lakeFS would still be found by the file, which may be what is wrong.
-            remote = remote and names != LAKEFS_NAMES
-    settings = load_settings(kept, root=root, remote=remote)
-    return Read(settings, tuple(_shown(settings, kept, root)), tuple(wrong))
+            with_file = with_file and names != LAKEFS_NAMES
+    asked = {name: value for name, value in kept.items() if name == SERVERS}
+    servers = load_settings(asked, remote=remote).servers
+    settings = replace(load_settings(kept, root=root, remote=with_file), servers=servers)
+    options = {"PERAGO_ROOT": "--root"} if root is not None else {}
+    if remote is not None:
+        options[SERVERS] = "--remote" if remote else "--local"
+    return Read(settings, tuple(_shown(settings, kept, options)), tuple(wrong))
 
 
 def shown_size(size: float) -> str:
@@ -121,12 +131,12 @@ def _mistake(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     return None
 
 
-def _shown(settings: Settings, environ: Mapping[str, str], root: Path | None) -> Iterator[Setting]:
+def _shown(settings: Settings, environ: Mapping[str, str], options: Mapping[str, str]) -> Iterator[Setting]:
     for name, value_of in SHOWN.items():
         value = value_of(settings)
         said = environ.get(name, "").strip()
-        if name == "PERAGO_ROOT" and root is not None:
-            source = "--root"
+        if name in options:
+            source = options[name]
         elif said:
             source = "environment"
             # As it was written, so that it is found again; addresses may hold a login.

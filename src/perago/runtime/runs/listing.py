@@ -31,6 +31,7 @@ from perago.runtime.runs.record import (
 )
 
 UNKNOWN = "unknown"
+_GOING_ON = "keep: it is going on"
 _WRITTEN = (RECORD, END, "run.log", "orchestrator.db")
 
 
@@ -93,27 +94,28 @@ def page_of_runs(servers: LookedAt, count: int, at: At) -> RunPage:
     return RunPage(shown, following if len(found) > count else None)
 
 
-def prune(root: Path, *, older_than: float, now: float) -> list[tuple[Run, str]]:
-    """Remove the runs that nothing was written about for so long; each run with what became of it."""
-    done = []
+def judge_runs(root: Path, *, older_than: float, now: float) -> list[tuple[Run, str]]:
+    """Return every run with why it is kept; empty for a run that nothing was written about for so long."""
+    judged = []
     for run in all_runs(root):
         folder = runs_folder(root) / run.id
         if is_going_on(folder):
-            done.append((run, "keep: it is going on"))
-        elif now - _written(folder) < older_than:
-            done.append((run, "keep: it is not that old"))
+            keep = _GOING_ON
         else:
-            done.append((run, _removed(folder)))
-    return done
+            keep = "keep: it is not that old" if now - _written(folder) < older_than else ""
+        judged.append((run, keep))
+    return judged
 
 
-def _removed(folder: Path) -> str:
+def remove_run(root: Path, run: Run) -> str:
+    """Remove a run's folder, unless the run was resumed meanwhile; returns what became of it."""
+    folder = runs_folder(root) / run.id
     try:
         with holding(folder):
             # The record last: what a kill leaves behind is still a run, and goes the next time.
             remove_tree(folder, last=RECORD)
     except RuntimeConfigError:
-        return "keep: it is going on"
+        return _GOING_ON
     except OSError as error:
         return f"failed: {error}"
     return "removed"

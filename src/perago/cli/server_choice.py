@@ -1,0 +1,217 @@
+"""Which servers a command uses, and the question before it changes anything.
+
+    option      servers
+    --remote    lakeFS and Conductor
+    --local     the embedded ones
+    neither     the embedded ones, unless PERAGO_SERVERS=remote; `start`, `register` and `submit`: the real ones
+
+Every command that reads or writes a lake names it on stderr, and reading creates nothing.  On the real servers a command
+that writes shows what it would do and asks; on the embedded ones only what deletes asks.  Without a terminal `--yes` is
+required.  `start` never asks: it is a service, and `--register` says what it writes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from perago.adapters import has_local_lake
+from perago.cli import output
+from perago.cli.changes import shown_changes
+from perago.connect import Embedded, Real
+from perago.errors import RuntimeConfigError
+from perago.lake.base import Lake
+from perago.runtime.observe.masking import Masker, secrets_of
+from perago.settings import LAKEFS_NAMES, Settings, load_settings, shown_address
+
+if TYPE_CHECKING:
+    from perago.declare.task import TaskDefinition
+
+Asks = Literal["never", "before it writes", "before it deletes"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerChoice:
+    """The servers of one command, and whether the user agreed to every change in advance."""
+
+    settings: Settings
+    yes: bool = False
+
+    @property
+    def remote(self) -> bool:
+        """The real servers, and not the embedded ones."""
+        return self.settings.servers == "remote"
+
+    def backend(self, *, conductor: bool = True) -> Embedded | Real:
+        """Return the servers as a value. Raises `RuntimeConfigError` if a real one is not configured."""
+        if not self.remote:
+            return Embedded(self.settings)
+        need_servers(self.settings, conductor=conductor)
+        return Real(self.settings)
+
+    @contextmanager
+    def open_lake(self, *, create: bool = False) -> Iterator[Lake]:
+        """Name the lake, open it, and close it afterwards; `create` an embedded one that is not there."""
+        if not self.remote and not create:
+            self._need_embedded_lake()
+        lake = self.backend(conductor=False).open_lake()
+        try:
+            self.name_lake(lake)
+            yield lake
+        finally:
+            lake.close()
+
+    def name_lake(self, lake: Lake | None = None) -> None:
+        """Name the lake on stderr; an open lakeFS is asked for its version, so that nothing else passes for it."""
+        from perago.runtime.server_checks import name_lake
+
+        if not self.remote:
+            output.note(f"lake: embedded, {self.settings.root / 'lake'}")
+        elif lake is not None:
+            output.note(f"lake: {name_lake(lake, self.settings)}")
+        elif self.settings.lakefs is not None:
+            output.note(f"lake: lakeFS at {shown_address(self.settings.lakefs.endpoint)}")
+
+    def agree(self, question: str) -> None:
+        """Ask before a change of the real servers. Ends the command on a no."""
+        if self.remote:
+            self.agree_to_delete(question)
+
+    def agree_to_delete(self, question: str) -> None:
+        """Ask, on the embedded servers too. Ends the command on a no."""
+        if not self.yes and not output.confirm(question):
+            output.fail("nothing was changed")
+
+    def options(self, root: Path | None) -> list[str]:
+        """Return the options that make another command use the same servers."""
+        where = ["--root", str(root)] if root is not None else []
+        if self.remote:
+            return [*where, "--remote"]
+        return [*where, "--local"] if load_settings(os.environ).servers == "remote" else where
+
+    def _need_embedded_lake(self) -> None:
+        if not has_local_lake(self.settings):
+            raise RuntimeConfigError(
+                f"there is no lake below {self.settings.root}: go to the folder that has it, name its root with --root, "
+                "or make one with `perago put REPO FOLDER --create`"
+            )
+
+
+def choose_servers(
+    root: Path | None,
+    remote: bool | None,
+    *,
+    asks: Asks = "never",
+    yes: bool = False,
+    lake_only: bool = False,
+) -> ServerChoice:
+    """Return the servers that a command uses, and say so where the environment names others.
+
+    Ends a command that `asks` if there is no terminal to ask on.
+    """
+    settings = load_settings(os.environ, root=root, remote=remote)
+    choice = ServerChoice(settings, yes)
+    refuse_without_terminal(asks if choice.remote or asks == "before it deletes" else "never", yes=yes)
+    if not choice.remote and remote is None:
+        note_unused_servers(settings, lake_only=lake_only)
+    return choice
+
+
+def open_lake_to_read(root: Path | None, remote: bool | None) -> AbstractContextManager[Lake]:
+    """Return the lake of a command that only reads one."""
+    return choose_servers(root, remote, lake_only=True).open_lake()
+
+
+def servers_to_read(root: Path | None, remote: bool | None) -> Embedded | Real:
+    """Return the servers whose runs a command reads, and name a Conductor."""
+    choice = choose_servers(root, remote)
+    if choice.remote and choice.settings.conductor is not None:
+        output.note(f"Conductor: {Masker(secrets_of(choice.settings))(choice.settings.conductor.url)}")
+    return Real(choice.settings) if choice.remote else Embedded(choice.settings)
+
+
+def refuse_without_terminal(asks: Asks, *, yes: bool) -> None:
+    """End a command that would ask if there is nobody to answer."""
+    if asks != "never" and not yes and not sys.stdin.isatty():
+        does = {
+            "before it writes": "changes anything on the real servers",
+            "before it deletes": "removes anything",
+        }
+        output.refuse(
+            f"this command asks before it {does[asks]}, and there is no terminal to ask on: add --yes to go ahead"
+        )
+
+
+def note_unused_servers(settings: Settings, *, lake_only: bool = False) -> None:
+    """Say that variables name servers which a command does not use."""
+    if os.environ.get("PERAGO_SERVERS", "").strip():
+        return
+    found = ["lakeFS (LAKECTL_*)"] if settings.lakefs is not None else []
+    if settings.conductor is not None and not lake_only:
+        found.append("Conductor (CONDUCTOR_SERVER_URL)")
+    if found:
+        output.note(
+            f"{' and '.join(found)} {'are' if len(found) > 1 else 'is'} configured, but not used: this works on "
+            f"{settings.root}; add --remote, or set PERAGO_SERVERS=remote, to work on the real servers"
+        )
+
+
+def need_servers(settings: Settings, *, lakefs: bool = True, conductor: bool = True) -> None:
+    """Raise `RuntimeConfigError` if a real server that the command needs is not configured."""
+    missing = {}
+    if lakefs and settings.lakefs is None:
+        missing["lakeFS"] = f"{', '.join(LAKEFS_NAMES)} (or run `lakectl config`)"
+    if conductor and settings.conductor is None:
+        missing["Conductor"] = "CONDUCTOR_SERVER_URL"
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise RuntimeConfigError(
+            f"{' and '.join(missing)} {verb} not configured: set {' and '.join(missing.values())}, or add --local to work "
+            "on the embedded servers"
+        )
+
+
+def resumes_remotely(root: Path | None, run_id: str | None, *, remote: bool | None) -> bool:
+    """Return where a run that is resumed is, by its record; an option that says otherwise is an error."""
+    from perago.runtime.runs.record import find_run
+
+    found = find_run(load_settings(os.environ, root=root).root, run_id)
+    if remote is not None and remote is found.embedded:
+        which, option = (
+            ("the embedded servers", "--remote") if found.embedded else ("lakeFS and Conductor", "--local")
+        )
+        raise RuntimeConfigError(f"run {found.id} is on {which}: leave out {option}")
+    if not found.embedded:
+        output.note(f"run {found.id} is on lakeFS and Conductor")
+    return not found.embedded
+
+
+def agree_to_run(
+    choice: ServerChoice,
+    servers: Real,
+    tasks: Iterable[TaskDefinition],
+    definition: Mapping[str, Any],
+    *,
+    imports: Iterable[tuple[str, Path]],
+) -> None:
+    """Show the servers and what a run would change on them, and ask."""
+    from perago.runtime.registration import plan_changes
+    from perago.runtime.server_checks import name_orchestrator
+    from perago.runtime.servers import opened
+    from perago.runtime.workflows.registration import plan_workflows
+
+    with opened(servers) as (lake, orchestrator):
+        choice.name_lake(lake)
+        output.note(f"orchestrator: {name_orchestrator(orchestrator, servers.settings)}")
+        changes = plan_changes(orchestrator, list(tasks))
+        workflows = plan_workflows(orchestrator, {"the workflow": definition})
+    for name, folder in imports:
+        output.note(f"repository {name}: would be created from {folder}")
+    for line, style in shown_changes(changes, workflows, planned=True):
+        output.note(line, style)
+    choice.agree(f"Start workflow {definition['name']} there?")
