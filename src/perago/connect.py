@@ -27,7 +27,7 @@ from perago.adapters import (
     open_local_orchestrator,
 )
 from perago.declare.task import TaskDefinition
-from perago.errors import RuntimeConfigError
+from perago.errors import RuntimeConfigError, install_extra
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.runtime.attempt.place import OpenPlace, in_workdir
@@ -238,7 +238,7 @@ def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
     Spark tasks stay in processes beside it.  Without a plain task all of it stays as it is.
     """
     if find_spec("pyspark") is None:
-        raise RuntimeConfigError("--engine spark needs PySpark: run `pip install 'perago[spark]'`")
+        raise RuntimeConfigError(f"--engine spark needs PySpark: run `{install_extra('spark')}`")
     from perago.runtime.worker.hosted.link import Hosted
     from perago.spark.engine_context import runs_here
     from perago.spark.jobs import SparkJobs

@@ -36,6 +36,10 @@ Texts name the step, the path and what to do. They never hold a secret.
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
+
 
 class PeragoError(Exception):
     """Root of everything Perago raises on purpose."""
@@ -161,3 +165,20 @@ class OrchestratorRefused(OrchestratorError):
 
 class OrchestratorUnavailable(OrchestratorError):
     """No answer, or one that says nothing about the outcome."""
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that adds an extra to the Perago that runs this.
+
+    pip keeps an installed Perago of this very version and installs only what the extra needs.  Without the version, pip
+    of another environment would install the package called perago from the index, which is another product.
+    """
+    # Slow to import, and every command imports this module.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        requirement = f"perago[{extra}]=={version('perago')}"
+    except PackageNotFoundError:
+        # On PYTHONPATH, from a checkout.
+        requirement = f"{Path(__file__).parents[2]}[{extra}]"
+    return shlex.join([sys.executable, "-m", "pip", "install", requirement])

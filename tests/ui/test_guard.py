@@ -10,7 +10,7 @@ import pytest
 
 from perago.cli.ui import serving_page
 from perago.connect import Embedded
-from perago.errors import RuntimeConfigError
+from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import load_settings
 from perago.ui.guard import is_loopback
 from tests.support.asking import asking
@@ -133,7 +133,7 @@ def test_without_the_extra_the_command_says_how_to_get_it() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == (
-        "error: the page needs starlette, which is not installed: `pip install 'perago[ui]'`\n"
+        f"error: the page needs starlette, which is not installed: run `{install_extra('ui')}`\n"
     )
 
 

@@ -13,7 +13,7 @@ import typer
 from perago.cli import output
 from perago.cli.options import Remote, Root
 from perago.cli.server_choice import choose_servers
-from perago.errors import RuntimeConfigError
+from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import shown_address
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def check_page() -> None:
         if package not in _EXTRA:
             raise
         raise RuntimeConfigError(
-            f"the page needs {package}, which is not installed: `pip install 'perago[ui]'`"
+            f"the page needs {package}, which is not installed: run `{install_extra('ui')}`"
         ) from missing
 
 

@@ -24,6 +24,7 @@ from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from perago.declare.mistakes import Mistake
+from perago.errors import install_extra
 
 Kind = Literal["plain", "spark"]
 
@@ -128,7 +129,7 @@ def _wrong_workspace(hints: Mapping[str, Any]) -> Iterator[Mistake]:
         yield hint
     elif getattr(hint, "__perago_workspace__", None) == "spark":
         if find_spec("pyspark") is None:
-            rule = "needs the extra 'spark': install perago[spark]"
+            rule = f"needs the extra 'spark': run `{install_extra('spark')}`"
             yield Mistake("parameter 'workspace'", rule, hint)
     elif hint is not Path:
         yield Mistake("parameter 'workspace'", "must be a pathlib.Path or a perago.SparkWorkspace", hint)

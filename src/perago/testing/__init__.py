@@ -12,7 +12,7 @@
         assert [attempt.status for attempt in trial.attempts] == ["TIMED_OUT", "COMPLETED"]
 
 Input validation, checks, staging, fences, publication and retries all happen as in production; nobody waits for a retry.
-The pytest fixtures `perago_lake`, `perago_worker` and `perago_spark` come with `pip install perago`.
+The pytest fixtures `perago_lake`, `perago_worker` and `perago_spark` come with Perago.
 """
 
 from perago.errors import TrialError

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from perago.connect import short_lived
-from perago.errors import RuntimeConfigError
+from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import load_settings
 from perago.spark.session import Sessions
 from perago.spark.workdir_place import SparkPlaces
@@ -39,5 +39,5 @@ def shared_session() -> object:
         return shared_places().sessions.get()
     except ModuleNotFoundError as error:
         raise RuntimeConfigError(
-            f"Spark is not installed ({error}): pip install 'perago[spark]', and a Java 17 or later"
+            f"Spark is not installed ({error}): run `{install_extra('spark')}`, and install a Java 17 or later"
         ) from error

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from perago.errors import install_extra
 from perago.runtime.doctor.finding import Finding
 
 OLDEST_PYTHON = (3, 11)
@@ -22,7 +23,6 @@ _SECONDS = 30.0
 _INSTALL_JAVA = (
     "install a Java 17 or later (for example openjdk-17-jre-headless), or set JAVA_HOME to the folder of one"
 )
-_INSTALL_SPARK = "run `pip install 'perago[spark]'`"
 _WITH_SPARK = ("pyspark", "pandas", "pyarrow")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 
@@ -43,12 +43,12 @@ def look_at_spark() -> Finding:
             "Spark",
             "ok",
             "PySpark is not installed, which only Spark tasks need",
-            f"for those {_INSTALL_SPARK}",
+            f"for those run `{install_extra('spark')}`",
         )
     missing = [name for name, installed in found.items() if installed is None]
     if missing:
         says = f"PySpark {found['pyspark']} is there, but {' and '.join(missing)} is missing"
-        return Finding("Spark", "fail", says, _INSTALL_SPARK)
+        return Finding("Spark", "fail", says, f"run `{install_extra('spark')}`")
     return Finding("Spark", "ok", ", ".join(f"{name} {installed}" for name, installed in found.items()))
 
 

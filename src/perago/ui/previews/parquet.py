@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perago.errors import install_extra
 from perago.ui.previews.texts import COLUMNS, Table, cut
 
 ROWS = 50
@@ -47,7 +48,7 @@ def look_into(part: Callable[[int, int], bytes], size: int) -> ParquetLook | str
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        return "Looking into Parquet needs pyarrow: `pip install 'perago[ui]'`."
+        return f"Looking into Parquet needs pyarrow: `{install_extra('ui')}`."
     source = _Ranged(part, size)
     try:
         with pq.ParquetFile(
