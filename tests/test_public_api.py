@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import perago
+from perago import protocol
 
 EXPORTS = {
     "__version__",
@@ -77,3 +78,24 @@ def test_the_metrics_names_of_061_point_to_opentelemetry(name: str) -> None:
 
 def test_other_names_are_missing_as_usual() -> None:
     assert not hasattr(perago, "no_such_name")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WorkspaceInput",
+        "StagedWorkspace",
+        "WorkspacePublicationPlan",
+        "build_workspace_publication_plan",
+        "assert_current_attempt_snapshot",
+        "StaleAttemptError",
+        "PublishFenceError",
+    ],
+)
+def test_the_protocol_exports_the_names_of_its_specification(name: str) -> None:
+    assert getattr(protocol, name).__name__ == name
+    assert name in protocol.__all__
+
+
+def test_the_short_name_of_the_workspace_input_still_works() -> None:
+    assert protocol.Workspace is protocol.WorkspaceInput

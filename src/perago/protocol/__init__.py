@@ -8,6 +8,7 @@ from perago.protocol.publication import (
     StagedWorkspace,
     TargetBranch,
     Workspace,
+    WorkspaceInput,
     WorkspacePublicationPlan,
     build_workspace_publication_plan,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "StaleAttemptError",
     "TargetBranch",
     "Workspace",
+    "WorkspaceInput",
     "WorkspacePublicationPlan",
     "assert_current_attempt_snapshot",
     "build_workspace_publication_plan",

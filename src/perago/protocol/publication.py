@@ -94,7 +94,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Workspace:
+class WorkspaceInput:
     """Where an attempt reads and publishes: `ref` is A, the full commit id; `prefix` ends in `/` or is empty."""
 
     repository: str
@@ -107,6 +107,10 @@ class Workspace:
     def view(self) -> View:
         """What the task may see and change; the whole prefix where it declares nothing narrower."""
         return self.declared_view or View(self.prefix)
+
+
+# The short name; `WorkspaceInput` is the seeds'.
+Workspace = WorkspaceInput
 
 
 @dataclass(frozen=True, slots=True)
