@@ -70,6 +70,18 @@ def test_a_worker_under_a_hard_fence_takes_no_task_that_replaces(
         assemble_worker(kind(settings(tmp_path, PERAGO_FENCE="hard")), [], [a_task("a")], slots=1)
 
 
+@pytest.mark.parametrize("kind", [Embedded, Real])
+def test_a_wrong_input_ends_a_run_and_is_tried_again_by_other_workers(
+    kind: type[Embedded | Real], tmp_path: Path
+) -> None:
+    servers = kind(settings(tmp_path))
+
+    assert (servers.settings.wrong_input, servers.of_run("a-run").settings.wrong_input) == (
+        "failed",
+        "terminal",
+    )
+
+
 def test_every_run_has_an_orchestrator_of_its_own_on_one_lake(tmp_path: Path) -> None:
     servers = Embedded(settings(tmp_path))
 

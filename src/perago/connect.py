@@ -99,7 +99,7 @@ class Embedded(_Places):
 
     def of_run(self, run_id: str) -> Embedded:
         """The same lake, with the run's orchestrator."""
-        return replace(self, run=run_id, settings=short_lived(self.settings))
+        return replace(self, run=run_id, settings=of_a_run(self.settings))
 
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Embedded:
         """The same: no time that a publish budget gives is spent here."""
@@ -160,7 +160,7 @@ class Real(_Places):
 
     def of_run(self, run_id: str) -> Real:
         """The same: all runs share them."""
-        return replace(self, settings=short_lived(self.settings))
+        return replace(self, settings=of_a_run(self.settings))
 
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Real:
         """The same, with the times that these tasks' publish budgets give."""
@@ -179,6 +179,11 @@ class Real(_Places):
 def short_lived(settings: Settings) -> Settings:
     """Settings for work that ends soon: quick Spark sessions, unless they say otherwise."""
     return replace(settings, spark_session="quick") if settings.spark_session == "auto" else settings
+
+
+def of_a_run(settings: Settings) -> Settings:
+    """Settings for the worker of one run: a wrong input ends it at once, since every try would have the same code."""
+    return replace(short_lived(settings), wrong_input="terminal")
 
 
 def speed_up_next_time(settings: Settings, tasks: Sequence[TaskDefinition]) -> None:

@@ -4,7 +4,7 @@
     ├── TaskDefinitionError        the task's author: a declaration is wrong
     ├── TrialError                 the author of a test: a trial of `perago.testing` is set up wrongly
     ├── RuntimeConfigError         the operator: settings, servers, folders
-    ├── TaskInputError             who started the workflow: the input does not fit the contract; terminal
+    ├── TaskInputError             who started the workflow: the input does not fit the contract
     ├── TaskResultError            the task's author: the body's result does not fit the contract
     ├── GuardrailViolation         the data: a check did not hold
     │   ├── PreGuardrailViolation      before the body: terminal
@@ -58,7 +58,7 @@ class RuntimeConfigError(PeragoError, ValueError):
 
 
 class TaskInputError(PeragoError, ValueError):
-    """The attempt's input does not fit the declared contract: trying again with it is no use."""
+    """The attempt's input does not fit the declared contract; only another worker's code, or another input, may help."""
 
 
 class TaskResultError(PeragoError, ValueError):

@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 from perago.errors import RuntimeConfigError
 from perago.lakectl_file import read_lakectl_file
 from perago.protocol.nearest import nearest
+from perago.protocol.outcome import WrongInput
 from perago.variables import ROOT, default_of
 
 ServerKind = Literal["embedded", "remote"]
@@ -72,6 +73,7 @@ class Settings:
     lakefs: LakeFSSettings | None
     fence: FenceMode
     transfer: TransferMode
+    wrong_input: WrongInput
     failure_reason_max_length: int
     log_format: LogFormat
     log_root: Path | None
@@ -132,6 +134,7 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
         lakefs=_lakefs(read, remote=kind == "remote"),
         fence=cast(FenceMode, read.one_of("PERAGO_FENCE", ("auto", "hard", "soft"))),
         transfer=cast(TransferMode, read.one_of("PERAGO_TRANSFER", ("auto", "gateway", "presigned"))),
+        wrong_input=cast(WrongInput, read.one_of("PERAGO_WRONG_INPUT", ("failed", "terminal"))),
         failure_reason_max_length=read.count("PERAGO_FAILURE_REASON_MAX_LENGTH", least=40),
         log_format=cast(LogFormat, read.one_of("PERAGO_LOG_FORMAT", ("text", "json"))),
         log_root=Path(log_root).absolute() if log_root else None,

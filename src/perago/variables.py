@@ -1,7 +1,7 @@
 """Every environment variable that Perago reads: its default, what it means and who uses it.
 
 The rule: a variable's default and description stand here and nowhere else.  `settings.py` takes the defaults from this
-table, `docs/settings.md` is made from it (`python -m dev.settings_page`), and a test finds every variable that the code
+table, `docs/settings.md` is made from it (`python dev/settings_page.py`), and a test finds every variable that the code
 reads and looks for it here.
 """
 
@@ -180,6 +180,14 @@ _WORKER = Group(
             "`start`, `run`",
             unset="the largest `worker_shutdown_grace_seconds` of the tasks' publish budgets; without one, no limit",
             values="a duration",
+        ),
+        Variable(
+            "PERAGO_WRONG_INPUT",
+            "how an attempt ends whose input does not fit the task's contract: `failed`: FAILED, and Conductor retries as "
+            "the TaskDef says; `terminal`: FAILED_WITH_TERMINAL_ERROR, without retries. `run` and `map` never retry it",
+            "`start`",
+            default="failed",
+            values="`failed`, `terminal`",
         ),
         Variable(
             "PERAGO_FAILURE_REASON_MAX_LENGTH",

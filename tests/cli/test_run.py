@@ -20,7 +20,7 @@ TASKS = """
 import os, time
 from pathlib import Path
 from pydantic import BaseModel
-from perago import RetryPolicy, TaskControls, TaskFailed, TaskTerminalError, WorkspaceSpec, task
+from perago import RetryPolicy, TaskControls, TaskFailed, TaskInputError, TaskTerminalError, WorkspaceSpec, task
 
 
 class Params(BaseModel):
@@ -52,6 +52,11 @@ def make(workspace: Path, params: Params) -> Result:
 @task(name="never", owner_email="a@example.com", workspace=WorkspaceSpec(), controls=CONTROLS)
 def never(workspace: Path, params: Params) -> Result:
     raise TaskTerminalError("no use")
+
+
+@task(name="judge", owner_email="a@example.com", workspace=WorkspaceSpec(), controls=CONTROLS)
+def judge(workspace: Path, params: Params) -> Result:
+    raise TaskInputError("the days end before they begin")
 """
 
 
@@ -157,6 +162,18 @@ def test_a_workflow_that_fails_ends_non_zero_and_says_why(shell: Shell) -> None:
     assert code == 1
     assert "FAILED_WITH_TERMINAL_ERROR" in out
     assert "no use" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", ["failed", "terminal"])
+def test_a_wrong_input_ends_a_run_at_once_whatever_workers_are_to_do(shell: Shell, setting: str) -> None:
+    shell.environment["PERAGO_WRONG_INPUT"] = setting
+    shell.write_workflow({}, task="judge")
+    code, out, _ = shell.run(*FIRST, "--json")
+    assert code == 1
+    assert [(one["status"], one["retry_count"]) for one in json.loads(out)["tasks"]] == [
+        ("FAILED_WITH_TERMINAL_ERROR", 0)
+    ]
 
 
 @pytest.mark.slow

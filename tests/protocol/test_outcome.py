@@ -42,7 +42,7 @@ from tests.support.sources import parsed
 SRC = Path(perago.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
 TABLE = {
-    TaskInputError: ("FAILED_WITH_TERMINAL_ERROR", True),
+    TaskInputError: ("FAILED", True),
     TaskResultError: ("FAILED", True),
     LakeError: ("FAILED", True),
     OrchestratorError: ("FAILED", True),
@@ -81,6 +81,25 @@ def test_every_error_has_its_ending(error: type[Exception]) -> None:
     outcome = classify(error("why"))
     assert (outcome.status, outcome.send) == TABLE[error]
     assert "why" in (outcome.reason or "")
+
+
+@pytest.mark.parametrize("error", TABLE, ids=lambda error: error.__name__)
+def test_only_a_wrong_input_ends_otherwise_where_it_is_to_be_terminal(error: type[Exception]) -> None:
+    outcome = classify(error("why"), "terminal")
+    if error is TaskInputError:
+        assert outcome == Outcome("FAILED_WITH_TERMINAL_ERROR", reason="why")
+    else:
+        assert outcome == classify(error("why"))
+
+
+def test_the_docs_show_the_row_of_the_setting() -> None:
+    [(status, sent)] = re.findall(
+        r"^\| the same, with `PERAGO_WRONG_INPUT=terminal` \| `(\w+)` \| (yes|no) \|$",
+        DOCS.read_text(),
+        re.MULTILINE,
+    )
+    outcome = classify(TaskInputError("why"), "terminal")
+    assert (status, sent == "yes") == (outcome.status, outcome.send)
 
 
 def test_the_docs_show_this_very_table() -> None:

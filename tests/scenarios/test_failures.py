@@ -33,7 +33,7 @@ def test_a_wrong_input_fails_before_a_byte_moves(world: World, change: dict, tex
     definition = make_task()
     world.start(definition, **change)
     lake = refusing(world.lake, "head", "commit_at", "list", "download", "branches", "create_branch")
-    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", text, lake=lake)
+    fails(world, definition, "FAILED", text, lake=lake)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,42 @@ def test_a_wrong_workspace_fails_before_a_byte_moves(
     }
     world.start_with(definition, {"workspace": {**workspace, field: value}, "params": {}})
     lake = refusing(world.lake, "head", "commit_at", "list", "download")
-    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", text, lake=lake)
+    fails(world, definition, "FAILED", text, lake=lake)
 
 
-def test_a_wrong_input_is_not_tried_again(world: World) -> None:
+WRONG = "params.text: got an integer, send a valid string"
+
+
+def test_a_wrong_input_is_tried_again_since_a_newer_worker_may_take_it(world: World) -> None:
     definition = make_task(retries=3)
     workflow = world.start(definition, params={"text": 3})
-    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", "params.text: got an integer, send a valid string")
+    fails(world, definition, "FAILED", WRONG)
+    state = world.workflow(workflow)
+    assert (state.status, [task.status for task in state.tasks]) == ("RUNNING", ["FAILED", "SCHEDULED"])
+
+
+def test_an_old_worker_in_a_rolling_deployment_does_not_end_the_workflow(world: World) -> None:
+    class NewParams(BaseModel):
+        text: str
+        loud: bool
+
+    @task(name="make", owner_email="tests@example.com", workspace=WorkspaceSpec(prefix="/data"))
+    def newer(workspace: Path, params: NewParams) -> Made:
+        return Made(said=params.text.upper() if params.loud else params.text)
+
+    old, new = make_task(retries=1), newer.__perago_task__
+    world.start(old, params={"text": "x", "loud": True})
+
+    fails(world, old, "FAILED", "params.loud: is not declared")
+    settled = world.execute(new, world.poll(new))
+
+    assert (settled.outcome.status, settled.outcome.output["result"]) == ("COMPLETED", {"said": "X"})
+
+
+def test_a_wrong_input_is_not_tried_again_where_the_operator_says_so(world: World) -> None:
+    definition = make_task(retries=3)
+    workflow = world.start(definition, params={"text": 3})
+    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", WRONG, wrong_input="terminal")
     state = world.workflow(workflow)
     assert (state.status, [task.status for task in state.tasks]) == ("FAILED", ["FAILED_WITH_TERMINAL_ERROR"])
 
@@ -88,7 +117,7 @@ def test_a_branch_name_as_ref_is_refused(world: World) -> None:
     fails(
         world,
         definition,
-        "FAILED_WITH_TERMINAL_ERROR",
+        "FAILED",
         "'main' is a branch",
         lake=refusing(world.lake, "download"),
     )
@@ -99,7 +128,7 @@ def test_a_tag_as_ref_is_refused(world: World) -> None:
     world.lake.create_tag(world.repository, "v1", world.head().id)
     world.start(definition, ref="v1")
     lake = refusing(world.lake, "download")
-    fails(world, definition, "FAILED_WITH_TERMINAL_ERROR", "'v1' is a branch, a tag", lake=lake)
+    fails(world, definition, "FAILED", "'v1' is a branch, a tag", lake=lake)
 
 
 def test_an_input_ref_that_does_not_exist_is_named(world: World) -> None:
@@ -247,7 +276,7 @@ def test_ctrl_c_in_a_process_that_nobody_supervises_is_not_a_result(world: World
         (ValueError("bad row 7"), "FAILED", "ValueError: bad row 7"),
         (TaskFailed("try later"), "FAILED", "try later"),
         (TaskTerminalError("never"), "FAILED_WITH_TERMINAL_ERROR", "never"),
-        (TaskInputError("days end before they begin"), "FAILED_WITH_TERMINAL_ERROR", "days end before"),
+        (TaskInputError("days end before they begin"), "FAILED", "days end before"),
         (SystemExit(3), "FAILED", "the task called sys.exit(3)"),
         (SystemExit(Unshowable()), "FAILED", "the task called sys.exit(a Unshowable)"),
         (KeyboardInterrupt("enough"), "FAILED", "the task raised KeyboardInterrupt: enough"),

@@ -51,7 +51,7 @@ def test_after_a_trial_the_process_is_as_before(tmp_path: Path) -> None:
 
 def test_wrong_params_fail_as_they_would_on_conductor(tmp_path: Path) -> None:
     trial = try_task(make, {"in.txt": "a"}, params={"text": 3}, root=tmp_path)
-    assert trial.status == "FAILED_WITH_TERMINAL_ERROR"
+    assert trial.status == "FAILED"
     assert "params.text" in (trial.reason or "")
     assert isinstance(trial.error, TaskInputError)
 

@@ -2,7 +2,8 @@
 
     what happened                                           status                        sent
     the transaction settled                                 COMPLETED                     yes
-    the input does not fit the contract                     FAILED_WITH_TERMINAL_ERROR    yes
+    the input does not fit the contract                     FAILED                        yes
+    the same, with PERAGO_WRONG_INPUT=terminal              FAILED_WITH_TERMINAL_ERROR    yes
     a pre check failed, or any exception in one             FAILED_WITH_TERMINAL_ERROR    yes
     the author raised TaskTerminalError                     FAILED_WITH_TERMINAL_ERROR    yes
     Conductor has moved on from this attempt                FAILED                        no
@@ -18,6 +19,8 @@ Two endings are not sent.  A stale attempt's FAILED could only be ignored, or en
 else's by now.  A loser's FAILED would end the winner's attempt: Conductor keeps the first result it gets.
 A TaskFailed raised in a pre check is an ordinary failure; a post check is never terminal, nor is a result that does
 not fit.  A repository or ref that is not there may be there on the next try, and is an ordinary failure.
+A wrong input is an ordinary failure too, since the next try may reach a newer worker; `perago run` and `perago map`, whose
+every try has the same code, end it for good.
 """
 
 from __future__ import annotations
@@ -39,6 +42,9 @@ from perago.errors import (
 _CUT = " … "
 _JOINER = "\u200d"
 _LONGEST_LETTER = 10
+
+WrongInput = Literal["failed", "terminal"]
+"""Whether an input that does not fit the contract is tried again as the TaskDef says, or ends the task for good."""
 
 Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "LOST_TO_TWIN"]
 
@@ -62,7 +68,7 @@ def completed(output: Mapping[str, Any]) -> Outcome:
     return Outcome("COMPLETED", output=output)
 
 
-def classify(error: BaseException) -> Outcome:
+def classify(error: BaseException, wrong_input: WrongInput = "failed") -> Outcome:
     """The ending that `error` means, with a reason for people."""
     reason = describe(error)
     match error:
@@ -70,7 +76,9 @@ def classify(error: BaseException) -> Outcome:
             return Outcome("LOST_TO_TWIN", reason=reason, send=False)
         case StaleAttemptError():
             return Outcome("FAILED", reason=reason, send=False)
-        case TaskInputError() | PreGuardrailViolation() | TaskTerminalError():
+        case PreGuardrailViolation() | TaskTerminalError():
+            return Outcome("FAILED_WITH_TERMINAL_ERROR", reason=reason)
+        case TaskInputError() if wrong_input == "terminal":
             return Outcome("FAILED_WITH_TERMINAL_ERROR", reason=reason)
         case _:
             return Outcome("FAILED", reason=reason)

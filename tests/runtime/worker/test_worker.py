@@ -78,14 +78,19 @@ def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) 
 
 
 @pytest.mark.slow
-def test_a_wrong_input_is_told_in_one_line_and_not_tried_again_though_the_task_has_retries(
-    site: Site,
+@pytest.mark.parametrize(
+    ("setting", "statuses"),
+    [({}, ["FAILED"] * 6), ({"PERAGO_WRONG_INPUT": "terminal"}, ["FAILED_WITH_TERMINAL_ERROR"])],
+    ids=["tried again", "terminal"],
+)
+def test_a_wrong_input_is_told_in_one_line_and_tried_again_as_the_setting_says(
+    site: Site, setting: dict[str, str], statuses: list[str]
 ) -> None:
-    site.start_worker(slots=1)
+    site.start_worker(slots=1, **setting)
 
     done = site.finished(site.start_workflow({"text": ["hunter2"], "sise": 1}))
 
-    assert (done.status, [task.status for task in done.tasks]) == ("FAILED", ["FAILED_WITH_TERMINAL_ERROR"])
+    assert (done.status, [task.status for task in done.tasks]) == ("FAILED", statuses)
     reason = done.tasks[0].reason or ""
     assert "params.text: got an array, send a valid string" in reason
     assert "params.sise: is not declared, leave it out" in reason

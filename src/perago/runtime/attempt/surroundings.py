@@ -11,6 +11,7 @@ from pathlib import Path
 from perago.lake.base import Lake
 from perago.orchestrator.base import AttemptsOwner
 from perago.protocol.attempt import AttemptSnapshot
+from perago.protocol.outcome import WrongInput
 from perago.runtime.attempt.overlap import Overlap, at_once
 from perago.runtime.attempt.place import OpenPlace, in_workdir
 from perago.runtime.attempt.traffic import Note, say_nothing
@@ -55,5 +56,6 @@ class Surroundings:
     as_before: Callable[[], AbstractContextManager[None]] = as_before
     on_error: Callable[[Exception], None] = lambda _error: None
     """Is told what ended an attempt, as the object that was raised; decides nothing."""
+    wrong_input: WrongInput = "failed"
     mask: Callable[[str], str] = str
     """Hides the secrets in a text that is about to be cut."""

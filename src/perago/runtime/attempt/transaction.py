@@ -80,7 +80,7 @@ class Transaction:
         self._step = NOT_BEGUN
         self._seconds: dict[str, float] = {}
         self._traffic = Traffic(around.note)
-        self._witness = Witness(around.mask)
+        self._witness = Witness(around.mask, around.wrong_input)
 
     def run(self, hand_over: Callable[[Settled], None]) -> Settled:
         """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""

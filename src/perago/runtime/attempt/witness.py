@@ -17,7 +17,7 @@ from perago.declare.author_traceback import author_lines, described
 from perago.declare.checks import Check, Phase, Tree, evaluated
 from perago.errors import PeragoError
 from perago.protocol.changes import Changes
-from perago.protocol.outcome import Outcome, classify
+from perago.protocol.outcome import Outcome, WrongInput, classify
 from perago.protocol.steps import Step
 from perago.runtime.ending import Seen
 
@@ -27,8 +27,9 @@ log = logging.getLogger("perago.transaction")
 class Witness:
     """Follows one execution; `seen` is what it has kept so far, its traceback without what `mask` hides."""
 
-    def __init__(self, mask: Callable[[str], str] = str) -> None:
+    def __init__(self, mask: Callable[[str], str] = str, wrong_input: WrongInput = "failed") -> None:
         self._mask = mask
+        self._wrong_input = wrong_input
         self.seen = Seen()
 
     @contextmanager
@@ -58,7 +59,7 @@ class Witness:
 
     def outcome_of(self, error: Exception, step: Step) -> Outcome:
         """The ending that an error means; the reason names the author's line where their code raised it."""
-        outcome = classify(error)
+        outcome = classify(error, self._wrong_input)
         if self.seen.trace:
             return replace(outcome, reason=described(error))
         # How attempts end is said by the worker.  An error that is nobody's on purpose is shown whole, once, here.

@@ -40,6 +40,7 @@ SHOWN: dict[str, Callable[[Settings], object]] = {
     "PERAGO_CACHE_BYTES": lambda s: shown_size(s.cache_bytes),
     "PERAGO_FENCE": lambda s: s.fence,
     "PERAGO_TRANSFER": lambda s: s.transfer,
+    "PERAGO_WRONG_INPUT": lambda s: s.wrong_input,
     "PERAGO_FAILURE_REASON_MAX_LENGTH": lambda s: s.failure_reason_max_length,
     "PERAGO_LOG_FORMAT": lambda s: s.log_format,
     "PERAGO_LOG_ROOT": lambda s: s.log_root,

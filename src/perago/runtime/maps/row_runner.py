@@ -22,7 +22,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, OrchestratorError, RuntimeConfigError, TaskInputError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment
-from perago.protocol.outcome import Outcome, classify, describe, sendable
+from perago.protocol.outcome import Outcome, WrongInput, classify, describe, sendable
 from perago.runtime.attempt.delivery import deliver, give_up_on
 from perago.runtime.attempt.orchestrator_wait import ask_until_answered
 from perago.runtime.attempt.surroundings import Surroundings
@@ -43,6 +43,8 @@ log = logging.getLogger("perago.map")
 OVERLAPPING = 4
 LONGEST_PAUSE = 5.0
 """Seconds between two tries of a row: they hold one of the engine's places."""
+_WRONG_INPUT: WrongInput = "terminal"
+"""Every try of a row has the same input and the same code."""
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ class RowRunner:
     def _early(self, row: Row, taken: Taken) -> Outcome | None:
         """How a row ends that gets no transaction."""
         if row.mistake:
-            return self._sendable(classify(TaskInputError(row.mistake)))
+            return self._sendable(classify(TaskInputError(row.mistake), _WRONG_INPUT))
         if taken.ref:
             return None
         return self._sendable(classify(why_no_start(self.lake, row)))
@@ -138,6 +140,7 @@ class RowRunner:
             observe=self.observe,
             max_result_bytes=self.plan.max_result_bytes,
             persist=ask_until_answered,
+            wrong_input=_WRONG_INPUT,
             mask=self._mask,
         )
 

@@ -157,6 +157,7 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
             persist=ask_until_answered,
+            wrong_input=spec.settings.wrong_input,
             mask=Masker(secrets_of(spec.settings)),
         )
         _Desk(tasks, around, spec.observe, line.say, printer).work(line)
