@@ -25,6 +25,7 @@
     │   │   ├── LakeBusy                   the server put the call off
     │   │   ├── BranchDirty                the branch has uncommitted objects
     │   │   └── NothingToCommit            the branch has none
+    │   ├── LandedElsewhere            a merge landed, on another parent than the expected head
     │   └── LakeUnavailable            no answer, or one that says nothing: the call may have happened
     └── OrchestratorError          the orchestrator's operator
         ├── OrchestratorNotFound       no such task, workflow or definition
@@ -145,6 +146,14 @@ class BranchDirty(LakeRefused):
 
 class NothingToCommit(LakeRefused):
     """The branch has no uncommitted objects."""
+
+
+class LandedElsewhere(LakeError):
+    """A merge landed on another parent than the expected head; `commit` is the id of what it made."""
+
+    def __init__(self, text: str, commit: str) -> None:
+        super().__init__(text)
+        self.commit = commit
 
 
 class LakeUnavailable(LakeError):

@@ -182,10 +182,10 @@ def test_a_result_is_recorded_up_to_its_limit() -> None:
 
 
 def test_a_publication_is_recognised_by_what_it_merged_and_where() -> None:
-    assert is_publication_of(Commit("C", ("A",)), STAGED, "A")
-    assert is_publication_of(published(), STAGED, "A")
-    assert not is_publication_of(published(**{"perago.staging_commit": "D"}), STAGED, "A")
-    assert not is_publication_of(replace(published(), parents=("B",)), STAGED, "A")
+    assert is_publication_of(Commit("C", ("A",)), STAGED)
+    assert is_publication_of(published(), STAGED)
+    assert not is_publication_of(published(**{"perago.staging_commit": "D"}), STAGED)
+    assert is_publication_of(replace(published(), parents=("B",)), STAGED)
 
 
 def test_a_commit_is_by_this_attempt_if_task_id_and_scheduled_time_are_the_same() -> None:

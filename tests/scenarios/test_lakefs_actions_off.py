@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perago.errors import HeadMoved, LakeError
 from perago.lake.base import Merge
-from perago.lake.lakefs.fence import Fence
+from perago.lake.lakefs.fence import FENCE_MARK, Fence
 from perago.lake.lakefs.fence_proof import KEPT_SECONDS
+from perago.settings import FenceMode
 from tests.conftest import LakefsServer
 from tests.support.lakefs_world import a_world, fence, opened
 from tests.support.ports import before, recording
 from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import World, make_task, published_ref
+from tests.support.world import Made, World, make_task, published_ref, write_result
 
+PROOF = "POST .*/merge/perago-fence-"
 FILES = {"data/by-someone-else.txt": "x"}
 
 
@@ -51,8 +55,8 @@ def test_the_file_alone_saves_no_call(unfenced: World) -> None:
     unfenced.start(definition)
     lake = recording(unfenced.lake, calls)
     published_ref(unfenced.execute(definition, unfenced.poll(definition), lake=lake))
-    # The head is read for the input and to decide by, and the new commit for its parent.
-    assert (calls.count("head"), calls.count("commit_at")) == (2, 1)
+    # The head is read for the input and to decide by.
+    assert calls.count("head") == 2
 
 
 def test_a_head_that_moved_before_the_merge_is_seen(unfenced: World) -> None:
@@ -85,6 +89,36 @@ def test_hard_refuses_to_publish_and_says_what_to_switch_on(unfenced: World) -> 
     assert "actions.enabled: true" in reason
     assert "perago fence install" not in reason
     assert unfenced.head().id == a
+
+
+@pytest.mark.parametrize("mode", ["auto", "hard"])
+def test_what_lands_on_another_head_after_the_proof_is_not_accepted(
+    unfenced: World, lakefs_without_actions: LakefsServer, tmp_path: Path, mode: FenceMode
+) -> None:
+    """Actions that were switched off since the server was last seen to compare: the proxy answers the proof."""
+    a, theirs = unfenced.head().id, []
+
+    def body(workspace: Path, params: Any) -> Made:
+        theirs.append(unfenced.commit({"data/input.txt": "new"}))
+        return write_result(workspace, params)
+
+    proof = Fault("answer", PROOF, status=412, text=json.dumps({"message": f"{FENCE_MARK} expected head …"}))
+    definition = make_task(body, on_abandoned="supersede")
+    unfenced.start(definition)
+    with (
+        fault_proxy(lakefs_without_actions.url, proof) as proxy,
+        opened(lakefs_without_actions, tmp_path / "behind", url=proxy.url) as lake,
+    ):
+        settled = unfenced.execute(definition, unfenced.poll(definition), lake=lake, fence=mode)
+        assert proof.times == 0
+        # What it was seen to do is forgotten: the server has to show it again.
+        assert lake.fence_level(unfenced.repository, a) == "soft"
+    made, reason = unfenced.head(), settled.outcome.reason or ""
+    assert (settled.outcome.status, settled.refused, settled.fence_level) == ("FAILED", True, "soft")
+    assert (made.metadata["perago.fence"], made.first_parent) == ("hard", theirs[0])
+    assert f"commit {made.id} landed on {theirs[0]}, not on the expected head {a}" in reason
+    assert "actions.enabled" in reason
+    assert unfenced.leftovers() == []
 
 
 def test_prove_says_that_it_does_not_hold_and_install_that_it_is_there(unfenced: World) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from perago.lake.lakefs.client import Options
 from tests.conftest import LakefsServer
 from tests.support.abandoned import abandon
 from tests.support.lakefs_world import a_world, fence, opened
@@ -18,9 +19,11 @@ from tests.support.proxy import Fault, FaultProxy, fault_proxy
 from tests.support.world import World, change_nothing, make_task, published_ref, write_result
 
 FOR_EVER = 1000
+TRIES = Options().tries
 POLICIES = ["replace", "supersede", "reuse"]
 BRANCH = r"POST .*/branches$"
 MERGE = r"POST .*/refs/perago-staging-[^/]+/merge/main"
+PARENT = r"GET .*/refs/[0-9a-f]{64}/commits"
 COMMIT = r"POST .*/branches/[^/]+/commits"
 RESET = r"PUT .*/branches/main/hard_reset"
 TAG = r"POST .*/tags$"
@@ -85,6 +88,19 @@ class TestAnswersLostAfterTheServerDidIt:
         with behind(Fault("cut body", MERGE, keep=10)) as (lake, proxy):
             ref = published_ref(world.execute(definition, world.poll(definition), lake=lake))
             assert proxy.count(MERGE) == 1
+        check_completed(world, workflow, a, ref)
+
+    @pytest.mark.parametrize("fenced", [True, False], ids=["fenced", "soft"])
+    def test_a_merge_whose_parent_cannot_be_read_is_settled_like_one_without_an_answer(
+        self, world: World, behind: Behind, fenced: bool
+    ) -> None:
+        if fenced:
+            fence(world)
+        definition, a = make_task(on_abandoned="supersede"), world.head().id
+        workflow = world.start(definition)
+        with behind(Fault("answer", PARENT, times=TRIES)) as (lake, proxy):
+            ref = published_ref(world.execute(definition, world.poll(definition), lake=lake))
+            assert (proxy.count(MERGE), proxy.count("POST .*/merge/main")) == (1, 2)
         check_completed(world, workflow, a, ref)
 
     @pytest.mark.parametrize("policy", POLICIES)

@@ -110,22 +110,6 @@ def test_the_claim_is_held_until_the_result_is_accepted(world: World) -> None:
     assert world.leftovers() == []
 
 
-def test_a_merge_that_cannot_be_read_back_counts_where_the_lake_itself_has_compared(world: World) -> None:
-    definition = make_task()
-    world.start(definition)
-    hard = world.lake.fence_level(world.repository, world.head().id) == "hard"
-    merged = []
-    lake = after(world.lake, "merge", lambda: merged.append(True))
-
-    def look(name, call, arguments):
-        if name == "commit_at" and merged:
-            raise LakeUnavailable("gone dark")
-        return call(*arguments)
-
-    settled = world.execute(definition, world.poll(definition), lake=Wrapped(lake, look))
-    assert settled.outcome.status == ("COMPLETED" if hard else "FAILED")
-
-
 def test_after_a_rerun_the_commit_of_the_earlier_run_is_not_taken_for_a_twins(world: World) -> None:
     """Conductor's `rerun` keeps the task id; only the scheduled time tells the runs apart."""
     definition = make_task()

@@ -18,7 +18,7 @@ from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.target import read_target
 from perago.runtime.ending import Settled
 from tests.support.enumerated import advance, advance_to, fresh_world, gated
-from tests.support.gates import SWAP
+from tests.support.gates import SWAP, Grant
 from tests.support.ports import before, recording
 from tests.support.server_order import ServerOrder
 from tests.support.world import Made, World, change_nothing, make_task, published_ref, write_result
@@ -135,11 +135,12 @@ class TestAfterTheRefusal:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(("believed", "status"), [("soft", "FAILED"), ("hard", "COMPLETED")])
-def test_a_level_that_nobody_has_proven_would_accept_what_landed_on_another_head(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, believed: str, status: str, policy: str
+@pytest.mark.parametrize("answer", ["do", "lose"])
+@pytest.mark.parametrize("believed", ["soft", "hard"])
+def test_what_landed_on_another_head_is_not_accepted_whatever_the_lake_was_seen_to_do_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, believed: str, answer: Grant, policy: str
 ) -> None:
-    """A lake that does not compare; `hard` is the mutant that believes it does."""
+    """A lake that does not compare; `hard` is one that did when it was last asked."""
     monkeypatch.setattr(ServerOrder, "fence_level", lambda *_: believed)
     world = fresh_world(tmp_path, hard=False)
     definition = make_task(on_abandoned=policy)
@@ -147,9 +148,14 @@ def test_a_level_that_nobody_has_proven_would_accept_what_landed_on_another_head
     one = gated(world, definition, world.poll(definition))
     assert advance_to(one, SWAP)
     theirs = world.commit(THEIRS)
+    one.grant(answer)
     advance(one, None)
     assert world.head().first_parent == theirs
-    assert world.workflow(workflow).tasks[0].status == status
+    assert world.workflow(workflow).tasks[0].status == "FAILED"
+    reason = world.workflow(workflow).tasks[0].reason or ""
+    assert world.head().id in reason
+    assert theirs in reason
+    assert ("actions.enabled" in reason) == (believed == "hard")
     world.orchestrator.close()
     world.lake.close()
 

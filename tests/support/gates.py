@@ -51,6 +51,7 @@ class Gated:
         self.late: Callable[[], object] | None = None
         self._ports = (Wrapped(lake, self._gate), Wrapped(orchestrator, self._gate))
         self._begin = getattr(lake, "begin", None)
+        self._check = getattr(lake, "check", None)
         self._run = greenlet(self._main)
         self._go_on(run)
 
@@ -97,13 +98,14 @@ class Gated:
 
     def _publish(self, name: str, arguments: tuple[Any, ...]) -> Any:
         assert self._begin is not None
+        assert self._check is not None
         self._stop(name)
         self.late = self._begin(name, arguments)
         how = self._stop(SWAP)
         if how == "late":
             raise LakeUnavailable(f"{name}: no answer, and the request is in flight")
         swap, self.late = self.late, None
-        return self._answered(name, how, swap())
+        return self._check(name, arguments, self._answered(name, how, swap()))
 
     def _stop(self, name: str) -> Grant:
         """Wait until the test lets this call go ahead; it says how."""

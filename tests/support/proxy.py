@@ -22,6 +22,7 @@ Way = Literal[
     "cut before",
     "cut after",
     "cut body",
+    "close",
     "other bytes",
     "other bytes sent",
     "answer",
@@ -39,6 +40,7 @@ class Fault:
     cut before    the connection closes, and the server never sees the request
     cut after     the server has done it, the answer is lost
     cut body      the first `keep` bytes of the answer's body come, then the connection closes
+    close         the answer comes, then the connection closes
     other bytes   the answer's body has the right length, and its first byte is another
     other bytes sent    the same for the request's body, on its way to the server
     hold          the request is passed on after `seconds`
@@ -169,6 +171,9 @@ class _Handler(socketserver.StreamRequestHandler):
         if fault is None or fault.way in ("hold", "other bytes sent"):
             self.wfile.write(head + data)
             return True
+        if fault.way == "close":
+            self.wfile.write(head + data)
+            return False
         if fault.way == "other bytes":
             self.wfile.write(head + bytes([data[0] ^ 1]) + data[1:])
             return True

@@ -3,6 +3,7 @@
     begin   the client's own check of the head (hard reset, soft fence) → record and source are read
     swap    the record is the one that was read: done, whether or not the source is still there
             it was renewed meanwhile: start over, and the source must be there again
+    check   the client's own look at the parent of what a merge has made
 
 A commit, a publication and a barrier renew the record of their branch.  Dropping a branch renews nothing.
 """
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from perago.errors import HeadMoved
+from perago.errors import HeadMoved, LandedElsewhere
 from perago.lake.base import FenceLevel, Merge
 from perago.lake.local.lake import LocalLake
 
@@ -42,8 +43,17 @@ class ServerOrder:
         """Send a publish request as far as the server's reading of record and source."""
         return {"merge": self._begin_merge, "relocate": self._begin_relocate}[name](*arguments)
 
+    def check(self, name: str, arguments: tuple[Any, ...], made: Any) -> Any:
+        """Take the answer to a publish request as the adapter does."""
+        if name == "merge":
+            repository, merge = arguments
+            if self._lake.commit_at(repository, made).first_parent != merge.expected_head:
+                raise LandedElsewhere(f"commit {made} landed elsewhere", made)
+        return made
+
     def merge(self, repository: str, merge: Merge) -> str:
-        return str(self._begin_merge(repository, merge)())
+        made = self._begin_merge(repository, merge)()
+        return str(self.check("merge", (repository, merge), made))
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
         self._begin_relocate(repository, branch, source, expected_head)()

@@ -22,7 +22,7 @@ from tests.support.gates import Gated
 from tests.support.world import Made, World, make_task
 
 PACE = Pace(clock=lambda: 0.0, sleep=lambda _seconds: None)
-_parts = itertools.count()
+_parts = itertools.count(1)
 
 
 def body(workspace: Path, params: Any) -> Made:

@@ -11,6 +11,8 @@ The rules every adapter keeps (tests/contract/test_lake.py holds them):
   bytes, the others get `LakeConflict`.
 - `merge` and `relocate` end in one of three ways: they return (landed), raise `LakeRefused` / `LakeForbidden` /
   `LakeNotFound` (refused, nothing changed), or raise `LakeUnavailable` (unknown).  They are never retried blindly.
+- `merge` returns only if the new commit's parent is the expected head, whoever has compared; a merge that landed on
+  another commit raises `LandedElsewhere`, and nothing is rolled back.
 - Publish calls name a *branch* as their source.  A request in flight has resolved its source already, so dropping that
   branch does not stop it; dropping it and then calling `barrier` does.
 - Missing things raise `LakeNotFound`; dropping what is not there is no error.
@@ -263,7 +265,8 @@ class Lake(Protocol):
         """Publish by squash merge, three ways: what the source changed since it left the target, onto the target.
 
         The new commit has the one parent `expected_head`.  With a hard fence `HeadMoved` if the target is elsewhere;
-        `HeadMoved` too where the target has changed the same paths since; `BranchDirty` if it has uncommitted objects.
+        `HeadMoved` too where the target has changed the same paths since; `BranchDirty` if it has uncommitted objects;
+        `LandedElsewhere` if the target moved and the lake did not compare.
         """
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:

@@ -152,13 +152,6 @@ def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
     )
 
 
-def is_publication_of(commit: Commit, staged: StagedWorkspace, expected_head: str) -> bool:
-    """Whether `commit` is what publishing `staged` makes: C itself, or the merge of C onto the expected head."""
-    if commit.id == staged.commit:
-        return True
-    return commit.first_parent == expected_head and is_merge_of(commit, staged)
-
-
-def is_merge_of(commit: Commit, staged: StagedWorkspace) -> bool:
-    """Whether `commit` is a merge of C, whatever it landed on."""
-    return commit.metadata.get(STAGING_COMMIT) == staged.commit
+def is_publication_of(commit: Commit, staged: StagedWorkspace) -> bool:
+    """Whether `commit` is what publishing `staged` made: C itself, or the merge of C, whatever it landed on."""
+    return staged.commit in (commit.id, commit.metadata.get(STAGING_COMMIT))

@@ -20,6 +20,7 @@ from perago.errors import (
     LakeNotFound,
     LakeRefused,
     LakeUnavailable,
+    LandedElsewhere,
     NothingToCommit,
     RuntimeConfigError,
 )
@@ -168,6 +169,9 @@ class Putting:
                 f"branch {target.branch!r} of {target.repository!r} has uncommitted objects, and nothing was put: "
                 f"commit or reset them first ({dirty})"
             ) from dirty
+        except LandedElsewhere as landed:
+            # On top of what others have changed meanwhile; where that is the same paths, the merge conflicts.
+            return landed.commit
         except LakeUnavailable as unknown:
             return self._settled(staged, merge.expected_head, unknown)
 

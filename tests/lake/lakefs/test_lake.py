@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from perago.errors import HeadMoved, LakeError, LakeForbidden, LakeNotFound, LakeRefused
+from perago.errors import HeadMoved, LakeError, LakeForbidden, LakeNotFound, LakeRefused, LandedElsewhere
 from perago.lake.base import Download, FenceLevel, Merge
 from perago.lake.lakefs.fence import FENCE_KEY, FENCE_MARK, FENCE_PATH, FENCE_TEXT, Fence
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer
 from tests.support.lake_work import Work, at_once
 from tests.support.lakefs import OpenLakeFS, lakefs_lake
-from tests.support.proxy import fault_proxy
+from tests.support.proxy import Fault, Way, fault_proxy
 
 
 def fenced(work: Work) -> str:
@@ -153,6 +153,39 @@ class TestFence:
         head, level = lakefs_work.head(), lakefs.fence_level(repository, "side")
         made = lakefs.merge(repository, Merge("side", "main", head, "m", {}, 30, level=level, base=base))
         assert lakefs.fence_level(repository, made) == "soft"
+
+    def test_a_merge_that_should_have_been_compared_and_landed_elsewhere_says_so_and_the_fence_is_proven_again(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
+    ) -> None:
+        repository, base = lakefs_work.repository, lakefs_work.commit("main", {"a": b"1"})
+        lakefs_work.stage("side", base, {"b": b"2"})
+        theirs = fenced(lakefs_work)
+        with fault_proxy(lakefs_server.url) as proxy:
+            lake = open_lakefs(proxy.url)
+            assert lake.fence_level(repository, theirs) == "hard"
+            with pytest.raises(
+                LandedElsewhere, match=f"landed on {theirs}, not on the expected head {base}"
+            ) as raised:
+                # The source has no fence, so the server compares nothing, whatever the caller believes.
+                lake.merge(repository, Merge("side", "main", base, "m", {}, 30, level="hard", base=base))
+            assert raised.value.commit == lakefs_work.head()
+            assert lake.fence_level(repository, theirs) == "hard"
+            assert proxy.count("POST .*/merge/perago-fence-") == 2
+
+    @pytest.mark.parametrize("way", ["cut before", "close"])
+    def test_the_fence_is_proven_again_after_a_broken_connection(
+        self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, way: Way
+    ) -> None:
+        """A server whose actions are switched off is another process: its connections have broken."""
+        repository, head = lakefs_work.repository, fenced(lakefs_work)
+        with fault_proxy(lakefs_server.url) as proxy:
+            lake = open_lakefs(proxy.url)
+            assert lake.fence_level(repository, head) == "hard"
+            proxy.faults.append(Fault(way, "GET .*/refs/main.*/commits"))
+            # The second reading meets the connection that was closed behind the first.
+            assert {lake.head(repository, "main").id for _ in range(2)} == {head}
+            assert [lake.fence_level(repository, head) for _ in range(3)] == ["hard"] * 3
+            assert proxy.count("POST .*/merge/perago-fence-") == 2
 
     def test_an_install_is_signed_as_the_fences_own(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
         before = lakefs_work.head()

@@ -23,7 +23,15 @@ import urllib3
 
 from perago.errors import LakeBusy, LakeError, LakeUnavailable
 from perago.lake.lakefs.deadlines import bound_answers
-from perago.lake.lakefs.errors import address_of, is_busy, is_own_answer, not_lakefs, translate, was_not_sent
+from perago.lake.lakefs.errors import (
+    address_of,
+    gave_no_answer,
+    is_busy,
+    is_own_answer,
+    not_lakefs,
+    translate,
+    was_not_sent,
+)
 from perago.lake.lakefs.sdk import sdk
 
 Json = dict[str, Any]
@@ -69,10 +77,10 @@ class Options:
 class Apis:
     """The parts of the SDK in use, over one connection pool."""
 
-    def __init__(self, configuration: Any) -> None:
+    def __init__(self, configuration: Any, on_reconnect: Callable[[], None]) -> None:
         client = _PlainClient(configuration)
         self.pool: urllib3.PoolManager = client.rest_client.pool_manager
-        bound_answers(self.pool)
+        bound_answers(self.pool, on_reconnect)
         self.branches = sdk.BranchesApi(client)
         self.commits = sdk.CommitsApi(client)
         self.config = sdk.ConfigApi(client)
@@ -100,6 +108,8 @@ class LakeFSClient:
         self._lock = threading.Lock()
         self._apis: Apis | None = None
         self._owner = 0
+        self.breaks = 0
+        """How many connections broke so far: after each of them the server may be another process."""
 
     def call(self, doing: str, call: Call, *, repeat: Repeat, timeout: float | None = None) -> Any:
         """Make one call, with retries as `repeat` allows; `timeout` is for each try and for all tries together."""
@@ -111,6 +121,8 @@ class LakeFSClient:
             try:
                 return call(self._open(), limit)
             except Exception as error:
+                if gave_no_answer(error):
+                    self._count_break()
                 failures += 1
                 delay = options.delay(failures)
                 late = ends is not None and options.clock() + delay >= ends
@@ -146,12 +158,16 @@ class LakeFSClient:
         if apis is not None and self._owner == os.getpid():
             apis.pool.clear()
 
+    def _count_break(self) -> None:
+        self.breaks += 1
+
     def _open(self) -> Apis:
         # A forked child must not write into its parent's sockets.
         if self._apis is None or self._owner != os.getpid():
             with self._lock:
                 if self._apis is None or self._owner != os.getpid():
-                    self._apis, self._owner = Apis(self._configuration), os.getpid()
+                    self._apis = Apis(self._configuration, self._count_break)
+                    self._owner = os.getpid()
                 return self._apis
         return self._apis
 

@@ -91,6 +91,16 @@ os.register_at_fork(after_in_child=_watch_anew)
 class _Bounded(HTTPConnection):
     """Bounds the time from the request's end to the answer's end by the read time-out."""
 
+    on_reconnect: Callable[[], None]
+    _was_connected = False
+
+    def connect(self) -> None:
+        # urllib3 replaces a connection that the server has closed without a word: only this tells.
+        if self._was_connected:
+            self.on_reconnect()
+        self._was_connected = True
+        super().connect()
+
     def getresponse(self) -> HTTPResponse:  # type: ignore[override]
         def give_up() -> None:
             with contextlib.suppress(OSError, AttributeError):
@@ -110,14 +120,23 @@ class _BoundedTls(_Bounded, HTTPSConnection):
     """The same over TLS."""
 
 
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Bounded
+def bound_answers(pools: urllib3.PoolManager, on_reconnect: Callable[[], None] = lambda: None) -> None:
+    """Have all connections of these pools bounded; before the first call.
 
+    `on_reconnect` is called when one of them is made anew, since the server has closed it.
+    """
 
-class _TlsPool(HTTPSConnectionPool):
-    ConnectionCls = _BoundedTls
+    class Plain(_Bounded):
+        pass
 
+    class Tls(_BoundedTls):
+        pass
 
-def bound_answers(pools: urllib3.PoolManager) -> None:
-    """Have all connections of these pools bounded; before the first call."""
-    pools.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+    class Pool(HTTPConnectionPool):
+        ConnectionCls = Plain
+
+    class TlsPool(HTTPSConnectionPool):
+        ConnectionCls = Tls
+
+    Plain.on_reconnect = Tls.on_reconnect = staticmethod(on_reconnect)
+    pools.pool_classes_by_scheme = {"http": Pool, "https": TlsPool}

@@ -176,6 +176,11 @@ def is_busy(error: BaseException) -> bool:
     return error.status in _BUSY_STATUSES or (error.status == 500 and _LOCKED in message_of(error))
 
 
+def gave_no_answer(error: BaseException) -> bool:
+    """The connection failed, before or after the call was sent."""
+    return isinstance(error, _NO_ANSWER)
+
+
 def was_not_sent(error: BaseException) -> bool:
     """No connection came about, so the server never saw the call."""
     return isinstance(error, _NOT_SENT)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeRefused
+from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeRefused, LandedElsewhere
 from perago.lake.base import Lake, Merge
 from perago.lake.lakefs.order_proof import Order, OrderProof
 from perago.lake.lakefs.side_branches import FENCE_KEY as FENCE_KEY
@@ -115,6 +115,8 @@ class Fence:
             made = self._lake.merge(repository, merge)
         except HeadMoved as error:
             return str(error)
+        except LandedElsewhere as error:
+            made = error.commit
         raise LakeError(
             f"the fence does not hold: the server made {made} by a merge that expected head {merge.expected_head}; "
             "are actions switched off on this server (`actions.enabled`)?"
@@ -122,7 +124,11 @@ class Fence:
 
     def _publish(self, repository: str, side: str, branch: str, head: str, message: str) -> str:
         self._lake.commit(repository, side, message, SIGNED)
-        return self._lake.merge(repository, signed_merge(side, branch, head, message))
+        try:
+            return self._lake.merge(repository, signed_merge(side, branch, head, message))
+        except LandedElsewhere as landed:
+            # The branch moved meanwhile, and nothing compared: the file is there, or gone, all the same.
+            return landed.commit
 
 
 def _proof(source: str, target: str, expected_head: str) -> Merge:

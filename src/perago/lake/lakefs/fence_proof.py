@@ -6,7 +6,8 @@ throw-away branch at that very commit, with an expected head that no commit has.
 not compare, an empty commit lands on the throw-away branch and goes with it.
 
 The rule: no proof, no "hard".  A proof holds for the server; a doubt holds for one repository, since permissions
-differ.  Both are kept in this process and for a while only: someone may switch actions off, or on.
+differ.  Both are kept in this process and for a while only: someone may switch actions off, or on.  That takes a
+restart of the server, so a proof ends with the first connection that breaks, too.
 """
 
 from __future__ import annotations
@@ -45,22 +46,31 @@ class FenceProof:
         self._new_name = new_name
         self._lock = threading.Lock()
         self._proven_until = float("-inf")
+        self._proven_at_break = 0
         self._doubts: dict[str, tuple[float, str]] = {}
 
     def doubt(self, repository: str, commit: str) -> str:
         """Why the server is not known to hold the fence that `commit` carries; empty where it was seen to."""
-        if self._clock() < self._proven_until:
+        if self._is_proven(self._clock()):
             return ""
         with self._lock:
             now = self._clock()
-            if now < self._proven_until:
+            if self._is_proven(now):
                 return ""
             until, doubt = self._doubts.get(repository, (now, ""))
             return doubt if now < until else self._ask(repository, commit)
 
+    def forget(self) -> None:
+        """Drop the proof: the server was seen not to compare."""
+        self._proven_until = float("-inf")
+
+    def _is_proven(self, now: float) -> bool:
+        return now < self._proven_until and self._client.breaks == self._proven_at_break
+
     def _ask(self, repository: str, commit: str) -> str:
         """Have the server refuse, and remember what it did."""
         said = self._doubts.pop(repository, (0.0, ""))[1]
+        breaks = self._client.breaks
         try:
             doubt = self._prove(repository, commit)
         except LakeUnavailable as error:
@@ -74,7 +84,7 @@ class FenceProof:
             doubt = str(error)
         until = self._clock() + KEPT_SECONDS
         if not doubt:
-            self._proven_until = until
+            self._proven_until, self._proven_at_break = until, breaks
             return ""
         self._doubts[repository] = (until, doubt)
         if doubt != said:

@@ -4,7 +4,8 @@ What holds here and not on the embedded lake:
 
 - A merge is compared with its expected head by the server only where the staging commit carries the fence file
   (see fence) and the server was seen to run it (see fence_proof); elsewhere this adapter reads the head right
-  before, and a window stays.
+  before, and a window stays.  After every merge it reads the new commit's parent: a server that was seen to compare
+  may have been switched to not comparing since.
 - A hard reset has no compare on any server: the head is read right before, and a window stays.
 - A publish request is in flight between resolving its source and swapping the target's record, also after its client
   hung up.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
@@ -23,6 +24,7 @@ from perago.errors import (
     LakeConflict,
     LakeError,
     LakeUnavailable,
+    LandedElsewhere,
 )
 from perago.lake.base import (
     Changes,
@@ -86,7 +88,8 @@ class LakeFSLake(Refs):
         self._transfer = Transfer(endpoint, keys, self._client, options, self._cache, mode=transfer)
         self._listings = Listings(endpoint, self._client, self._cache)
         self._options = options
-        self._levels = Levels(self._transfer.read, FenceProof(self._client, options.clock).doubt)
+        self._fence_proof = FenceProof(self._client, options.clock)
+        self._levels = Levels(self._transfer.read, self._fence_proof.doubt)
         self._gates = Gates(self._listings.entries, self._transfer.read)
         self._staged: Recent[str] = Recent()
 
@@ -215,9 +218,10 @@ class LakeFSLake(Refs):
         return self._gates.of(repository, self._commit_id(repository, ref), branch)
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by squash merge, three ways: one commit, whose one parent is `expected_head` behind a hard fence."""
+        """Publish by squash merge, three ways: one commit, whose one parent is `expected_head`."""
         doing = f"merge {merge.source!r} into branch {merge.target!r} of repository {repository!r}"
-        if (merge.level or self._source_level(repository, merge.source)) == "soft":
+        level = merge.level or self._source_level(repository, merge.source)
+        if level == "soft":
             self._check_head(repository, merge.target, merge.expected_head, doing)
         wanted = sdk.Merge(
             message=merge.message,
@@ -245,6 +249,7 @@ class LakeFSLake(Refs):
             made = str(answer["reference"])
         except (KeyError, TypeError):
             raise LakeUnavailable(f"{doing}: the answer names no commit, so it is not lakeFS's") from None
+        self._check_parent(repository, merge, made, level, doing)
         if merge.level == "hard" and merge.base == merge.expected_head:
             # Nothing but the source is in it, and the source carries the fence: the next attempt need not look.
             self._levels.note_fenced(repository, made)
@@ -283,6 +288,24 @@ class LakeFSLake(Refs):
         now = self.head(repository, branch).id
         if now != expected:
             raise HeadMoved(f"{doing}: expected head {expected} but the branch is at {now}")
+
+    def _check_parent(self, repository: str, merge: Merge, made: str, level: FenceLevel, doing: str) -> None:
+        """Raise `LandedElsewhere` if the merge landed on another commit than the expected head."""
+        try:
+            parent = self.commit_at(repository, made).first_parent
+        except LakeError as error:
+            raise LakeUnavailable(
+                f"{doing}: it made {made}, whose parent could not be read: {error}"
+            ) from error
+        if parent == merge.expected_head:
+            return
+        if level == "hard":
+            self._fence_proof.forget()
+        raise LandedElsewhere(
+            f"{doing}: commit {made} landed on {parent}, not on the expected head {merge.expected_head}; nothing is "
+            "rolled back",
+            made,
+        )
 
     def _landed_commit(self, repository: str, branch: str, wanted: Any, error: LakeUnavailable) -> str:
         """The head, if it is the commit that a cut connection leaves in doubt; else that doubt."""

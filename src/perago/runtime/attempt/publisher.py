@@ -26,6 +26,7 @@ from perago.errors import (
     LakeNotFound,
     LakeRefused,
     LakeUnavailable,
+    LandedElsewhere,
     PublishFenceError,
 )
 from perago.lake.base import FenceLevel, Lake, Merge
@@ -273,11 +274,15 @@ class Publisher:
             return self._settle(staged, merge.expected_head, unknown)
         except HeadMoved as moved:
             return self._head_moved(moved)
+        except LandedElsewhere as elsewhere:
+            self.in_flight = False
+            # Whatever the commit says: the lake has not compared.
+            self.fence_level = "soft"
+            self._settling.check_parent(elsewhere.commit, merge.expected_head)
+            return Published(elsewhere.commit)
         except (LakeRefused, LakeForbidden, LakeNotFound) as refused:
             return self._refused(refused)
         self.in_flight = False
-        if self.fence_level != "hard":
-            self._settling.check_parent(published, merge.expected_head)
         return Published(published)
 
     def _relocate(self, staged: StagedWorkspace, head: str) -> Published:

@@ -1,7 +1,7 @@
 """After the call that moves a branch: the branch is read back where the answer alone does not tell how it ended.
 
-    landed    past a soft fence the new commit's parent is compared with the expected head; for a task that rebases, else
-              by what it sees.  A lake that compares by itself has answered that question
+    landed    on the expected head, says the lake; elsewhere, it counts only for a task that rebases, and only if the task
+              sees the same there
     refused   the commits since A tell whether a twin was first or the fence held
     unknown   staging dropped → barrier → the branch is read: only then can the request not land any more
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 from perago.errors import LakeError, LakeUnavailable, PublishFenceError, PublishUnknownError
 from perago.lake.base import Lake
-from perago.protocol.metadata import EXECUTION_ID
+from perago.protocol.metadata import EXECUTION_ID, FENCE
 from perago.protocol.outcome import LostToTwin
 from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, way_on
-from perago.protocol.signing import Signature, is_by_attempt, is_merge_of, is_publication_of
+from perago.protocol.signing import Signature, is_by_attempt, is_publication_of
 from perago.runtime.attempt.views import Views
 
 log = logging.getLogger("perago.settling")
@@ -43,9 +43,8 @@ class Settling:
             self.lake.drop_branch(repository, staged.branch)
             self.lake.barrier(repository, branch, self.timeout)
             for commit in self.lake.log(repository, branch, MAX_RANGE):
-                if is_publication_of(commit, staged, expected_head) or (
-                    self.views is not None and is_merge_of(commit, staged)
-                ):
+                # On whatever parent: whether it counts there is another question (`check_place`).
+                if is_publication_of(commit, staged):
                     log.info("an unanswered publish had landed as %s", commit.id)
                     return commit
                 if commit.id == expected_head:
@@ -83,7 +82,7 @@ class Settling:
         )
 
     def check_parent(self, published: str, expected_head: str) -> None:
-        """Past a soft fence a lost race shows here: say so, roll nothing back."""
+        """Read a commit that landed elsewhere than it should have; raise unless it counts there."""
         commit = self.lake.commit_at(self.signature.workspace.repository, published)
         self.check_place(commit, expected_head)
 
@@ -95,8 +94,14 @@ class Settling:
             log.info("commit %s landed on %s, where the view is the same", commit.id, commit.first_parent)
             return
         changed = "" if self.views is None else ", and what this task sees differs there"
+        why, remedy = (
+            "the branch moved while a soft fence was open",
+            "`perago fence install` closes this window",
+        )
+        if commit.metadata.get(FENCE) == "hard":
+            why = "the server did not compare heads, though it was seen to before"
+            remedy = "Are its actions switched off (`actions.enabled`)? Run `perago fence prove`"
         raise PublishFenceError(
             f"commit {commit.id} landed on {commit.first_parent}, not on the expected head "
-            f"{expected_head}{changed}: the branch moved while a soft fence was open. Nothing is rolled back; both "
-            f"are in the branch's history. `perago fence install` closes this window"
+            f"{expected_head}{changed}: {why}. Nothing is rolled back; both are in the branch's history. {remedy}"
         )
