@@ -118,39 +118,33 @@ def test_two_different_executions_never_get_one_name(
 
 
 @given(attempts, executions, targets, attempts)
-def test_revoking_takes_exactly_the_attempts_of_the_same_step_that_were_scheduled_before(
+def test_revoking_takes_exactly_the_other_attempts_of_the_same_step(
     owner: Attempt, execution: str, target: str, current: Attempt
 ) -> None:
     same_step = owner.logical_task_key == current.logical_task_key and (
         owner.workflow_instance_id == current.workflow_instance_id
     )
-    before = 0 < owner.scheduled_time < current.scheduled_time
+    times = {owner.scheduled_time, current.scheduled_time}
+    same_attempt = owner.task_id == current.task_id and (len(times) == 1 or 0 in times)
     stagings = (
         staging_branch_name(owner, execution),
         staging_branch_name(owner, execution, on="0123456789abcdef"),
     )
     claim = claim_branch_name(owner, target)
-    expected = Revoked(stagings, (claim,)) if same_step and before else Revoked()
-    assert revoked_by(current, [claim, *stagings]) == expected
+    taken = same_step and not same_attempt
+    revoked = revoked_by(current, [claim, *stagings])
+    assert (revoked.stagings, revoked.claims) == ((stagings, (claim,)) if taken else ((), ()))
+    assert bool(revoked) == taken
+    # Of each attempt that may be a later one, one branch tells whom to ask about.
+    not_earlier = taken and owner.scheduled_time >= current.scheduled_time
+    assert [one.scheduled_time for one in revoked.not_earlier] == [owner.scheduled_time] * not_earlier
     assert not same_step or all(name.startswith(revoke_prefix(current)) for name in (claim, *stagings))
 
 
-@pytest.mark.parametrize("current", [2000, 1000, 0])
-def test_a_stale_attempt_revokes_neither_a_later_one_nor_one_of_the_same_moment(current: int) -> None:
-    later = replace(ATTEMPT, task_id="later", scheduled_time=2000)
-    names = [staging_branch_name(later, "e1"), claim_branch_name(later, "main")]
-    assert revoked_by(replace(ATTEMPT, scheduled_time=current), names) == Revoked()
-
-
-def test_a_branch_that_does_not_tell_when_it_was_scheduled_is_left_to_the_sweep() -> None:
-    dead = replace(ATTEMPT, task_id="dead", scheduled_time=1000)
-    claim = claim_branch_name(dead, "main")
-    untold = [
-        staging_branch_name(replace(dead, scheduled_time=0), "e1"),
-        claim_branch_name(replace(dead, scheduled_time=0), "main"),
-        f"perago-claim-{WORKFLOW}-clean_events-task-id-dead",
-    ]
-    assert revoked_by(replace(ATTEMPT, scheduled_time=2000), [*untold, claim]) == Revoked((), (claim,))
+def test_a_branch_that_does_not_tell_when_it_was_scheduled_may_be_this_attempts_own() -> None:
+    current, dead = (replace(ATTEMPT, task_id=one, scheduled_time=0) for one in (TASK, "dead"))
+    names = [staging_branch_name(one, "e1") for one in (current, dead)]
+    assert revoked_by(replace(ATTEMPT, scheduled_time=2000), names).stagings == (names[1],)
 
 
 @pytest.mark.parametrize("name", ["main", "perago-staging-x", "perago-claim-", "perago-replaced-a-b"])

@@ -53,11 +53,15 @@ class Case:
     second: TaskDefinition
     start: str = "first try"
     hard: bool = True
+    clock_goes_back: bool = False
 
 
-def case(policy: str, kind: str, *, start: str = "first try", hard: bool = True) -> Case:
+def case(
+    policy: str, kind: str, *, start: str = "first try", hard: bool = True, clock_goes_back: bool = False
+) -> Case:
     first = make_task(writing("by the first"), on_abandoned=policy, retries=5)
-    return Case(first, make_task(BODIES[kind], on_abandoned=policy, retries=5), start, hard)
+    second = make_task(BODIES[kind], on_abandoned=policy, retries=5)
+    return Case(first, second, start, hard, clock_goes_back)
 
 
 def in_flight(folder: Path, chosen: Case) -> tuple[World, str, Gated]:
@@ -65,7 +69,7 @@ def in_flight(folder: Path, chosen: Case) -> tuple[World, str, Gated]:
     begun = folder.parent / "begun"
     if not begun.exists():
         begin(begun, chosen)
-    world = copied_world(begun, folder, hard=chosen.hard)
+    world = copied_world(begun, folder, hard=chosen.hard, clock_goes_back=chosen.clock_goes_back)
     [workflow] = [one.id for one in world.orchestrator.workflows(2)]
     one = gated(world, chosen.first, world.poll(chosen.first))
     assert advance_to(one, SWAP)
@@ -178,7 +182,7 @@ def stale_and_twins(folder: Path, chosen: Case) -> Iterator[History]:
     twin_of = make_task(writing("by the twin"), on_abandoned=_policy(chosen.second), retries=5)
     for j in itertools.count():
         for k in itertools.count():
-            world = fresh_world(folder / f"{j}-{k}", hard=chosen.hard)
+            world = fresh_world(folder / f"{j}-{k}", hard=chosen.hard, clock_goes_back=chosen.clock_goes_back)
             workflow = world.start(chosen.first)
             stale = gated(world, chosen.first, world.poll(chosen.first))
             current = world.retry(chosen.second)
@@ -215,17 +219,41 @@ def test_an_attempt_that_wakes_up_too_late_revokes_nothing_of_the_current_one(
     assert list(violations(stale_and_twins(tmp_path, chosen), chosen.second)) == []
 
 
+# --- a wall clock that goes back -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_request_in_flight_breaks_a_promise_where_the_retry_was_scheduled_before_the_dead_attempt(
+    tmp_path: Path, policy: str, way: str
+) -> None:
+    chosen = case(policy, "no-op", clock_goes_back=True)
+    assert list(violations(WAYS[way](tmp_path, chosen), chosen.second)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_attempt_that_wakes_up_too_late_revokes_nothing_of_one_that_was_scheduled_before_it(
+    tmp_path: Path, policy: str
+) -> None:
+    chosen = case(policy, "changing", clock_goes_back=True)
+    assert list(violations(stale_and_twins(tmp_path, chosen), chosen.second)) == []
+
+
 # --- mutants -----------------------------------------------------------------------------------------------------
 
 
-def _no_barrier(lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float) -> None:
+def _no_barrier(
+    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float, **_: Any
+) -> None:
     revoked = _found(lake, repository, attempt)
     for name in (*revoked.stagings, *revoked.claims):
         lake.drop_branch(repository, name)
 
 
 def _barrier_only_if_something_was_dropped(
-    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float
+    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float, **_: Any
 ) -> None:
     revoked = _found(lake, repository, attempt)
     for name in revoked.stagings:
@@ -237,7 +265,7 @@ def _barrier_only_if_something_was_dropped(
 
 
 def _claim_dropped_first(
-    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float
+    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float, **_: Any
 ) -> None:
     revoked = _found(lake, repository, attempt)
     for name in (*revoked.claims, *revoked.stagings):
@@ -247,7 +275,7 @@ def _claim_dropped_first(
 
 
 def _every_other_task_id(
-    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float
+    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float, **_: Any
 ) -> None:
     for branch in lake.branches(repository, revoke_prefix(attempt)):
         owner = parse_internal_branch(branch.name)
@@ -256,24 +284,44 @@ def _every_other_task_id(
     lake.barrier(repository, target, timeout)
 
 
+def _scheduled_before(
+    lake: Lake, repository: str, attempt: Attempt, *, target: str, timeout: float, **_: Any
+) -> None:
+    stagings, claims = [], []
+    for branch in lake.branches(repository, revoke_prefix(attempt)):
+        owner = parse_internal_branch(branch.name)
+        if owner is not None and owner.scheduled_time < attempt.scheduled_time:
+            (stagings if owner.kind == "staging" else claims).append(branch.name)
+    for name in stagings:
+        lake.drop_branch(repository, name)
+    if claims:
+        lake.barrier(repository, target, timeout)
+    for name in claims:
+        lake.drop_branch(repository, name)
+
+
 def _found(lake: Lake, repository: str, attempt: Attempt) -> Any:
     return revoked_by(attempt, [one.name for one in lake.branches(repository, revoke_prefix(attempt))])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("broken", "histories"),
+    ("broken", "histories", "clock_goes_back"),
     [
-        (_no_barrier, after_a_dead_client),
-        (_barrier_only_if_something_was_dropped, after_a_client_that_hung_up),
-        (_claim_dropped_first, after_a_dead_client),
-        (_every_other_task_id, stale_and_twins),
+        (_no_barrier, after_a_dead_client, False),
+        (_barrier_only_if_something_was_dropped, after_a_client_that_hung_up, False),
+        (_claim_dropped_first, after_a_dead_client, False),
+        (_every_other_task_id, stale_and_twins, False),
+        (_scheduled_before, after_a_dead_client, True),
+        (_scheduled_before, stale_and_twins, True),
     ],
     ids=[
         "no barrier",
         "barrier only if something was dropped",
         "claim dropped first",
         "revoke by another task id",
+        "revoke by the clock",
+        "revoke by the clock of a stale attempt",
     ],
 )
 def test_a_revoke_without_one_of_its_rules_brings_a_violation_back(
@@ -281,9 +329,11 @@ def test_a_revoke_without_one_of_its_rules_brings_a_violation_back(
     monkeypatch: pytest.MonkeyPatch,
     broken: Callable[..., None],
     histories: Callable[[Path, Case], Iterator[History]],
+    clock_goes_back: bool,
 ) -> None:
     monkeypatch.setattr(publisher, "revoke", broken)
-    chosen = case("replace", "changing") if histories is stale_and_twins else case("supersede", "no-op")
+    policy, kind = ("replace", "changing") if histories is stale_and_twins else ("supersede", "no-op")
+    chosen = case(policy, kind, clock_goes_back=clock_goes_back)
     assert any(violations(histories(tmp_path, chosen), chosen.second))
 
 

@@ -77,7 +77,7 @@ def _without_claim(self: Publisher) -> None:
     return None
 
 
-def _without_revoke(self: Publisher) -> None:
+def _without_revoke(self: Publisher, check_current: object) -> None:
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +50,41 @@ def writing(said: str) -> Callable[[Path, Any], Made]:
 BODIES = {"changing": writing("by the second"), "no-op": change_nothing}
 
 
-def fresh_world(folder: Path, *, hard: bool = True) -> World:
+class ClockGoesBack:
+    """An orchestrator whose wall clock goes back: each task is scheduled before the one that it follows."""
+
+    def __init__(self, orchestrator: Any) -> None:
+        self._orchestrator = orchestrator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._orchestrator, name)
+
+    def poll(self, *given: Any, **named: Any) -> list[Assignment]:
+        polled = self._orchestrator.poll(*given, **named)
+        return [replace(one, attempt=_scheduled_backwards(one.attempt)) for one in polled]
+
+    def current(self, attempt: Any) -> Any:
+        return _scheduled_backwards(self._orchestrator.current(attempt))
+
+
+def _scheduled_backwards(told: Any) -> Any:
+    return replace(told, scheduled_time=10**15 - told.scheduled_time)
+
+
+def fresh_world(folder: Path, *, hard: bool = True, clock_goes_back: bool = False) -> World:
     """An embedded world in which a publish request can be in flight."""
     # A copy of one that was made before: making its databases takes a quarter of a history's time.
-    return copied_world(_made_before(folder.parent), folder, hard=hard)
+    return copied_world(_made_before(folder.parent), folder, hard=hard, clock_goes_back=clock_goes_back)
 
 
-def copied_world(made: Path, folder: Path, *, hard: bool = True) -> World:
+def copied_world(made: Path, folder: Path, *, hard: bool = True, clock_goes_back: bool = False) -> World:
     """A world like another one, which is closed."""
     # The bytes only: no history goes by the times or the modes of files.
     shutil.copytree(made, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    return World(ServerOrder(LocalLake(folder / "lake"), hard=hard), "songs", folder)  # type: ignore[arg-type]
+    world = World(ServerOrder(LocalLake(folder / "lake"), hard=hard), "songs", folder)  # type: ignore[arg-type]
+    if clock_goes_back:
+        world.orchestrator = ClockGoesBack(world.orchestrator)  # type: ignore[assignment]
+    return world
 
 
 def close_world(world: World) -> None:

@@ -64,6 +64,11 @@ class AttemptSnapshot:
     scheduled_time: int = 0
 
 
+def is_over(fresh: AttemptSnapshot, scheduled_time: int) -> bool:
+    """Whether the run of a task that was scheduled then has ended; a rerun of the task has another scheduled time."""
+    return fresh.status in TERMINAL_STATUSES or 0 < scheduled_time != fresh.scheduled_time
+
+
 def assert_current_attempt_snapshot(attempt: Attempt, fresh: AttemptSnapshot) -> None:
     """Raise `StaleAttemptError` unless `fresh` is still this very attempt, in progress."""
     expected = {

@@ -19,7 +19,8 @@ taken for another part, becomes a readable slug with a digest, so two different 
 An execution is 16 hex digits; r<n> follows where an engine runs it again by itself.
 
 One listing finds the stagings and claims of a step.  Earlier versions made stagings without a scheduled time, and
-claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`: only the sweep still looks for these.
+claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`:
+only the sweep still looks for those.
 """
 
 from __future__ import annotations
@@ -79,10 +80,15 @@ class InternalBranch:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """What an attempt takes away from its step's dead attempts: stagings first, claims last."""
+    """What an attempt takes away from the other attempts of its step: stagings first, claims last."""
 
     stagings: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
+    not_earlier: tuple[InternalBranch, ...] = ()
+    """One branch of each of these attempts that was, by its name, not scheduled before this one."""
+
+    def __bool__(self) -> bool:
+        return bool(self.stagings or self.claims)
 
 
 def staging_branch_name(attempt: Attempt, execution_id: str, *, on: str | None = None) -> str:
@@ -198,19 +204,27 @@ def revoke_prefix(attempt: Attempt) -> str:
 
 
 def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
-    """The branches of this step's attempts that were scheduled before this one.
+    """The branches of this step's other attempts: all of these are over if this attempt is current.
 
-    Never by retry count, which Conductor's `restart` resets.  Never by another task id either: a worker that slept
-    since its poll would revoke the attempt that took its place.  What cannot be told is left to the sweep.
+    Whether it is current, the names cannot tell, and neither can the times in them: the caller asks the orchestrator, or
+    a worker that slept since its poll would revoke the attempt that took its place.
     """
-    dead: dict[str, list[str]] = {"staging": [], "claim": []}
+    found: dict[str, list[str]] = {"staging": [], "claim": []}
+    not_earlier: dict[tuple[str, int], InternalBranch] = {}
     for name in names:
         branch = parse_internal_branch(name)
-        if branch is None or _step_of(branch) != _step(attempt):
+        if branch is None or _step_of(branch) != _step(attempt) or _is_of(branch, attempt):
             continue
-        if 0 < branch.scheduled_time < attempt.scheduled_time:
-            dead[branch.kind].append(name)
-    return Revoked(tuple(dead["staging"]), tuple(dead["claim"]))
+        found[branch.kind].append(name)
+        if branch.scheduled_time >= attempt.scheduled_time:
+            not_earlier[branch.task_id, branch.scheduled_time] = branch
+    return Revoked(tuple(found["staging"]), tuple(found["claim"]), tuple(not_earlier.values()))
+
+
+def _is_of(branch: InternalBranch, attempt: Attempt) -> bool:
+    """Whether a branch may be this very attempt's; Conductor's `rerun` keeps the task id, not the scheduled time."""
+    times = {branch.scheduled_time, attempt.scheduled_time}
+    return branch.task_id == _id(attempt.task_id) and (len(times) == 1 or 0 in times)
 
 
 def parse_internal_branch(name: str) -> InternalBranch | None:

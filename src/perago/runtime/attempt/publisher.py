@@ -50,7 +50,7 @@ from perago.protocol.segments import still_fits
 from perago.protocol.signing import Signature, recorded_result, recorded_work
 from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.result import Again, ByMerge, ByRelocation, Decision, Move, Published, Result
-from perago.runtime.attempt.revoking import revoke
+from perago.runtime.attempt.revoking import CheckCurrent, revoke
 from perago.runtime.attempt.settling import Settling
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.target import read_history, read_target
@@ -90,8 +90,8 @@ class Publisher:
         """What signs its commits."""
         return self.staging.signature
 
-    def revoke(self) -> None:
-        """Make sure that no earlier attempt of this workflow step can publish any more."""
+    def revoke(self, check_current: CheckCurrent) -> None:
+        """Make sure that no other attempt of this workflow step can publish any more."""
         workspace = self.signature.workspace
         revoke(
             self.lake,
@@ -99,6 +99,7 @@ class Publisher:
             self.signature.attempt,
             target=workspace.branch,
             timeout=self.tries.timeout,
+            check_current=check_current,
         )
 
     def reuse(self, target: TargetBranch | None) -> Published | None:

@@ -37,7 +37,7 @@ from perago.orchestrator.base import Assignment
 from perago.protocol import steps
 from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
 from perago.protocol.fitness import own_reason
-from perago.protocol.names import staging_branch_name
+from perago.protocol.names import InternalBranch, staging_branch_name
 from perago.protocol.outcome import LostToTwin, Outcome, completed
 from perago.protocol.publication import StagedWorkspace, TargetBranch
 from perago.protocol.signing import Signature, input_digest
@@ -52,6 +52,7 @@ from perago.runtime.attempt.prefix import with_folders
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.result import Again, ByRelocation, Move, Published, Result
 from perago.runtime.attempt.result_size import check_size
+from perago.runtime.attempt.revoking import ask_for_current
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.surroundings import Surroundings
 from perago.runtime.attempt.traffic import Traffic
@@ -127,9 +128,13 @@ class Transaction:
         return output_of(task, start.given, self._publish(publisher, place, result), result)
 
     def _revoke_and_look(self, publisher: Publisher) -> TargetBranch | None:
-        publisher.revoke()
+        publisher.revoke(self._check_current)
         # An attempt that began at the head is not in vain, whatever has become of the head since.
         return publisher.at_head or look_at(self._around.lake, publisher.signature.workspace)
+
+    def _check_current(self, others: Sequence[InternalBranch]) -> None:
+        ask = partial(ask_for_current, self._around.orchestrator, self._attempt, others)
+        self._around.persist(ask)
 
     def _reuse(self, publisher: Publisher, looked: Looked) -> Published | None:
         """Work that was done before; the head counts only once no dead attempt can move it any more."""

@@ -2,7 +2,7 @@
 
 An attempt of a row is one slot of the record.  `current` answers the attempt fence, `complete` takes the result: both go to
 the record in the lake, wherever the execution runs.  Times that order the attempts of a row come from their slots, never
-from a clock: machines disagree, and an attempt revokes those that were scheduled before it.
+from a clock: machines disagree.
 """
 
 from __future__ import annotations
