@@ -18,6 +18,7 @@ from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Settled
 from perago.runtime.jobs import Door
 from perago.runtime.worker.hosted.calls import Hello, Kill, Welcome
+from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.hosting import HostedExecutor, Hosting
 from perago.runtime.worker.hosted.line import Line
 from perago.runtime.worker.hosted.switchboard import Switchboard, call
@@ -71,7 +72,7 @@ def a_line(board: Switchboard) -> Line:
 
 
 def test_what_it_said_before_it_was_killed_tells_how_far_it_got(board: Switchboard, tmp_path: Path) -> None:
-    def kill(line: Connection, _hello: Hello) -> None:
+    def kill(line: HostConnection, _hello: Hello) -> None:
         line.send(Welcome(0))
         line.send(Kill())
         line.recv()
@@ -95,7 +96,7 @@ def test_what_it_said_before_it_was_killed_tells_how_far_it_got(board: Switchboa
 def test_without_a_line_it_is_ended_and_what_it_said_comes_with_the_job(
     board: Switchboard, tmp_path: Path
 ) -> None:
-    def hang_up_for_good(line: Connection, _hello: Hello) -> None:
+    def hang_up_for_good(line: HostConnection, _hello: Hello) -> None:
         line.send(Welcome(0))
         board.close()
 
@@ -110,7 +111,7 @@ def test_without_a_line_it_is_ended_and_what_it_said_comes_with_the_job(
 
 
 def test_without_a_line_one_that_is_settled_may_clean_up(board: Switchboard, tmp_path: Path) -> None:
-    def hang_up_after_the_ending(line: Connection, _hello: Hello) -> None:
+    def hang_up_after_the_ending(line: HostConnection, _hello: Hello) -> None:
         line.send(Welcome(0))
         assert line.recv() == ENDED
         board.close()

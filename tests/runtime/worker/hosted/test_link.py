@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -20,6 +19,7 @@ from perago.runtime.jobs import Door, JobLost, Spot
 from perago.runtime.observe.masking import Masker
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.hosted.calls import Hello, HostPlan, Kill, Output, Report, Unwanted, Welcome
+from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.host import numbered
 from perago.runtime.worker.hosted.link import Hosted, HostedLink
 from perago.runtime.worker.hosted.switchboard import call
@@ -103,7 +103,7 @@ def link(engine: ByScript, slot: Slot, tmp_path: Path) -> HostedLink:
     return made
 
 
-def on_the_line(plan: HostPlan, job: str, run: int = 0) -> Connection:
+def on_the_line(plan: HostPlan, job: str, run: int = 0) -> HostConnection:
     line = call(plan.address, plan.key, Hello(job, run))
     assert isinstance(line.recv(), Welcome)
     return line
@@ -178,8 +178,8 @@ def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host
             with on_the_line(plan, job, run=1) as second:
                 with pytest.raises((EOFError, OSError)):
                     first.recv()
-                back = call(plan.address, plan.key, Hello(job, 0))
-                assert isinstance(back.recv(), Unwanted)
+                with call(plan.address, plan.key, Hello(job, 0)) as back:
+                    assert isinstance(back.recv(), Unwanted)
                 second.send(Began(f"{X}r1", "input"))
         return Report((Began(f"{X}r1", "input"), Ended(f"{X}r1", ENDED.settled), Cleaned(f"{X}r1")))
 
@@ -200,8 +200,8 @@ def test_what_is_settled_is_not_run_again_though_the_engine_wants_to(
         with on_the_line(plan, job) as line:
             line.send(ENDED)
             assert heard.wait(20)
-        back = call(plan.address, plan.key, Hello(job, 1))
-        assert isinstance(back.recv(), Unwanted)
+        with call(plan.address, plan.key, Hello(job, 1)) as back:
+            assert isinstance(back.recv(), Unwanted)
         return Report((), "no line to its worker")
 
     engine.hosts = [again]

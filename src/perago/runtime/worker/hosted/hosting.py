@@ -89,7 +89,7 @@ class Hosting:
     def _look(self) -> str | None:
         """Wait for the next thing to happen; returns how the executor ended, if that is it."""
         executor, line = self._executor, self._line.connection
-        wait([executor.pipe, executor.output, executor.death, *([line] if line is not None else [])])
+        wait([executor.pipe, executor.output, executor.death, *([line.fileno()] if line is not None else [])])
         self._pass_output()
         if line is not None and line.poll() and self._line.is_to_die():
             return self._kill()

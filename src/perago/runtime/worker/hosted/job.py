@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing.connection import Connection
 from typing import Any
 
 from perago.protocol.outcome import describe
@@ -27,8 +26,9 @@ from perago.runtime.worker.hosted.calls import (
     Unwanted,
     Welcome,
 )
+from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.host import host
-from perago.runtime.worker.hosted.switchboard import Switchboard, hang_up
+from perago.runtime.worker.hosted.switchboard import Switchboard
 from perago.runtime.worker.links import Departure, Ears
 from perago.runtime.worker.messages import Answer, Cleaned, Ended, Logged, Run, RunAgain
 from perago.runtime.worker.output import LineSplitter
@@ -67,7 +67,7 @@ class HostedJob:
             self._printed, ears.mask, ended=lambda _: ears.output_ended(self.execution_id)
         )
         self._lock = threading.Lock()
-        self._line: Connection | None = None
+        self._line: HostConnection | None = None
         self._read = threading.Event()
         self._read.set()
         self._times = 0
@@ -119,9 +119,9 @@ class HostedJob:
                 self._tell(answer)
             self._splitter.finish()
         if line is not None:
-            hang_up(line)
+            line.hang_up()
 
-    def _take(self, line: Connection, hello: Hello) -> None:
+    def _take(self, line: HostConnection, hello: Hello) -> None:
         """On a thread of the switchboard's: a host is on the line."""
         with self._lock:
             is_new = hello.run > self._times
@@ -135,7 +135,7 @@ class HostedJob:
                 self._times, self._heard = hello.run, 0
                 self._ears.answered(RunAgain(self.execution_id))
             if before is not None:
-                hang_up(before)
+                before.hang_up()
             try:
                 line.send(Welcome(self._heard))
                 if self._killed:
@@ -149,7 +149,7 @@ class HostedJob:
         finally:
             read.set()
 
-    def _hear(self, line: Connection, message: Answer | Output) -> bool:
+    def _hear(self, line: HostConnection, message: Answer | Output) -> bool:
         with self._lock:
             if self._line is not line:
                 return False

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection
 
 from perago.runtime.worker.hosted.calls import KEPT, Hello, Kill, Output, Unwanted, Welcome
+from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.messages import Answer
 
 PATIENCE_SECONDS = 20.0
 _PAUSE = 0.5
 
-Call = Callable[[Hello], Connection]
+Call = Callable[[Hello], HostConnection]
 
 
 class LineLost(Exception):
@@ -37,7 +36,7 @@ class Line:
         self._clock = clock
         self._sleep = sleep
         self._kept: list[Answer] = []
-        self.connection: Connection | None = None
+        self.connection: HostConnection | None = None
 
     @property
     def kept(self) -> tuple[Answer, ...]:
@@ -52,7 +51,7 @@ class Line:
             try:
                 self._connect()
                 return
-            except (OSError, EOFError, AuthenticationError) as error:
+            except (OSError, EOFError) as error:
                 self.close()
                 if self._clock() >= until:
                     raise LineLost(str(error) or type(error).__name__) from error
@@ -91,6 +90,7 @@ class Line:
         if isinstance(answer, Unwanted):
             raise LineLost("its worker does not wait for it any more")
         assert isinstance(answer, Welcome)  # noqa: S101 - there is nothing else
+        self.connection.wait_for_ever()
         for said in self._kept[answer.heard :]:
             self.connection.send(said)
 

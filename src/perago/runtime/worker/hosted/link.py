@@ -16,7 +16,6 @@ import secrets
 import threading
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from perago.errors import RuntimeConfigError
@@ -24,6 +23,7 @@ from perago.protocol.outcome import describe
 from perago.runtime.jobs import Door, JobLost, Jobs
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.hosted.calls import Hello, HostPlan, Report, Welcome
+from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.host import host
 from perago.runtime.worker.hosted.job import HostedJob, Hosts
 from perago.runtime.worker.hosted.switchboard import Switchboard
@@ -154,7 +154,7 @@ class HostedLink:
             self._ears.gone(departure)
 
 
-def _hear_out(line: Connection, _hello: Hello) -> None:
+def _hear_out(line: HostConnection, _hello: Hello) -> None:
     with contextlib.suppress(EOFError):
         line.send(Welcome(0))
         while True:

@@ -1,32 +1,35 @@
 """Where hosts call: a socket of the worker's machine, behind a key that only its own jobs have.
 
-The rule: nothing is unpickled before the caller has proved that it has the key, and a caller who says nothing holds up
-nobody.
+The rule: nothing is unpickled before it is authentic (`connection.py`), and callers without the key hold up nobody: at most
+`MOST_STRANGERS` of them are connected at a time, each for no longer than a handshake may take.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
 import socket
-import struct
 import threading
 from collections.abc import Callable
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
 from perago.runtime.jobs import Door
 from perago.runtime.worker.hosted.calls import Hello, Unwanted
+from perago.runtime.worker.hosted.connection import (
+    HANDSHAKE_SECONDS,
+    HostConnection,
+    NotAuthentic,
+    accept,
+    connect,
+    hang_up,
+)
 
 log = logging.getLogger("perago.line")
 
-HANDSHAKE_SECONDS = 30.0
-KEEPALIVE_SECONDS = 30
-_WAITING = 128
+MOST_STRANGERS = 128
+"""Connections that have not proved yet that they have the key: far fewer than the descriptors that a process may have."""
 
-Take = Callable[[Connection, Hello], None]
+Take = Callable[[HostConnection, Hello], None]
 
 
 class Switchboard:
@@ -35,8 +38,10 @@ class Switchboard:
     def __init__(self, door: Door) -> None:
         self.key = secrets.token_bytes(32)
         self._waiting: dict[str, Take] = {}
+        self._strangers: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
         family = socket.AF_INET6 if ":" in door.bind else socket.AF_INET
-        self._socket = socket.create_server((door.bind, door.port), family=family, backlog=_WAITING)
+        self._socket = socket.create_server((door.bind, door.port), family=family, backlog=MOST_STRANGERS)
         self.address: tuple[str, int] = (door.host, self._socket.getsockname()[1])
         threading.Thread(target=self._listen, name="perago-switchboard", daemon=True).start()
 
@@ -65,62 +70,60 @@ class Switchboard:
                 # No descriptors, say: who called tries again.
                 threading.Event().wait(0.1)
                 continue
+            self._admit(called)
             threading.Thread(target=self._answer, args=(called,), name="perago-line", daemon=True).start()
 
+    def _admit(self, called: socket.socket) -> None:
+        """Count a caller as a stranger; if there are too many, the one that has waited longest goes.
+
+        A host proves itself within a few round trips, so it is hardly ever the oldest, and calls again if it was.
+        """
+        with self._lock:
+            self._strangers[called] = None
+            if len(self._strangers) > MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                hang_up(oldest)
+
+    def _forget_stranger(self, called: socket.socket) -> None:
+        with self._lock:
+            self._strangers.pop(called, None)
+
     def _answer(self, called: socket.socket) -> None:
-        line = connection_of(called)
+        known = False
         try:
-            _wait_at_most(line, HANDSHAKE_SECONDS)
-            deliver_challenge(line, self.key)
-            answer_challenge(line, self.key)
+            line = accept(called, self.key)
+            known = True
+            self._forget_stranger(called)
             hello: Hello = line.recv()
-            _wait_at_most(line, 0)
+            line.wait_for_ever()
             take = self._waiting.get(hello.job)
             if take is None:
                 line.send(Unwanted())
             else:
                 take(line, hello)
-        except (OSError, EOFError, AuthenticationError) as error:
-            log.debug("a call has ended: %s", error)
+        except (OSError, EOFError) as error:
+            # Anybody can call without the key, so that alone does not fill the log.
+            changed = known and isinstance(error, NotAuthentic)
+            log.log(logging.WARNING if changed else logging.DEBUG, "a call has ended: %s", error)
         except Exception:
             # Another version of Perago there, say.
             log.exception("what a host says cannot be read")
         finally:
-            line.close()
+            self._forget_stranger(called)
+            called.close()
 
 
-def connection_of(one: socket.socket) -> Connection:
-    """A connected socket as a line that notices when the other machine is gone."""
-    one.setblocking(True)
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
-        if hasattr(socket, name):
-            one.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), KEEPALIVE_SECONDS)
-    return Connection(one.detach())
+def call(address: tuple[str, int], key: bytes, hello: Hello) -> HostConnection:
+    """In a host: a connection to the worker, after both have proved that they have the key.
 
-
-def call(address: tuple[str, int], key: bytes, hello: Hello) -> Connection:
-    """In a host: a line to the worker, after both have proved that they have the key."""
-    line = connection_of(socket.create_connection(address, timeout=HANDSHAKE_SECONDS))
+    Its answers have to come within the handshake's time limit, until `wait_for_ever`.
+    """
+    called = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:
-        _wait_at_most(line, HANDSHAKE_SECONDS)
-        answer_challenge(line, key)
-        deliver_challenge(line, key)
+        line = connect(called, key)
         line.send(hello)
     except BaseException:
-        line.close()
+        called.close()
         raise
     return line
-
-
-def hang_up(line: Connection) -> None:
-    """End a line that another thread may be reading from; that thread closes it."""
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as same:
-        same.shutdown(socket.SHUT_RDWR)
-
-
-def _wait_at_most(line: Connection, seconds: float) -> None:
-    """How long a read may wait; 0 for as long as it takes."""
-    with socket.socket(fileno=os.dup(line.fileno())) as same:
-        same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(seconds), 0))
