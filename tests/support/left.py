@@ -72,8 +72,11 @@ class Held(Verification):
 class Leaving:
     """A cache, and downloads over it that leave what they may."""
 
-    def __init__(self, folder: Path, *, hashed_below: float = 0) -> None:
+    def __init__(
+        self, folder: Path, *, hashed_below: float = 0, repository: str = "repo", url: str = "http://here"
+    ) -> None:
         self.folder = folder
+        self._where = (url, repository, "main")
         self.cache = Cache(folder / "cache", 10**9)
         self._hashed_below = hashed_below
 
@@ -84,7 +87,7 @@ class Leaving:
         files = [Download(entry, self.folder / f"out/{number + n}") for n, entry in enumerate(entries)]
         verification = Held(most=most)
         budget, options = Budget(10**8), Options(part_bytes=LARGE - 1)
-        keeping = Keeping(self.cache, ("http://here", "repo", "main"))
+        keeping = Keeping(self.cache, self._where)
         with (
             ThreadPoolExecutor(1) as ranges,
             Hashers(budget, hashed_below=self._hashed_below) as hashers,

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from perago.lake.lakefs.cache.cache import Cache, object_name
+from perago.lake.lakefs.cache.cache import Cache, ObjectKey, repository_id
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Workspace
 from perago.runtime.attempt.workdir import Workdir
@@ -41,8 +41,9 @@ def main(url: str, folder: Path) -> None:
     """List, download, index, scan."""
     cache = Cache(folder / "cache", 10**9)
     (folder / "empty").touch()
-    cache.reserve({object_name(EMPTY, 0): 0})
-    cache.put_in(EMPTY, 0, str(folder / "empty"))
+    key = ObjectKey(repository_id(url, "repo"), EMPTY, 0)
+    cache.reserve({key.name: 0})
+    cache.put_in(key, str(folder / "empty"))
     cache.close()
     with lakefs_lake(Keyless(url), folder / "cache") as lake:
         # Idle: a process that has made its first connection.

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perago.lake.lakefs.cache.cache import Cache, object_name
-from tests.support.kept import Kept, md5
+from perago.lake.lakefs.cache.cache import Cache
+from tests.support.kept import COLLIDING, Kept, key_of
+from tests.support.left import Leaving, WrittenSource, an_entry
 
 
 class TestObjects:
@@ -77,7 +78,7 @@ class TestObjects:
         kept.put(b"hello")
         (kept.folder / "file-0").unlink()
         part = kept.folder / "mine"
-        assert kept.cache.copy_out(md5(b"hello"), 5, str(part))
+        assert kept.cache.copy_out(key_of(b"hello"), str(part))
         part.write_bytes(b"jello")
         assert kept.get(b"hello") == b"hello"
 
@@ -88,7 +89,7 @@ class TestBound:
         one, two, three, four = (bytes([n]) * 100 for n in range(4))
         for data in (one, two, three):
             kept.put(data)
-        kept.cache.touch([object_name(md5(one), 100)])
+        kept.cache.touch([key_of(one).name])
         kept.put(four)
         assert kept.get(two) is None
         assert [kept.get(data) for data in (one, three, four)] == [one, three, four]
@@ -123,11 +124,11 @@ class TestBound:
 
     def test_what_others_threw_out_before_it_was_written_does_not_stay(self, tmp_path: Path) -> None:
         kept = Kept(tmp_path, 100)
-        name, file = object_name(md5(b"slow"), 4), tmp_path / "slow"
+        name, file = key_of(b"slow").name, tmp_path / "slow"
         file.write_bytes(b"slow")
         assert kept.cache.reserve({name: 4}) == {name}
         kept.put(b"x" * 100)
-        kept.cache.put_in(md5(b"slow"), 4, str(file))
+        kept.cache.put_in(key_of(b"slow"), str(file))
         kept.cache.settle([name])
         assert kept.kept_bytes() == 100
 
@@ -155,19 +156,55 @@ class TestNotes:
         assert kept.cache.load("b") == b"x" * 100
 
 
+class TestRepositories:
+    @pytest.mark.parametrize(
+        ("url", "repository", "transfers"),
+        [
+            ("http://here", "repo", 0),
+            ("http://here", "another", 1),
+            ("http://there", "repo", 1),
+        ],
+    )
+    def test_what_came_from_one_repository_is_not_handed_out_for_another(
+        self, tmp_path: Path, url: str, repository: str, transfers: int
+    ) -> None:
+        theirs, ours = COLLIDING
+        first = Leaving(tmp_path)
+        first.download(WrittenSource(theirs), an_entry(theirs))
+        first.cache.close()
+
+        source = WrittenSource(ours)
+        [file], _ = Leaving(tmp_path, url=url, repository=repository).download(source, an_entry(ours))
+
+        assert source.count == transfers
+        assert file.read_bytes() == (ours if transfers else theirs)
+
+    def test_nor_is_what_was_noted_of_a_checksum_that_is_no_md5(self, tmp_path: Path) -> None:
+        first = Leaving(tmp_path)
+        first.download(WrittenSource(b"theirs"), an_entry(b"theirs", "0" * 32 + "-2"))
+        first.cache.close()
+
+        source = WrittenSource(b"ours!!")
+        other = Leaving(tmp_path, repository="another")
+        other.download(WrittenSource(b"theirs"), an_entry(b"theirs", path="same bytes"))
+        [file], _ = other.download(source, an_entry(b"ours!!", "0" * 32 + "-2"))
+
+        assert file.read_bytes() == b"ours!!"
+
+
 def _use(folder: Path, seed: int, wrong: list[str]) -> None:
     cache = Cache(folder / "cache", 40_000)
     for turn in range(150):
         data = b"%d" % ((turn * 7 + seed * 3) % 40) * 700
-        name, part = object_name(md5(data), len(data)), folder / f"{seed}-{turn}"
-        if cache.copy_out(md5(data), len(data), str(part)):
+        name, part = key_of(data).name, folder / f"{seed}-{turn}"
+        if cache.copy_out(key_of(data), str(part)):
             if part.read_bytes() != data:
                 wrong.append(name)
             cache.touch([name])
         else:
             part.write_bytes(data)
             if name in cache.reserve({name: len(data)}):
-                cache.put_in(md5(data), len(data), str(part))
+                cache.put_in(key_of(data), str(part))
                 cache.settle([name])
         part.unlink()
 

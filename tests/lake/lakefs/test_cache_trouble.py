@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from perago.lake.lakefs.cache.cache import Cache, object_name
+from perago.lake.lakefs.cache.cache import Cache
 from tests.support.disks import no_file_above
-from tests.support.kept import Kept, md5
+from tests.support.kept import Kept, key_of, md5
 
 OTHERS = {
     "older": "CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL);",
@@ -22,7 +22,7 @@ OTHERS = {
         CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID;
         CREATE TABLE sums (name TEXT PRIMARY KEY, crc INTEGER NOT NULL, mtime INTEGER NOT NULL) WITHOUT ROWID;
     """,
-    "newer": "CREATE TABLE kept (name, size, used, owner); PRAGMA user_version = 1348796418;",
+    "newer": "CREATE TABLE kept (name, size, used, owner); PRAGMA user_version = 1348796671;",
     "somebody else's": """
         CREATE TABLE "their ""own"" data" (id INTEGER PRIMARY KEY AUTOINCREMENT);
         CREATE VIEW kept AS SELECT 1;
@@ -39,7 +39,7 @@ class TestTrouble:
         kept, data, part = Kept(tmp_path, 10**7), b"x" * size, tmp_path / "part"
         kept.put(data)
         with no_file_above(1_500_000), pytest.raises(OSError, match="File too large"):
-            kept.cache.copy_out(md5(data), size, str(part))
+            kept.cache.copy_out(key_of(data), str(part))
         assert not part.exists()
         assert "damaged" not in caplog.text
         assert kept.get(data) == data
@@ -122,6 +122,25 @@ class TestTrouble:
         kept.path(b"hello").unlink()
         assert Cache(kept.folder / "cache", 10**6).used_bytes() == 5
 
+    def test_objects_of_a_version_that_did_not_know_repositories_are_dropped_and_the_rest_stays(
+        self, kept: Kept
+    ) -> None:
+        kept.put(b"hello")
+        kept.cache.save("note", b"")
+        kept.cache.close()
+        old = kept.path(b"hello").with_name(f"{md5(b'hello')}-5")
+        old.write_bytes(b"hello")
+        with closing(sqlite3.connect(kept.folder / "cache/index.db")) as index:
+            index.execute("INSERT INTO kept VALUES (?, 5, 0)", (old.name,))
+            index.execute(f"PRAGMA user_version = {0x5065_0001}")
+            index.commit()
+
+        kept.cache = Cache(kept.folder / "cache", 10**6)
+
+        assert kept.cache.used_bytes() == kept.kept_bytes()
+        assert not old.exists()
+        assert kept.get(b"hello") == b"hello"
+
     def test_a_folder_that_cannot_be_made_is_no_error(self, tmp_path: Path) -> None:
         (tmp_path / "cache").write_bytes(b"a file is in the way")
         kept = Kept(tmp_path)
@@ -134,7 +153,7 @@ class TestTrouble:
             assert other.execute("SELECT count(*) FROM kept").fetchone() == (1,)
             kept.put(b"world")
         other.close()
-        assert kept.cache.present([object_name(md5(b"world"), 5)]) == {object_name(md5(b"world"), 5)}
+        assert kept.cache.present([key_of(b"world").name]) == {key_of(b"world").name}
 
 
 class TestPrivacy:
@@ -163,7 +182,7 @@ class TestPrivacy:
         (tmp_path / "cache/index.db").chmod(0o644)
         before.cache.close()
         after = Kept(tmp_path)
-        after.cache.touch([object_name(md5(b"hello"), 5)])
+        after.cache.touch([key_of(b"hello").name])
         assert after.get(b"hello") == b"hello"
         assert open_to_others(tmp_path / "cache") == []
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from perago.errors import LakeError, LakeUnavailable
+from tests.support.kept import key_of
 from tests.support.left import LARGE, Leaving, WrittenSource, an_entry
 
 DATA = bytes(range(251)) * (LARGE // 251 + 10)
 DAMAGED = b"?" + DATA[1:]
 MD5 = hashlib.md5(DATA).hexdigest()
 OTHER_MD5 = "0" * 32
-NAME = f"{MD5}-{len(DATA)}"
+NAME = key_of(DATA).name
 
 
 def write_into(file: Path) -> None:
@@ -179,7 +180,7 @@ class TestOtherChecksums:
 
         leaving.download(source, entry)[1].wait()
         assert source.count == 1
-        assert leaving.kept() == [f"{hashlib.md5(data).hexdigest()}-{len(data)}"]
+        assert leaving.kept() == [key_of(data).name]
 
     def test_one_that_says_its_number_of_parts_is_not_left(self, leaving: Leaving) -> None:
         entry = an_entry(DATA, hashlib.md5(hashlib.md5(DATA).digest()).hexdigest() + "-1")

@@ -10,9 +10,10 @@ import pytest
 from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Upload
 from perago.lake.lakefs.lake import LakeFSLake
-from tests.conftest import LakefsServer
+from tests.conftest import LakefsServer, fresh_repository
 from tests.support.disks import no_file_above
 from tests.support.fetching import MIB, OBJECT, fetch, md5
+from tests.support.kept import COLLIDING
 from tests.support.lake_work import Work
 from tests.support.lakefs import OpenLakeFS
 from tests.support.proxy import FaultProxy, fault_proxy
@@ -54,6 +55,25 @@ class TestCache:
             fetch(open_lakefs(proxy.url), lakefs_work, second, tmp_path / "two")
             assert proxy.count(f"{OBJECT}same") == 1
 
+    def test_two_repositories_with_objects_of_one_md5_get_their_own_bytes(
+        self, lakefs_server: LakefsServer, open_lakefs: OpenLakeFS, tmp_path: Path
+    ) -> None:
+        lake, (theirs, ours) = open_lakefs(), COLLIDING
+        assert theirs != ours
+        assert md5(theirs) == md5(ours)
+        found = []
+        for number, data in enumerate(COLLIDING):
+            put, got = tmp_path / f"put-{number}", tmp_path / f"got-{number}"
+            put.write_bytes(data)
+            with fresh_repository(lakefs_server) as repository:
+                lake.upload(repository, "main", [Upload(put, "model", len(data), md5(data))])
+                commit = lake.commit(repository, "main", "a model", {})
+                [entry] = lake.list(repository, commit, "")
+                lake.download(repository, commit, [Download(entry, got)])
+            found.append(got.read_bytes())
+
+        assert found == [theirs, ours]
+
     @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
     def test_a_damaged_object_is_fetched_again_and_only_that_one(
         self,
@@ -65,13 +85,14 @@ class TestCache:
     ) -> None:
         objects = {f"f{n}": bytes([n]) * 5000 for n in range(6)}
         commit = lakefs_work.commit("main", objects)
-        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
-        [kept] = tmp_path.glob(f"cache/objects/*/{md5(objects['f3'])}-5000")
-        data = kept.read_bytes()
-        kept.unlink()
-        if damage != "gone":
-            kept.write_bytes(data[:-1] + (b"x" if damage == "flip" else b""))
         with fault_proxy(lakefs_server.url) as proxy:
+            fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one")
+            proxy.seen.clear()
+            [kept] = tmp_path.glob(f"cache/objects/*/{md5(objects['f3'])}-5000-*")
+            data = kept.read_bytes()
+            kept.unlink()
+            if damage != "gone":
+                kept.write_bytes(data[:-1] + (b"x" if damage == "flip" else b""))
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
             assert proxy.count(OBJECT) == proxy.count(f"{OBJECT}f3") == 1
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
@@ -82,8 +103,9 @@ class TestCache:
     ) -> None:
         objects = {f"f{n}": bytes([n]) * 2 * MIB for n in range(4)}
         commit = lakefs_work.commit("main", objects)
-        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
         with fault_proxy(lakefs_server.url) as proxy:
+            fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one")
+            proxy.seen.clear()
             with (
                 no_file_above(MIB),
                 pytest.raises(LakeError, match=r"cannot write 'f\d' to .*File too large"),
@@ -108,10 +130,11 @@ class TestCache:
     ) -> None:
         objects = {"a": b"1" * 500, "b": b"2" * 500}
         commit = lakefs_work.commit("main", objects)
-        fetch(open_lakefs(), lakefs_work, commit, tmp_path / "one")
-        with open(tmp_path / "one/0", "r+b") as body:
-            body.write(b"the body was here")
         with fault_proxy(lakefs_server.url) as proxy:
+            fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "one")
+            proxy.seen.clear()
+            with open(tmp_path / "one/0", "r+b") as body:
+                body.write(b"the body was here")
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "two") == objects
             assert proxy.count(OBJECT) <= 1
 

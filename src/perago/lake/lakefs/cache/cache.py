@@ -1,10 +1,12 @@
-"""The content cache: objects by the MD5 of their bytes, and small notes (listings), below one folder.
+"""The content cache: objects of a repository by the MD5 of their bytes, and small notes (listings), below one folder.
 
-    objects/ab/<md5>-<size>     an object's bytes
-    notes/<name>                a checksum of the rest, then the rest
-    index.db                    what there is, how large, when it was last used (SQLite)
+    objects/ab/<md5>-<size>-<repository>    an object's bytes; the repository as a hash of its server and name
+    notes/<name>                            a checksum of the rest, then the rest
+    index.db                                what there is, how large, when it was last used (SQLite)
 
 Nobody but its owner can read any of it.
+An MD5 proves that bytes were not damaged, not that they are the right ones: anybody can make two files with one MD5.  So
+what came from one repository is never handed out for another.
 The rules: what comes out is hashed on its way, so that a flipped byte or a cut file is a miss, never a result; the
 whole stays below a bound, least recently used out first; any number of threads and processes share the folder; and
 the cache never fails a transfer: what goes wrong in here is a miss.  Only bytes that were read whole and are not those
@@ -25,11 +27,13 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -56,9 +60,27 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-def object_name(checksum: str, size: int) -> str:
-    """The name an object has in the cache."""
-    return f"{checksum}-{size}"
+_OBJECT = re.compile(r"[0-9a-f]{32}-[0-9]+-[0-9a-f]{32}")
+"""A name in the cache that is an object's.  Before, it ended after the size."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """Which bytes: an object's MD5 and size, and `repository_id` of where it came from."""
+
+    repository: str
+    checksum: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The name it has in the cache."""
+        return f"{self.checksum}-{self.size}-{self.repository}"
+
+
+def repository_id(endpoint: str, repository: str) -> str:
+    """What objects of one repository of one server have in their names."""
+    return hashlib.sha256(f"{endpoint}\n{repository}".encode()).hexdigest()[:32]
 
 
 class Cache:
@@ -68,7 +90,7 @@ class Cache:
         self._folder = folder
         self._objects = folder / "objects"
         self._notes = folder / "notes"
-        self._index = Index(folder / "index.db", lambda: files_in(self._objects, self._notes))
+        self._index = Index(folder / "index.db", self._files)
         self._limit = limit
         self._clock = clock
         self._ready = False
@@ -83,19 +105,19 @@ class Cache:
         """Whether anything can be kept at all."""
         return self._limit > 0
 
-    def copy_out(self, checksum: str, size: int, part: str) -> bool:
+    def copy_out(self, key: ObjectKey, part: str) -> bool:
         """Write a cached object to the new file `part`, if it is here and whole; `part` is not there otherwise.
 
         An `OSError` is that of `part`.
         """
-        path = self._object_path(checksum, size)
+        path = self._object_path(key.name)
         try:
             source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return False
         whole = False
         try:
-            whole = copy_checked(source, size, part, self._check_for(source, checksum, size))
+            whole = copy_checked(source, key.size, part, self._check_for(source, key))
             if not whole:
                 _log.warning("cached object %s is damaged and is dropped", path)
                 remove(path)
@@ -107,20 +129,20 @@ class Cache:
                 remove(part)
         return whole
 
-    def copy_out_unchecked(self, checksum: str, size: int, part: str, path: str) -> UncheckedCopy | None:
+    def copy_out_unchecked(self, key: ObjectKey, part: str, path: str) -> UncheckedCopy | None:
         """Write a large cached object to the new file `part`, to be checked later as the copy of the object `path`.
 
         None, and no `part`, where it has to be checked at once, or is not here.  An `OSError` is that of `part`.
         """
-        found = self._noted(checksum, size)
+        found = self._noted(key)
         return copy_unchecked(path, found, part) if found else None
 
-    def put_in_unverified(self, checksum: str, size: int, file: str) -> int | None:
+    def put_in_unverified(self, key: ObjectKey, file: str) -> int | None:
         """Keep the bytes of `file` before it is known whether they are right; its room was reserved before.
 
         Returns what `vouch` has to be told; None where there is such an object already, or none can be kept.
         """
-        path = self._object_path(checksum, size)
+        path = self._object_path(key.name)
         try:
             return os.stat(path).st_mtime_ns if link_in(file, path) else None
         except OSError as error:
@@ -147,13 +169,13 @@ class Cache:
         """Take an object away whose bytes are wrong; it is on the books until something else needs the room."""
         remove(self._path(name))
 
-    def put_in(self, checksum: str, size: int, file: str, crc: int | None = None) -> None:
+    def put_in(self, key: ObjectKey, file: str, crc: int | None = None) -> None:
         """Keep the bytes of `file`, which were just verified; its room was reserved before."""
-        path = self._object_path(checksum, size)
+        path = self._object_path(key.name)
         try:
             link_in(file, path)
-            if crc is not None and size >= _LARGE:
-                self._new_sums[object_name(checksum, size)] = (crc, os.stat(path).st_mtime_ns)
+            if crc is not None and key.size >= _LARGE:
+                self._new_sums[key.name] = (crc, os.stat(path).st_mtime_ns)
         except OSError as error:
             _log.warning("cannot cache %s: %s", path, error.strerror)
 
@@ -256,21 +278,30 @@ class Cache:
         """What is on the books."""
         return self._on_index(lambda index: index.look(_total)) or 0
 
-    def _check_for(self, source: int, checksum: str, size: int) -> Check:
+    def _files(self) -> Iterator[tuple[str, int, int]]:
+        """What is on disk, for an index that is made anew; objects under a name without a repository are removed."""
+        for name, size, changed in files_in(self._objects):
+            if _OBJECT.fullmatch(name):
+                yield name, size, changed
+            else:
+                remove(self._object_path(name))
+        yield from files_in(self._notes)
+
+    def _check_for(self, source: int, key: ObjectKey) -> Check:
         """How an object is checked: by its CRC where that is known and the file was not written since."""
-        found = self._noted(checksum, size)
+        found = self._noted(key)
         if found and found.mtime == os.fstat(source).st_mtime_ns:
             return ByCrc(found.crc)
-        return ByMd5(checksum)
+        return ByMd5(key.checksum)
 
-    def _noted(self, checksum: str, size: int) -> Noted | None:
+    def _noted(self, key: ObjectKey) -> Noted | None:
         """What was noted of a large object when it was verified."""
-        if size < _LARGE:
+        if key.size < _LARGE:
             return None
         look = "SELECT crc, mtime FROM sums WHERE name = ?"
-        name = object_name(checksum, size)
+        name = key.name
         found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (name,)).fetchone()))
-        return Noted(self._object_path(checksum, size), size, *found) if found else None
+        return Noted(self._object_path(name), key.size, *found) if found else None
 
     def _least_used(self, db: sqlite3.Connection) -> Iterator[str]:
         """Who must go, oldest use first, so that the rest stays below the bound."""
@@ -318,13 +349,10 @@ class Cache:
         self._ready = True
 
     def _path(self, name: str) -> str | Path:
-        checksum, dash, size = name.partition("-")
-        if dash and len(checksum) == 32 and size.isdigit():
-            return self._object_path(checksum, int(size))
-        return self._notes / name
+        return self._object_path(name) if _OBJECT.fullmatch(name) else self._notes / name
 
-    def _object_path(self, checksum: str, size: int) -> str:
-        return f"{self._objects}/{checksum[:2]}/{checksum}-{size}"
+    def _object_path(self, name: str) -> str:
+        return f"{self._objects}/{name[:2]}/{name}"
 
 
 def _closing(file: BinaryIO) -> Iterator[bytes]:

@@ -20,8 +20,10 @@ from typing import TypeVar
 from perago.lake.lakefs.cache.files import close_to_others
 
 _BUSY_SECONDS = 10
-_VERSION = 0x5065_0001
-"""Of the tables below: raise it with every change of them.  Large, so that nobody else's file has it by chance."""
+_VERSION = 0x5065_0002
+"""Of the tables below: raise it with every change of them, or of the names in them.
+
+Large, so that nobody else's file has it by chance."""
 _SCHEMA = (
     "CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE INDEX kept_by_use ON kept (used, size)",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Progress, Verification
+from perago.lake.lakefs.cache.cache import ObjectKey
 from perago.lake.lakefs.checksums import is_like_an_md5
 from perago.lake.lakefs.transfer.digests import Left
 from perago.lake.lakefs.transfer.each import each
@@ -89,19 +90,19 @@ class Downloads:
             entry, opened, got.crc or 0, left, getter, self._keeping.keep_unverified(entry, got.part)
         )
 
-    def _copied(self, file: Download, key: tuple[str, int]) -> bool:
+    def _copied(self, file: Download, key: ObjectKey) -> bool:
         part, cache = part_name(file.target), self._keeping.cache
         try:
-            left = cache.copy_out_unchecked(*key, part, file.entry.path) if self._may_leave(file) else None
+            left = cache.copy_out_unchecked(key, part, file.entry.path) if self._may_leave(file) else None
             if left is not None:
                 self._left.append(left)
-            elif not cache.copy_out(*key, part):
+            elif not cache.copy_out(key, part):
                 return False
         except OSError as error:
             raise _unwritable(file, error) from error
         with _named(part, file):
             pass
-        self._done(file, key[0], reported=True)
+        self._done(file, key.checksum, reported=True)
         return True
 
     def _may_leave(self, file: Download) -> bool:

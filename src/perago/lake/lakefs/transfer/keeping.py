@@ -1,4 +1,5 @@
-"""What a download keeps in the cache, and under which names: by MD5, with a note where an object's checksum is none."""
+"""What a download keeps in the cache, and under which names: by repository and MD5, with a note where an object's checksum
+is none."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perago.lake.base import Download, Entry
-from perago.lake.lakefs.cache.cache import Cache, object_name
+from perago.lake.lakefs.cache.cache import Cache, ObjectKey, repository_id
 from perago.lake.lakefs.transfer.get import Fetched
 
 
@@ -17,55 +18,62 @@ class Keeping:
     def __init__(self, cache: Cache, where: tuple[str, str, str]) -> None:
         self.cache = cache
         self._where = where
+        self._repository = repository_id(*where[:2])
         self._admitted: set[str] = set()
         self._put_in: list[str] = []
 
     def reserve(self, files: Sequence[Download]) -> None:
         """Make room for what is about to come."""
-        known = [(file.entry.checksum, file.entry.size) for file in files]
-        sizes = {object_name(checksum, size): size for checksum, size in known if checksum}
+        sizes = {
+            self.key(file.entry.checksum, file.entry).name: file.entry.size
+            for file in files
+            if file.entry.checksum
+        }
         self._admitted = self.cache.reserve(sizes)
 
     def settle(self) -> None:
         """End with a cache whose books are right."""
         self.cache.settle(self._put_in)
 
-    def keys(self, files: Sequence[Download]) -> dict[str, tuple[str, int]]:
-        """MD5 and size by object path, of what the cache is likely to have."""
+    def key(self, md5: str, entry: Entry) -> ObjectKey:
+        """What the cache knows an object by, if this is its MD5."""
+        return ObjectKey(self._repository, md5, entry.size)
+
+    def keys(self, files: Sequence[Download]) -> dict[str, ObjectKey]:
+        """Key by object path, of what the cache is likely to have."""
         aliases = self._aliases(files)
-        keys: dict[str, tuple[str, int]] = {}
+        keys: dict[str, ObjectKey] = {}
         for file in files:
             if checksum := aliases.get(file.entry.path) or file.entry.checksum:
-                keys[file.entry.path] = (checksum, file.entry.size)
-        kept = self.cache.present([object_name(*key) for key in keys.values()])
-        return {path: key for path, key in keys.items() if object_name(*key) in kept}
+                keys[file.entry.path] = self.key(checksum, file.entry)
+        kept = self.cache.present([key.name for key in keys.values()])
+        return {path: key for path, key in keys.items() if key.name in kept}
 
-    def touch(self, keys: Mapping[str, tuple[str, int]]) -> None:
+    def touch(self, keys: Mapping[str, ObjectKey]) -> None:
         """Note that these were used."""
-        self.cache.touch({object_name(*key) for key in keys.values()})
+        self.cache.touch({key.name for key in keys.values()})
 
     def keep(self, file: Download, got: Fetched) -> None:
         """Keep what was fetched, which is verified."""
         if not self.cache.enabled:
             return
-        name, admitted = object_name(got.md5, file.entry.size), self._admitted
+        key, admitted = self.key(got.md5, file.entry), self._admitted
         if got.md5 != file.entry.checksum:
             # Its checksum is no MD5: next time it is found by what it is called now.
             self.note(file.entry, got.md5, vouched_for=got.vouched_for)
-            admitted = self.cache.reserve({name: file.entry.size})
-        if name in admitted:
-            self.cache.put_in(got.md5, file.entry.size, got.part, got.crc)
-            self._put_in.append(name)
+            admitted = self.cache.reserve({key.name: key.size})
+        if key.name in admitted:
+            self.cache.put_in(key, got.part, got.crc)
+            self._put_in.append(key.name)
 
     def keep_unverified(self, entry: Entry, part: str) -> Kept | None:
         """Keep what was fetched; `Kept` is told later whether it is right."""
-        checksum = entry.checksum or ""
-        name = object_name(checksum, entry.size)
-        if name not in self._admitted:
+        key = self.key(entry.checksum or "", entry)
+        if key.name not in self._admitted:
             return None
-        self._put_in.append(name)
-        mtime = self.cache.put_in_unverified(checksum, entry.size, part)
-        return None if mtime is None else Kept(self, entry, name, mtime)
+        self._put_in.append(key.name)
+        mtime = self.cache.put_in_unverified(key, part)
+        return None if mtime is None else Kept(self, entry, key.name, mtime)
 
     def note(self, entry: Entry, md5: str, *, vouched_for: bool) -> None:
         """Note the MD5 of an object whose checksum is none."""
@@ -84,8 +92,8 @@ class Keeping:
             return (_alias(*self._where, entry.path),)
         endpoint, repository, _ = self._where
         return (
-            _alias(f"{entry.checksum}-{entry.size}"),
-            # Nothing keeps such a checksum from being that of other bytes elsewhere.
+            _alias(endpoint, repository, f"{entry.checksum}-{entry.size}"),
+            # Nothing keeps such a checksum from being that of other bytes elsewhere in it.
             _alias(endpoint, repository, entry.path, f"{entry.checksum}-{entry.size}"),
         )
 
@@ -104,7 +112,7 @@ class Kept:
         cache, name = self.keeping.cache, self.name
         if md5 != self.entry.checksum:
             self.keeping.note(self.entry, md5, vouched_for=vouched_for)
-            name = object_name(md5, self.entry.size)
+            name = self.keeping.key(md5, self.entry).name
             cache.rename(self.name, name)
         cache.vouch(name, crc, self.mtime)
 
