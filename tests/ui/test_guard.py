@@ -140,4 +140,4 @@ def test_without_the_extra_the_command_says_how_to_get_it() -> None:
 def test_servers_that_are_not_configured_are_told_before_anything_is_served(tmp_path: Path) -> None:
     said = Shell(tmp_path).look("ui", "--remote")
     assert said.code == 1
-    assert "error: --remote needs lakeFS and Conductor: set" in said.err
+    assert "error: lakeFS and Conductor are not configured: set" in said.err
