@@ -18,7 +18,8 @@ project = "Perago"
 root_doc = "docs/index"
 extensions = ["myst_parser"]
 include_patterns = [
-    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/RESULTS.md", "docs/**.md",
+    "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/RESULTS.md", "examples/README.md",
+    "docs/**.md",
 ]  # fmt: skip
 # Folders that are never walked into.
 exclude_patterns = [".*", "build", "dist", "src", "tests", "dev", "**/.perago"]
