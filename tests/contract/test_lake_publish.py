@@ -268,7 +268,7 @@ class TestRelocate:
         base = work.commit("main", {"a": b"1"})
         abandoned = work.commit("main", {"a": b"abandoned"})
         staged = work.stage("side", base, {"a": b"2"})
-        lake.relocate(work.repository, "main", "side", abandoned)
+        lake.relocate(work.repository, "main", "side", abandoned, 60)
         assert [commit.id for commit in lake.log(work.repository, "main", 2)] == [staged, base]
         assert work.contents("main") == {"a": b"2"}
         assert work.contents(abandoned) == {"a": b"abandoned"}
@@ -281,7 +281,7 @@ class TestRelocate:
         base = work.commit("main", {"a": b"1"})
         abandoned = work.commit("main", {"a": b"abandoned"})
         lake.create_branch(work.repository, "perago-claim", base)
-        lake.relocate(work.repository, "main", "perago-claim", abandoned)
+        lake.relocate(work.repository, "main", "perago-claim", abandoned, 60)
         assert work.head() == base
 
     def test_a_branch_that_moved_is_not_relocated(self, lake: Lake, work: Work) -> None:
@@ -290,7 +290,7 @@ class TestRelocate:
         work.stage("side", base, {"a": b"2"})
         moved = work.commit("main", {"b": b"someone else"})
         with pytest.raises(HeadMoved):
-            lake.relocate(work.repository, "main", "side", abandoned)
+            lake.relocate(work.repository, "main", "side", abandoned, 60)
         assert work.head() == moved
 
     def test_a_relocation_from_a_dropped_branch_is_not_found(self, lake: Lake, work: Work) -> None:
@@ -299,5 +299,5 @@ class TestRelocate:
         work.stage("side", base, {"a": b"2"})
         lake.drop_branch(work.repository, "side")
         with pytest.raises(LakeNotFound):
-            lake.relocate(work.repository, "main", "side", abandoned)
+            lake.relocate(work.repository, "main", "side", abandoned, 60)
         assert work.head() == abandoned

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.support.abandoned import abandon
 from tests.support.lakefs_world import a_world, action_runs, fence, merge_by_hand, opened
 from tests.support.ports import before, recording
 from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.world import World, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 FILES = {"data/by-someone-else.txt": "x"}
@@ -246,6 +247,20 @@ class TestAMissingFence:
         fence(world)
         assert world.run(definition, text="two").fence_level == "hard"
         assert world.head().metadata["perago.fence"] == "hard"
+
+    @pytest.mark.parametrize("body", [write_result, change_nothing], ids=["changed", "no-op"])
+    def test_a_relocation_is_soft_behind_the_fence_too_and_its_commit_says_so(
+        self, world: World, body: Any
+    ) -> None:
+        a = fence(world)
+        world.start(make_task())
+        abandoned = abandon(world, make_task(version="0"))
+        assert world.head().metadata["perago.fence"] == "hard"
+        settled = world.execute(make_task(body), world.retry(make_task()))
+        assert world.replaced() == [abandoned]
+        assert (published_ref(settled), settled.fence_level) == (world.head().id, "soft")
+        if body is write_result:
+            assert (world.head().first_parent, world.head().metadata["perago.fence"]) == (a, "soft")
 
     def test_the_fence_survives_a_task_on_the_whole_repository_that_deletes_everything(
         self, world: World

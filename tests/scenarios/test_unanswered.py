@@ -44,7 +44,7 @@ def test_a_relocation_that_landed_without_an_answer_is_found_on_the_branch(world
         assert world.leftovers() == []
         if body is write_result:
             world.lake.create_branch(world.repository, "back", a)
-            world.lake.relocate(world.repository, "main", "back", world.head().id)
+            world.lake.relocate(world.repository, "main", "back", world.head().id, 60)
 
 
 @pytest.mark.parametrize("call", ["merge", "relocate"])

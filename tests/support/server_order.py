@@ -28,6 +28,8 @@ _inside = itertools.count()
 class ServerOrder:
     """A lake whose publications can be in flight; everything else is the embedded lake's."""
 
+    relocation_level: FenceLevel = "soft"
+
     def __init__(self, lake: LocalLake, *, hard: bool = True) -> None:
         self._lake = lake
         self._hard = hard
@@ -55,8 +57,8 @@ class ServerOrder:
         made = self._begin_merge(repository, merge)()
         return str(self.check("merge", (repository, merge), made))
 
-    def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
-        self._begin_relocate(repository, branch, source, expected_head)()
+    def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
+        self._begin_relocate(repository, branch, source, expected_head, timeout)()
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
         self._renewed[repository, branch] += 1
@@ -77,12 +79,16 @@ class ServerOrder:
 
         return self._in_flight(repository, merge.target, merge.source, land)
 
-    def _begin_relocate(self, repository: str, branch: str, source: str, expected_head: str) -> Swap:
+    def _begin_relocate(
+        self, repository: str, branch: str, source: str, expected_head: str, timeout: float
+    ) -> Swap:
         self._check_head(repository, branch, expected_head)
 
         def land(commit: str) -> None:
             with self._inside(repository, commit) as inside:
-                self._lake.relocate(repository, branch, inside, self._lake.head(repository, branch).id)
+                self._lake.relocate(
+                    repository, branch, inside, self._lake.head(repository, branch).id, timeout
+                )
 
         return self._in_flight(repository, branch, source, land)
 

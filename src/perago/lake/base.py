@@ -143,6 +143,9 @@ class Lake(Protocol):
     checksum_algorithm: str
     """The hashlib name of the hash that `Entry.checksum` and `Upload.checksum` hold."""
 
+    relocation_level: FenceLevel
+    """Whether the lake itself compares heads for `relocate`."""
+
     def server(self) -> str:
         """What it is, with its version; `LakeError` where what answers is something else."""
 
@@ -269,8 +272,11 @@ class Lake(Protocol):
         `LandedElsewhere` if the target moved and the lake did not compare.
         """
 
-    def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
-        """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
+    def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
+        """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`.
+
+        `timeout` is for all of it, in seconds.
+        """
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
         """Have every publish request into `branch` that is in flight start over, so that it needs its source again.
@@ -278,8 +284,8 @@ class Lake(Protocol):
         Returns only on the lake's own word; `LakeError` where none comes within `timeout` seconds.
         """
 
-    def create_tag(self, repository: str, name: str, commit: str) -> None:
-        """Keep a commit under a name; `LakeConflict` if the name is taken."""
+    def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
+        """Keep a commit under a name, within `timeout` seconds if given; `LakeConflict` if the name is taken."""
 
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Tags whose name starts with `prefix`."""

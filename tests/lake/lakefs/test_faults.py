@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,17 @@ from tests.support.proxy import Fault, fault_proxy
 MERGE = r"POST .*/refs/[^/]+/merge/"
 COMMIT = r"POST .*/branches/[^/]+/commits"
 RESET = r"PUT .*/hard_reset"
+HEAD = r"GET .*/refs/main(@|%40)/commits"
+TAG = r"POST .*/tags$"
 MIB = 1024 * 1024
 OBJECT = r"(GET|PUT) /test-[^/?]+/[^/?]+/"
+
+
+class LongestDelays(random.Random):
+    """Chance that always takes the longest delay."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return b
 
 
 def staged(work: Work) -> str:
@@ -155,9 +165,39 @@ class TestRelocate:
         staging = lakefs_work.stage("side", base, {"a": b"2"})
         with fault_proxy(lakefs_server.url, Fault("cut after", RESET)) as proxy:
             with pytest.raises(LakeUnavailable):
-                open_lakefs(proxy.url).relocate(lakefs_work.repository, "main", "side", abandoned)
+                open_lakefs(proxy.url).relocate(lakefs_work.repository, "main", "side", abandoned, 60)
             assert proxy.count(RESET) == 1
         assert lakefs_work.head() == staging
+
+    @pytest.mark.parametrize(
+        ("where", "status"), [(HEAD, 503), (RESET, 423), (TAG, 429)], ids=["the head", "the reset", "the tag"]
+    )
+    def test_no_call_of_it_is_repeated_beyond_its_time_out(
+        self,
+        lakefs_server: LakefsServer,
+        lakefs_work: Work,
+        open_lakefs: OpenLakeFS,
+        where: str,
+        status: int,
+    ) -> None:
+        base = lakefs_work.commit("main", {"a": b"1"})
+        abandoned = lakefs_work.commit("main", {"a": b"abandoned"})
+        lakefs_work.stage("side", base, {"a": b"2"})
+        waited: list[float] = []
+        with fault_proxy(lakefs_server.url, Fault("answer", where, times=100, status=status)) as proxy:
+            lake = open_lakefs(
+                proxy.url, clock=lambda: sum(waited), sleep=waited.append, random=LongestDelays()
+            )
+
+            def replace_head() -> None:
+                lake.create_tag(lakefs_work.repository, "replaced", abandoned, timeout=1)
+                lake.relocate(lakefs_work.repository, "main", "side", abandoned, 1)
+
+            with pytest.raises((LakeUnavailable, LakeRefused)):
+                replace_head()
+            # After 0, 0.1, 0.3 and 0.7 seconds; the next try would have come after 1.5.
+            assert proxy.count(where) == 4
+        assert lakefs_work.head() == abandoned
 
 
 class TestNames:

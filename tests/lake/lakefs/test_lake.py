@@ -73,7 +73,7 @@ class TestEndings:
         lakefs_work.stage("side", base, {"a": b"2"})
         protect(lakefs_server, lakefs_work, "main")
         with pytest.raises(LakeForbidden):
-            lakefs.relocate(lakefs_work.repository, "main", "side", base)
+            lakefs.relocate(lakefs_work.repository, "main", "side", base, 60)
         assert lakefs_work.head() == base
         made = lakefs_work.merge("side", base)
         assert lakefs_work.head() == made

@@ -187,7 +187,7 @@ class TestPublish:
         work.stage("side", base, {"a": b"2"})
         work.put("main", {"b": b"someone is at work"})
         with pytest.raises(BranchDirty):
-            lake.relocate("repo", "main", "side", base)
+            lake.relocate("repo", "main", "side", base, 60)
         assert work.head() == base
 
     def test_the_fence_is_hard_everywhere(self, lake: LocalLake) -> None:

@@ -290,7 +290,7 @@ def moved_away(work: Work) -> None:
     """Somebody moves the branch off the publication."""
     below = work.lake.head("songs", "main").first_parent
     work.stage("side", below or "", {"else": b"1"})
-    work.lake.relocate("songs", "main", "side", work.head())
+    work.lake.relocate("songs", "main", "side", work.head(), 60)
 
 
 class TestATaskThatRebases:

@@ -111,11 +111,27 @@ class LakeFSClient:
         self.breaks = 0
         """How many connections broke so far: after each of them the server may be another process."""
 
-    def call(self, doing: str, call: Call, *, repeat: Repeat, timeout: float | None = None) -> Any:
-        """Make one call, with retries as `repeat` allows; `timeout` is for each try and for all tries together."""
+    def call(
+        self,
+        doing: str,
+        call: Call,
+        *,
+        repeat: Repeat,
+        timeout: float | None = None,
+        within: float | None = None,
+    ) -> Any:
+        """Make one call, with retries as `repeat` allows.
+
+        `timeout` is for each try and for all tries together; `within` is for all tries together, each of which has the
+        usual time-outs.
+        """
         options = self._options
-        limit: Timeout = timeout or (options.connect_timeout, options.read_timeout)
-        ends = options.clock() + timeout if timeout else None
+        usual = (options.connect_timeout, options.read_timeout)
+        if within is not None:
+            usual = (min(usual[0], within), min(usual[1], within))
+        limit: Timeout = timeout or usual
+        bound = timeout or within
+        ends = options.clock() + bound if bound is not None else None
         failures = 0
         while True:
             try:

@@ -61,6 +61,9 @@ from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.lake.lakefs.uncommitted import changed_paths, is_dirty
 from perago.protocol.metadata import EXPECTED_HEAD
 
+_LEAST_SECONDS = 0.1
+"""What a publish call is given at least, where reading the head took up its time."""
+
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 
@@ -68,6 +71,7 @@ class LakeFSLake(Refs):
     """The lake port over one lakeFS server; safe for threads."""
 
     checksum_algorithm = "md5"
+    relocation_level: FenceLevel = "soft"
 
     def __init__(
         self,
@@ -220,9 +224,9 @@ class LakeFSLake(Refs):
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by squash merge, three ways: one commit, whose one parent is `expected_head`."""
         doing = f"merge {merge.source!r} into branch {merge.target!r} of repository {repository!r}"
-        level = merge.level or self._source_level(repository, merge.source)
+        level, left = merge.level or self._source_level(repository, merge.source), merge.timeout
         if level == "soft":
-            self._check_head(repository, merge.target, merge.expected_head, doing)
+            left = self._check_head(repository, merge.target, merge.expected_head, left, doing)
         wanted = sdk.Merge(
             message=merge.message,
             metadata={**merge.metadata, EXPECTED_HEAD: merge.expected_head},
@@ -235,7 +239,7 @@ class LakeFSLake(Refs):
                     repository, merge.source, merge.target, merge=wanted, _request_timeout=limit
                 ),
                 repeat=Repeat.UNSEEN if merge.put_off_is_an_answer else Repeat.UNSENT,
-                timeout=merge.timeout,
+                timeout=left,
             )
         except LakeConflict as error:
             # What the source changes is at the expected head as it was where the source was made, so only a moved head
@@ -255,16 +259,17 @@ class LakeFSLake(Refs):
             self._levels.note_fenced(repository, made)
         return made
 
-    def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
+    def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
         """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
         doing = f"move branch {branch!r} of repository {repository!r} to {source!r}"
-        self._check_head(repository, branch, expected_head, doing)
+        left = self._check_head(repository, branch, expected_head, timeout, doing)
         answer = self._client.call(
             doing,
             lambda apis, limit: apis.experimental.hard_reset_branch_with_http_info(
                 repository, branch, ref=source, _request_timeout=limit
             ),
             repeat=Repeat.UNSENT,
+            timeout=left,
         )
         check_status(answer, 204, doing)
 
@@ -284,10 +289,13 @@ class LakeFSLake(Refs):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check_head(self, repository: str, branch: str, expected: str, doing: str) -> None:
-        now = self.head(repository, branch).id
+    def _check_head(self, repository: str, branch: str, expected: str, timeout: float, doing: str) -> float:
+        """Raise `HeadMoved` unless the branch is at `expected`; return what is left of `timeout`."""
+        ends = self._options.clock() + timeout
+        now = self.head(repository, branch, timeout=timeout).id
         if now != expected:
             raise HeadMoved(f"{doing}: expected head {expected} but the branch is at {now}")
+        return max(ends - self._options.clock(), _LEAST_SECONDS)
 
     def _check_parent(self, repository: str, merge: Merge, made: str, level: FenceLevel, doing: str) -> None:
         """Raise `LandedElsewhere` if the merge landed on another commit than the expected head."""

@@ -29,10 +29,10 @@ class Refs:
         doing = f"read {ref!r} of repository {repository!r}"
         return _commit(self._newest(doing, repository, ref))
 
-    def head(self, repository: str, branch: str) -> Commit:
-        """The commit a branch is at now."""
+    def head(self, repository: str, branch: str, *, timeout: float | None = None) -> Commit:
+        """The commit a branch is at now; `timeout` bounds all tries together."""
         doing = f"read the head of branch {branch!r} of repository {repository!r}"
-        return _commit(self._newest(doing, repository, f"{branch}@"))
+        return _commit(self._newest(doing, repository, f"{branch}@", timeout))
 
     def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
         """Commits from `ref` along first parents, newest first, at most `limit`."""
@@ -79,13 +79,14 @@ class Refs:
             ),
         )
 
-    def create_tag(self, repository: str, name: str, commit: str) -> None:
+    def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
         """Keep a commit under a name; `LakeConflict` if the name is taken."""
         wanted = sdk.TagCreation(id=name, ref=commit)
         self._client.call(
             f"create tag {name!r} of repository {repository!r} at {commit!r}",
             lambda apis, limit: apis.tags.create_tag(repository, wanted, _request_timeout=limit),
             repeat=Repeat.UNSENT,
+            within=timeout,
         )
 
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
@@ -105,7 +106,7 @@ class Refs:
             lambda apis, limit: apis.tags.delete_tag_with_http_info(repository, name, _request_timeout=limit),
         )
 
-    def _newest(self, doing: str, repository: str, ref: str) -> Json:
+    def _newest(self, doing: str, repository: str, ref: str, timeout: float | None = None) -> Json:
         try:
             answer = self._client.call(
                 doing,
@@ -113,6 +114,7 @@ class Refs:
                     repository, ref, amount=1, limit=True, first_parent=True, _request_timeout=limit
                 ),
                 repeat=Repeat.ALWAYS,
+                within=timeout,
             )
         except LakeRefused as error:
             # 400: no ref can have this name, or `<name>@` names a tag or a commit.

@@ -37,7 +37,7 @@ from perago.lake.local.fsck import problems
 from perago.lake.local.moves import check_unmoved, tree_to_merge
 from perago.lake.local.objects import Objects
 from perago.lake.local.pages import change_page, folder_page
-from perago.lake.local.store import Store
+from perago.lake.local.store import BUSY_SECONDS, Store
 from perago.lake.local.tree_diff import differences
 from perago.lake.local.trees import EMPTY, Value, find, scan, update
 from perago.protocol.view import is_below
@@ -50,6 +50,7 @@ _LEFTOVERS_STAY_SECONDS = 24 * 3600
 class LocalLake:
     """The lake port over one folder, which is made where it does not exist."""
 
+    relocation_level: FenceLevel = "hard"
     checksum_algorithm = ALGORITHM
 
     def __init__(self, folder: Path, *, clock: Callable[[], int] = time.time_ns) -> None:
@@ -297,9 +298,9 @@ class LocalLake:
             refs.move_branch(db, target, new)
             return new
 
-    def relocate(self, repository: str, branch: str, source: str, expected_head: str) -> None:
+    def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
         """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
-        with self._store.write(durable=True) as db:
+        with self._store.write(durable=True, timeout=timeout) as db:
             place = refs.find_branch(db, repository, source)
             target = refs.find_branch(db, repository, branch)
             check_unmoved(db, target, expected_head)
@@ -308,10 +309,10 @@ class LocalLake:
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
         """Nothing to do: a publication here is one transaction, and never in flight."""
 
-    def create_tag(self, repository: str, name: str, commit: str) -> None:
+    def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
         """Keep a commit under a name; `LakeConflict` if the name is taken."""
         refs.check_ref_name("tag", name)
-        with self._store.write(durable=True) as db:
+        with self._store.write(durable=True, timeout=BUSY_SECONDS if timeout is None else timeout) as db:
             found = refs.resolve(db, repository, commit)[0].commit
             key = refs.repository_key(db, repository)
             sql = "INSERT OR IGNORE INTO tags (repository, name, head) VALUES (?, ?, ?)"

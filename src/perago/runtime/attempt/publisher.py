@@ -167,7 +167,7 @@ class Publisher:
         """Have the abandoned publication to be found under a tag."""
         name = replaced_tag_name(self.signature.attempt, move.head)
         try:
-            self.lake.create_tag(self._repository, name, move.head)
+            self.lake.create_tag(self._repository, name, move.head, timeout=self.tries.seconds_left)
         except LakeConflict:
             log.info("head %s is kept under its tag already", move.head)
 
@@ -260,7 +260,7 @@ class Publisher:
         ref = self.signature.workspace.ref
         if self.staging.mode == "hard":
             raise PublishFenceError("PERAGO_FENCE=hard does not allow replacing a head by moving the branch")
-        self.fence_level = "soft" if self.staging.level_of(ref) == "soft" else "hard"
+        self.fence_level = self.staging.relocation_level
         source = staged or StagedWorkspace(self._repository, self.staging.new_branch(ref), ref)
         return ByRelocation(source, plan.expected_head)
 
@@ -287,11 +287,11 @@ class Publisher:
         return Published(published)
 
     def _relocate(self, staged: StagedWorkspace, head: str) -> Published:
-        branch = self.signature.workspace.branch
+        branch, seconds_left = self.signature.workspace.branch, self.tries.seconds_left
         self.in_flight = True
         try:
             with self.tries.one():
-                self.lake.relocate(self._repository, branch, staged.branch, head)
+                self.lake.relocate(self._repository, branch, staged.branch, head, seconds_left)
         except LakeUnavailable as unknown:
             return self._settle(staged, head, unknown)
         except LakeForbidden as protected:

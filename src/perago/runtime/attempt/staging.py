@@ -56,7 +56,7 @@ class Staging:
         branch = result.source.name
         if result.changes:
             try:
-                return self._commit(branch, base, self.level_of(base))
+                return self._commit(branch, base)
             except NothingToCommit:
                 pass  # checksums could not tell, the lake can
         self.lake.drop_branch(self._repository, branch)
@@ -64,6 +64,7 @@ class Staging:
 
     def stage_on(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
         """Commit the changes on a new branch at `base`; objects are copied from the commit `held_by`."""
+        # Asked for again when the merge is decided on; what it reads of the lake is known by then.
         level = self.overlap(lambda: self.level_of(base))
         branch = self.new_branch(base)
         if changes.delete:
@@ -74,7 +75,8 @@ class Staging:
             self.lake.copy(self._repository, branch, held_by, self._objects(changes.put))
         written = self._objects((*changes.put, *changes.delete))
         same_actions = not any(map(in_actions, written))
-        return self._commit(branch, base, level.result(), same_actions=same_actions)
+        level.result()
+        return self._commit(branch, base, same_actions=same_actions)
 
     def level(self, staged: StagedWorkspace) -> FenceLevel:
         """How hard a merge of this staging is fenced; refused where that is less than the operator asks for."""
@@ -85,6 +87,11 @@ class Staging:
                 f"{self.lake.why_soft(self._repository, staged.commit, self.signature.workspace.branch)}"
             )
         return level
+
+    @property
+    def relocation_level(self) -> FenceLevel:
+        """How hard a move of the branch to a staged commit is fenced."""
+        return "soft" if self.mode == "soft" else self.lake.relocation_level
 
     def level_of(self, ref: str) -> FenceLevel:
         """How hard a merge of this commit would be fenced."""
@@ -104,9 +111,8 @@ class Staging:
             files.append(Upload(folder / path, name, state.size, state.checksum or ""))
         self.lake.upload(self._repository, branch, files, self.traffic.up)
 
-    def _commit(
-        self, branch: str, base: str, level: FenceLevel, *, same_actions: bool = False
-    ) -> StagedWorkspace:
-        metadata = self.signature.staging(branch, base=base, fence=level)
+    def _commit(self, branch: str, base: str, *, same_actions: bool = False) -> StagedWorkspace:
+        # A staged commit becomes a head by a relocation only; a merge makes, and signs, a commit of its own.
+        metadata = self.signature.staging(branch, base=base, fence=self.relocation_level)
         commit = self.lake.commit(self._repository, branch, self.signature.message("stages"), metadata)
         return StagedWorkspace(self._repository, branch, commit, base, same_actions)

@@ -120,7 +120,7 @@ class Scratch:
 
     def _reset(self) -> None:
         source, target = self.names
-        self.lake.relocate(self.repository, target, source, self._merged)
+        self.lake.relocate(self.repository, target, source, self._merged, _SECONDS)
 
     def _delete(self) -> None:
         self.lake.delete(self.repository, self.names[0], [OBJECT])
