@@ -22,6 +22,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from perago.protocol.names import SHORT
 from perago.runtime.observe.printable import overwritten, printable
 from perago.runtime.runs import words
+from perago.ui.previews.texts import DEPTH, depth_of
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -78,7 +79,9 @@ def link(path: str, /, **query: object) -> str:
 
 def pretty(value: Any) -> str:
     """JSON for people, cut where it is very long."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    if depth_of(text) <= DEPTH:
+        text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if len(text) > MOST_JSON_CHARS:
         text = text[:MOST_JSON_CHARS] + f"\n… ({len(text) - MOST_JSON_CHARS} characters more)"
     return shown(text)

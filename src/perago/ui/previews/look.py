@@ -4,6 +4,7 @@
     parquet    schema, and the first rows        footer and first pages, by ranges
     csv        the first rows                    the first 64 KB
     json       as it is, indented where whole    the first 64 KB
+               and not deep
     text       the first lines                   the first 64 KB
     picture    itself                            all, by the browser, up to 20 MB
     html       itself, in a sandbox              all, by the browser, up to 20 MB

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,6 +13,10 @@ from itertools import islice
 ROWS = 100
 COLUMNS = 60
 CELL = 300
+DEPTH = 50
+INDENTED = 512 * 1024
+"""JSON that is deeper, or longer once it is indented, is shown as it is."""
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +58,23 @@ def table_of(text: str, delimiter: str, *, whole: bool) -> Table | None:
 
 
 def indented(text: str) -> str:
-    """A JSON text, indented; as it is where it is none."""
+    """A JSON text, indented; as it is where it is none, or where that would make much more of it."""
+    if depth_of(text) > DEPTH:
+        return text
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        wide = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
+    return wide if len(wide) <= INDENTED else text
+
+
+def depth_of(text: str) -> int:
+    """How deeply a JSON text is nested, before it is parsed."""
+    depth = deepest = 0
+    for bracket in _BRACKETS.findall(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(bracket, 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def cut(cell: object) -> str:
