@@ -156,7 +156,9 @@ def test_an_outcome_that_cannot_be_found_out_is_said_to_be_unknown(place: Place)
     error = LakeUnavailable("the server is away")
     away = place.seen_by(refusing(place.lake, "merge", "barrier", error=error))
 
-    with pytest.raises(LakeUnavailable, match=r"look with `perago history .* main --remote` before you run it again"):
+    with pytest.raises(
+        LakeUnavailable, match=r"look with `perago history .* main --remote` before you run it again"
+    ):
         away.put({"ours": "3"})
 
 
