@@ -237,13 +237,18 @@ def assemble_worker(
     return WorkerPlan(by_name, slots, spec)
 
 
+def check_pyspark(what: str) -> None:
+    """Raise `RuntimeConfigError` if PySpark, which is an extra, is not installed."""
+    if find_spec("pyspark") is None:
+        raise RuntimeConfigError(f"{what} needs PySpark: run `{install_extra('spark')}`")
+
+
 def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
     """The same worker, whose plain tasks run on Spark's executors; refuses what could not work there.
 
     Spark tasks stay in processes beside it.  Without a plain task all of it stays as it is.
     """
-    if find_spec("pyspark") is None:
-        raise RuntimeConfigError(f"--engine spark needs PySpark: run `{install_extra('spark')}`")
+    check_pyspark("--engine spark")
     from perago.runtime.worker.hosted.link import Hosted
     from perago.spark.engine_context import runs_here
     from perago.spark.jobs import SparkJobs

@@ -19,6 +19,21 @@ FROM_THE_INDEX = re.compile(
 )
 
 
+TASK = """
+from pathlib import Path
+from pydantic import BaseModel
+from perago import WorkspaceSpec, task
+
+
+class Nothing(BaseModel): ...
+
+
+@task(name="greet", owner_email="a@example.com", workspace=WorkspaceSpec())
+def greet(workspace: Path, params: Nothing) -> Nothing:
+    return Nothing()
+"""
+
+
 def texts() -> list[Path]:
     """Every text that a user may read: documentation, examples, and sources with their templates."""
     listing = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
@@ -92,3 +107,30 @@ def test_the_command_names_the_checkout_where_perago_is_not_installed() -> None:
     )
 
     assert shlex.split(done.stdout)[-1] == f"{ROOT}[ui]", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "extra"),
+    [
+        ("pyspark", ["map", "tasks.py:greet", "rows.csv", "-o", "out.csv"], "spark"),
+        ("pyspark", ["start", "tasks.py", "--local", "--register", "--engine", "spark"], "spark"),
+        ("starlette", ["ui"], "ui"),
+        ("starlette", ["run", "flow.json", "--tasks", "tasks.py", "--ui"], "ui"),
+    ],
+    ids=lambda one: " ".join(one[:1]) if isinstance(one, list) else one,
+)
+def test_a_command_without_its_extra_says_how_to_install_it(
+    missing: str, arguments: list[str], extra: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.py").write_text(TASK)
+    (tmp_path / "rows.csv").write_text("repository\nsongs\n")
+    script = f"import sys; sys.modules[{missing!r}] = None; from perago.cli import app; app({arguments!r})"
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("error: ")
+    assert last.endswith(f"run `{install_extra(extra)}`")

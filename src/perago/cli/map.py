@@ -74,10 +74,12 @@ def map_(
     choice = choose_servers(root, remote, asks=asks, yes=yes, lake_only=True)
     settings = choice.settings
     # The runtime, the adapters and Spark come along only here.
-    from perago.connect import check_map, open_engine
+    from perago.connect import check_map, check_pyspark, open_engine
     from perago.runtime.maps.handle import held
     from perago.runtime.maps.outcome import write_outcomes
 
+    if not dry_run:
+        check_pyspark("perago map")
     rows = _rows(task, table, outcomes, settings)
     where = choice.backend(conductor=False)
     check_map(where)
