@@ -51,6 +51,31 @@ def test_staging_again_on_the_tasks_own_commit_copies_on_the_server(direct_world
     assert [row["user"] for row in direct_world.rows("data/counts")] == ["ann", "bob"]
 
 
+def test_a_read_only_task_cannot_write_and_is_told_so(direct_world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        workspace.write(workspace.spark.range(3), "table")
+        return Made(said="done")
+
+    reason = failed(direct_world.run(direct_world.task(body, read_only=True)))
+
+    assert "read_only=True" in reason
+    assert "table" in reason
+
+
+def test_nothing_that_a_read_only_task_writes_past_the_workspace_gets_into_the_lake(
+    direct_world: SparkWorld,
+) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        workspace.spark.range(3).write.csv(workspace.uri("table"))
+        return Made(said="done")
+
+    before = direct_world.paths()
+    failed(direct_world.run(direct_world.task(body, read_only=True)))
+
+    assert direct_world.paths() == before
+    assert direct_world.leftovers() == []
+
+
 class Forgetful:
     """An orchestrator that never hears of a result."""
 

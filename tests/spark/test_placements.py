@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from perago import SparkWorkspace, TaskFailed, WorkspaceSpec, require_columns, require_glob, require_rows
+from perago.errors import LakeUnavailable
+from tests.support.abandoned import abandon
 from tests.support.ports import after, before, refusing
 from tests.support.spark_world import Made, Params, SparkWorld, failed
 from tests.support.world import make_task, published_ref
@@ -129,13 +131,53 @@ def test_a_body_that_changes_nothing_commits_nothing(world: SparkWorld) -> None:
     assert world.leftovers() == []
 
 
-def test_what_a_read_only_task_writes_is_dropped(world: SparkWorld) -> None:
-    a = world.head().id
+def test_a_drop_that_fails_does_not_change_that(world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        return Made(said=str(workspace.read("raw", format="csv", header=True).count()))
 
-    settled = world.run(world.task(read_only=True))
+    a = world.head().id
+    definition = world.task(body)
+    world.start(definition)
+    lake = refusing(world.lake, "drop_branch", error=LakeUnavailable("gone dark"))
+
+    assert published_ref(world.execute(definition, world.poll(definition), lake=lake)) == a
+
+
+def test_a_no_op_after_an_abandoned_publication_moves_the_branch_back(world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        return Made(said=str(workspace.read("raw", format="csv", header=True).count()))
+
+    a = world.head().id
+    world.start(world.task())
+    abandoned = abandon(world, world.task())
+
+    settled = world.execute(world.task(body), world.retry(world.task()))
 
     assert published_ref(settled) == a == world.head().id
-    assert world.leftovers() == []
+    assert world.replaced() == [abandoned]
+
+
+def test_what_a_read_only_task_writes_to_its_folder_is_dropped(local_world: SparkWorld) -> None:
+    a = local_world.head().id
+
+    settled = local_world.run(local_world.task(read_only=True))
+
+    assert published_ref(settled) == a == local_world.head().id
+    assert local_world.leftovers() == []
+
+
+def test_a_read_only_task_needs_no_branch(world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        return Made(said=str(workspace.read("raw", format="csv", header=True).count()))
+
+    a = world.head().id
+    definition = world.task(body, read_only=True, post=[require_glob("raw/*.csv")])
+    world.start(definition)
+    lake = refusing(world.lake, "create_branch", "commit", "merge", "relocate", "drop_branch")
+
+    settled = world.execute(definition, world.poll(definition), lake=lake)
+
+    assert published_ref(settled) == a == world.head().id
 
 
 def test_a_following_plain_task_with_the_same_prefix_reads_the_table(world: SparkWorld) -> None:

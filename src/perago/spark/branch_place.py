@@ -2,7 +2,8 @@
 
 The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0008):
 it is this execution's own, hidden, and merged by nobody else.  It is committed only after the jobs of the attempt have
-ended and the attempt fence has held, and dropped if nothing changed.  The workdir holds the marker alone.
+ended and the attempt fence has held, and dropped if nothing changed.  A read-only task needs no branch: it reads the input
+commit itself, and can write nothing.  The workdir holds the marker alone.
 
 What Spark leaves behind (unfinished tasks, marks of success, folder markers that were not in the input) is deleted
 from the branch before the commit; folder markers of the input that Spark took away are put back.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 from perago.declare.checks import Check, ListingTree, Tree
 from perago.errors import PostGuardrailViolation
@@ -35,25 +37,29 @@ from perago.spark.workspace import SparkWorkspace
 
 
 class DirectPlace:
-    """The view on the execution's own staging branch."""
-
-    on_branch = True
+    """The view on the execution's own staging branch, or on the input commit of a read-only task."""
 
     def __init__(self, site: Site, sessions: Sessions, lakefs: LakeFSSettings) -> None:
         self._site = site
         self._sessions = sessions
         self._lakefs = lakefs
-        self._branch = site.branch
+        spec = site.task.workspace
+        self._read_only = spec is not None and spec.read_only
+        self.on_branch = not self._read_only
+        self._branch = site.workspace.ref if self._read_only else site.branch
         self._workspace: SparkWorkspace | None = None
         self._base = FileStates()
         self._parents: list[str] = []
 
     def fill(self) -> None:
-        """Nothing to bring: the branch was made at the input."""
+        """Nothing to bring: the branch was made at the input, or is the input."""
         repository, prefix = self._site.workspace.repository, self._site.workspace.prefix
         self._base = self._listing(self._site.workspace.ref)
         base = f"s3a://{repository}/{self._branch}/{prefix}"
-        self._workspace = SparkWorkspace(base, self._sessions.get, view=self._site.workspace.view)
+        view = self._site.workspace.view
+        if self._read_only:
+            view = replace(view, writes=())
+        self._workspace = SparkWorkspace(base, self._sessions.get, view=view)
 
     @property
     def argument(self) -> SparkWorkspace:

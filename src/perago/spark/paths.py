@@ -66,6 +66,11 @@ def written_path(path: str, view: View) -> str:
     wrong = _wrong(path, prefix=view.prefix)
     if wrong is None and has_wildcard(path):
         wrong = "a table is written to a plain path, without '*', '?', '[' or '{'"
+    if wrong is None and not view.write_roots:
+        wrong = (
+            "the task has read_only=True, and with direct placement it reads the commit itself; write scratch tables "
+            "elsewhere, or leave read_only out"
+        )
     if wrong is None and not view.may_write(path):
         may = f"it is outside what the task may change ({view.told(view.write_roots)})"
         wrong = f"{may}; name it in WorkspaceSpec(writes=…)"

@@ -261,7 +261,7 @@ class Publisher:
         if self.staging.mode == "hard":
             raise PublishFenceError("PERAGO_FENCE=hard does not allow replacing a head by moving the branch")
         self.fence_level = self.staging.relocation_level
-        source = staged or StagedWorkspace(self._repository, self.staging.new_branch(ref), ref)
+        source = staged or StagedWorkspace(self._repository, self.staging.branch_at_input(), ref)
         return ByRelocation(source, plan.expected_head)
 
     # --- the two calls that move a branch, and how they end --------------------------------------------------

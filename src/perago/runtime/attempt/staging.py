@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perago.errors import NothingToCommit, PublishFenceError
@@ -37,17 +37,26 @@ class Staging:
     mode: FenceMode
     overlap: Overlap
     traffic: Traffic
+    _made: set[str] = field(default_factory=set, init=False)
 
     def new_branch(self, base: str) -> str:
         """Make this execution's branch at `base`; it is dropped on every exit."""
-        on = None if base == self.signature.workspace.ref else base
-        name = staging_branch_name(self.signature.attempt, self.signature.execution_id, on=on)
+        name = self._name(base)
         self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
         self.lake.create_branch(self._repository, name, base)
+        self._made.add(name)
         return name
 
+    def branch_at_input(self) -> str:
+        """A branch whose head is A: the one that a body worked on and that was not committed, or a new one."""
+        ref = self.signature.workspace.ref
+        return name if (name := self._name(ref)) in self._made else self.new_branch(ref)
+
     def stage(self, result: Result) -> StagedWorkspace | None:
-        """Commit the result on a branch made at A; None where it is A, and no branch is left then."""
+        """Commit the result on a branch made at A; None where it is A, and nothing is committed then.
+
+        A branch that a body worked on without changing anything stays until cleanup: a failing drop changes no result.
+        """
         base = self.signature.workspace.ref
         if isinstance(result.source, Path):
             changed = set(result.changes.put)
@@ -59,7 +68,6 @@ class Staging:
                 return self._commit(branch, base)
             except NothingToCommit:
                 pass  # checksums could not tell, the lake can
-        self.lake.drop_branch(self._repository, branch)
         return None
 
     def stage_on(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
@@ -96,6 +104,10 @@ class Staging:
     def level_of(self, ref: str) -> FenceLevel:
         """How hard a merge of this commit would be fenced."""
         return "soft" if self.mode == "soft" else self.lake.fence_level(self._repository, ref)
+
+    def _name(self, base: str) -> str:
+        on = None if base == self.signature.workspace.ref else base
+        return staging_branch_name(self.signature.attempt, self.signature.execution_id, on=on)
 
     @property
     def _repository(self) -> str:
