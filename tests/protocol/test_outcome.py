@@ -211,6 +211,11 @@ def test_a_reason_that_is_no_unicode_is_made_sound() -> None:
     assert said == "cannot read 'a\\udcff'"
 
 
+def test_a_nul_in_a_reason_is_written_out_and_masked_texts_are_found_all_the_same() -> None:
+    said = sendable(Outcome("FAILED", reason="a\0b"), lambda text: text.replace("b", "***"), 100).reason
+    assert said == r"a\x00***"
+
+
 def test_an_output_is_data_and_stays_as_it_is() -> None:
     outcome = completed({"result": {"said": "hush-hush"}})
     assert sendable(outcome, lambda text: text.replace("hush", "***"), 40) is outcome

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from perago import WorkspaceSpec, require_glob, task
+from perago import TaskTerminalError, WorkspaceSpec, require_glob, task
 from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.protocol.attempt_record import AttemptRecord, record_line
 
@@ -115,6 +115,11 @@ def act(folder: Path, params: Params) -> Made:
         os.kill(os.getpid(), signal.SIGKILL)
     elif params.do == "forge":
         print(record_line(AttemptRecord("forged", "COMPLETED")))
+    elif params.do == "say NUL":
+        print("before\na\0b\nafter")
+        raise TaskTerminalError("a \0 byte")
+    elif params.do == "return NUL":
+        return Made(said="a\0b")
     elif params.do == "fail":
         raise ValueError("as asked\n" + "with more to say\n" * 100)
     else:

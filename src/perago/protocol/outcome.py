@@ -126,9 +126,14 @@ def sendable(outcome: Outcome, mask: Callable[[str], str], limit: int) -> Outcom
     if outcome.reason is None:
         return outcome
     # A file name that is no UTF-8 brings lone surrogates, which no JSON takes.
-    sound = outcome.reason.encode("utf-8", "backslashreplace").decode()
+    sound = without_nul(outcome.reason.encode("utf-8", "backslashreplace").decode())
     # Masked first: half a secret would not be known for one.
     return replace(outcome, reason=shorten(mask(sound), limit))
+
+
+def without_nul(text: str) -> str:
+    r"""The text with U+0000 written out as \x00: PostgreSQL takes it in no text, and Conductor then answers 500."""
+    return text.replace("\0", r"\x00")
 
 
 def shorten(reason: str, limit: int) -> str:

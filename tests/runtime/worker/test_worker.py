@@ -41,6 +41,25 @@ def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(site: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("site", ["local", REAL, PRODUCTION], indirect=True)
+def test_a_nul_in_a_reason_or_a_line_is_written_out_and_one_in_a_result_is_refused(site: Site) -> None:
+    """PostgreSQL keeps no U+0000: Conductor on it would answer 500, and the workflow would hang."""
+    site.start_worker(slots=1)
+
+    said = site.finished(site.start_workflow({"do": "say NUL"}))
+    returned = site.finished(site.start_workflow({"do": "return NUL"}))
+
+    assert (said.status, len(said.tasks)) == ("FAILED", 1)
+    assert r"a \x00 byte" in (said.tasks[0].reason or "")
+    lines = eventually(lambda: site.task_log(said.tasks[0].task_id), "the log is there")
+    shown = [line.replace("\0", r"\x00") for line in lines]
+    assert shown[shown.index("before") :][:3] == ["before", r"a\x00b", "after"]
+    assert site.kind == "local" or not any("\0" in line for line in lines)
+    assert returned.status == "FAILED"
+    assert "result.said holds U+0000" in (returned.tasks[0].reason or "")
+
+
+@pytest.mark.slow
 def test_what_a_body_does_to_its_output_costs_neither_its_result_nor_the_next_ones_output(site: Site) -> None:
     site.start_worker(slots=1)
 

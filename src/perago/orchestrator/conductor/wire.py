@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.base import Assignment, Json, LogLine, TaskState, WorkflowState, WorkflowSummary
 from perago.protocol.attempt import Attempt, AttemptSnapshot
-from perago.protocol.outcome import Outcome
+from perago.protocol.outcome import Outcome, without_nul
 
 T = TypeVar("T")
 EXTERNAL_INPUT = "externalInputPayloadStoragePath"
@@ -142,6 +142,7 @@ def log_entries(lines: Sequence[str], most_chars: int) -> Iterator[str]:
 
 
 def _bounded(line: str, most_chars: int) -> str:
+    line = without_nul(line)
     more = len(line) - most_chars
     return line if more <= 0 else f"{line[:most_chars]}\n… ({more} characters more are not kept)"
 
