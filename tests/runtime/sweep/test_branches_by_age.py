@@ -31,9 +31,19 @@ class TestAge:
         world.clock.sleep(1)
         assert sweep(world, complete=False) == [name]
 
-    def test_a_staging_branch_that_is_still_at_its_input_stays(self, world: World) -> None:
+    def test_a_staging_branch_that_is_still_at_its_input_goes_by_the_time_its_task_was_scheduled(
+        self, world: World
+    ) -> None:
         world.clock.sleep(DAY)
-        name = stage(world, self.unknown(world), commit=False)
+        name = stage(world, self.unknown(world, scheduled_time=int(world.clock.now * 1000)), commit=False)
+        world.clock.sleep(HOUR)
+        assert sweep(world, complete=False) == []
+        world.clock.sleep(1)
+        assert sweep(world, complete=False) == [name]
+
+    def test_one_that_does_not_tell_that_either_stays(self, world: World) -> None:
+        world.clock.sleep(DAY)
+        name = stage(world, self.unknown(world, scheduled_time=0), commit=False)
         [verdict] = verdicts(world, complete=False, older_than=0)
         assert (verdict.leftover.name, verdict.goes) == (name, False)
         assert "nothing tells its age" in verdict.why
@@ -56,7 +66,7 @@ class TestAge:
 
     def test_a_claim_stays_as_long_as_a_staging_branch_of_its_task(self, world: World) -> None:
         unknown = self.unknown(world)
-        names = {claim(world, unknown), stage(world, unknown, commit=False)}
+        names = {claim(world, unknown), stage(world, replace(unknown, scheduled_time=0), commit=False)}
         world.clock.sleep(DAY)
         assert sweep(world, complete=False) == []
         assert set(world.leftovers()) == names

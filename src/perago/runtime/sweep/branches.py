@@ -273,19 +273,22 @@ def _judged_by_age(lake: Lake, one: Leftover, now: float, older_than: float) -> 
 def _made_at(lake: Lake, one: Leftover) -> float | None:
     """When a leftover was made, as far as it says so itself.
 
-    A branch without a commit of its own is at its input, which may be years older than the branch.
+    A branch without a commit of its own is at its input, which may be years older than the branch; then its name tells
+    when its task was scheduled.
     """
     if one.kind in ("proof", "put"):
         return proof_branch_made(one.name)
+    scheduled = (
+        one.owner.scheduled_time / 1000 if one.owner is not None and one.owner.scheduled_time else None
+    )
     if one.kind == "claim":
-        scheduled = one.owner.scheduled_time if one.owner is not None else 0
-        return scheduled / 1000 if scheduled else None
+        return scheduled
     try:
         commit = lake.commit_at(one.repository, one.commit)
     except LakeNotFound:
-        return None
+        return scheduled
     own = one.kind == "tag" or commit.metadata.get(STAGING_BRANCH) == one.name
-    return commit.created if own else None
+    return commit.created if own else scheduled
 
 
 def _told(seconds: float) -> str:
