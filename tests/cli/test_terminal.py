@@ -75,13 +75,40 @@ def test_a_run_and_who_looks_at_it_show_what_a_body_says_and_obey_none_of_it(tmp
     ]
 
 
-def test_names_and_messages_are_as_they_are_in_a_pipe_and_written_out_on_a_terminal(tmp_path: Path) -> None:
-    name = f"a{RESET}b.txt"
+@pytest.mark.parametrize("nasty", [CLEAR, RESET, TITLE, "\n", "\t", "\x9b2J"], ids=repr)
+def test_names_and_messages_control_nothing_and_make_no_line_and_json_has_them_as_they_are(
+    tmp_path: Path, nasty: str
+) -> None:
+    name, message = f"a{nasty}1  b.txt", f"came{nasty}0000 fake"
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / name).write_text("x")
     shell = Shell(tmp_path)
-    assert shell.run("put", "songs", "in", "--create", "-m", f"came{RESET}").code == 0
+    put = shell.run("put", "songs", "in", "--create", "-m", message)
+    assert put.code == 0
+    head, first = (one["id"] for one in shell.data("history", "songs", "--json"))
 
-    assert shell.look("ls", "songs").out.endswith(f"{name}\n")
-    assert "a\\x1bcb.txt" in shell.on_a_terminal("ls", "songs").out
-    assert "came\\x1bc" in shell.on_a_terminal("history", "songs").out
+    for shown in (shell.look, shell.on_a_terminal):
+        for command, lines in (
+            (("ls", "songs"), 1),
+            (("history", "songs"), 2),
+            (("diff", "songs", first, head), 1),
+        ):
+            text = own(shown(*command).out)
+            assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\t]", text), command
+            told = [line for line in text.splitlines() if not line.startswith("lake: ")]
+            assert len(told) == lines, (command, text)
+    assert [one["path"] for one in shell.data("ls", "songs", "--json")] == [name]
+
+
+def test_an_object_s_bytes_are_as_they_are_in_a_pipe_and_control_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_bytes(f"é one{CLEAR}{TITLE}\n\x1b[31mtwo\n".encode() + b"\xff\x00")
+    shell = Shell(tmp_path)
+    assert shell.run("put", "songs", "in", "--create").code == 0
+
+    assert shell.look("cat", "songs", "a.txt").out.startswith(f"é one{CLEAR}{TITLE}\n")
+    text = shell.on_a_terminal("cat", "songs", "a.txt").out
+    assert "é one\n\x1b[31mtwo" in text.replace("\r\n", "\n")
+    assert CLEAR not in text
+    assert TITLE not in text
+    assert "\\x00" in text

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 import pytest
 
-from perago.protocol.view import View, is_below, overlap
+from perago.protocol.view import Roots, View, overlap
 
 
 def test_without_declared_paths_the_view_is_the_whole_prefix() -> None:
@@ -79,8 +85,50 @@ def test_roots_overlap_where_one_is_below_the_other(
 
 
 def test_a_root_that_is_a_folder_does_not_hold_the_object_of_its_name() -> None:
-    assert not is_below("a", ("a/",))
-    assert is_below("a", ("a",))
+    assert not Roots(["a/"]).hold("a")
+    assert Roots(["a/"]).hold("a/")
+    assert Roots(["a"]).hold("a")
+    assert Roots([""]).hold("a/b")
+    assert not Roots([]).hold("a")
+
+
+def test_a_view_travels_to_another_process() -> None:
+    view = View("a/", reads=("plays/raw", "songs"), writes=("plays",))
+
+    there = pickle.loads(pickle.dumps(view))
+
+    assert (there, there.roots, there.write_roots) == (view, view.roots, view.write_roots)
+    assert there.may_change("a/plays/raw/x")
+    assert replace(there, prefix="b/").roots == ("b/plays", "b/songs")
+
+
+@contextmanager
+def counted_calls() -> Iterator[list[int]]:
+    """Count every call, of Python and of C, that is made in the block."""
+    count = [0]
+
+    def seen(_frame: object, event: str, _what: object) -> None:
+        count[0] += event in ("call", "c_call")
+
+    sys.setprofile(seen)
+    try:
+        yield count
+    finally:
+        sys.setprofile(None)
+
+
+def test_of_many_roots_an_object_costs_no_more_than_of_few() -> None:
+    paths = [f"days/{day:04}" for day in range(1500)]
+    objects = [f"days/{day:04}/part-{part}" for day in range(1500) for part in range(5)]
+    view = View("", reads=tuple(paths), writes=tuple(paths))
+
+    with counted_calls() as calls:
+        assert all(map(view.covers, objects))
+        assert all(map(view.may_change, objects))
+        assert not view.may_change("days/1500/part-0")
+        assert overlap(view.roots, ["days/1500", "days/1499/part-1"])
+
+    assert calls[0] < 50 * len(objects)
 
 
 def test_a_view_is_declared_where_either_half_is() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
+from perago.cli import output
 from perago.cli.options import Remote, RepositoryAt, Root, read_repository
 from perago.cli.server_choice import open_lake_to_read
 from perago.errors import LakeNotFound
@@ -29,9 +29,7 @@ def cat(where: RepositoryAt, rest: Rest, root: Root = None, remote: Remote = Non
     path = words[0].lstrip("/")
     with open_lake_to_read(root, remote) as lake, telling_what_there_is(lake, repository, ref):
         try:
-            for piece in lake.read(repository, ref, path):
-                sys.stdout.buffer.write(piece)
+            output.contents(lake.read(repository, ref, path))
         except LakeNotFound as missing:
             lake.commit_at(repository, ref)
             raise LakeNotFound(no_object(lake, repository, ref, path)) from missing
-    sys.stdout.buffer.flush()

@@ -36,7 +36,10 @@ def logs(
     with closing(found.open()) as orchestrator:
         if follow:
             for one in following.follow(found, orchestrator, step):
-                output.say(json.dumps(_as_json(one), ensure_ascii=False) if as_json else _text(one))
+                if as_json:
+                    output.json_text(json.dumps(_as_json(one), ensure_ascii=False))
+                else:
+                    output.say_printed(_text(one))
             return
         attempts = attempts_of(orchestrator, orchestrator.workflow(found.workflow_id))
     lines = following.printed_lines(attempts, step)
@@ -44,7 +47,7 @@ def logs(
         output.data([_as_json(one) for one in lines])
         return
     for one in lines:
-        output.say(_text(one))
+        output.say_printed(_text(one))
     if not lines:
         output.note(f"no task of {found.id} printed anything" if step is None else f"{step} printed nothing")
     _tell_failures([one.task for one in attempts if step is None or following.of_step(one.task, step)])
@@ -56,7 +59,7 @@ def _tell_failures(tasks: list[TaskState]) -> None:
 
     for task in tasks:
         if task.reason and task.status not in ("COMPLETED", "SCHEDULED", "IN_PROGRESS"):
-            output.note(f"{status_line(task)}: {task.reason}")
+            output.note(f"{status_line(task)}: {task.reason}", lines=True)
 
 
 def _text(one: Printed) -> str:

@@ -77,7 +77,7 @@ class MapView:
 
             self._bar.console.print(Text(printable(text), style="red"), soft_wrap=True)
         else:
-            output.note(text)
+            output.note(text, lines=True)
 
     def _figures(self) -> str:
         """How far it is: rows, failures, rate, and the time left at that rate."""

@@ -150,7 +150,7 @@ def _tell(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_js
         output.data({"run": current.id, **as_json(ended, attempts), "log": str(log)})
     else:
         for line, style in summary(ended, attempts):
-            output.say(line, style)
+            output.say(line, style, lines=True)
         output.note(f"log: {log}")
     if ended.status != "COMPLETED":
         output.note(f"once you have fixed the cause, continue with `{command}`")

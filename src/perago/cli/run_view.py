@@ -99,7 +99,7 @@ class Viewer:
 
     def _say(self, text: str) -> None:
         if self._live is None:
-            typer.echo(text, err=True)
+            typer.echo(printable(text, styles=True), err=True)
             return
         # Every print draws the table anew: a body that prints much must not hold up the worker.
         self._waiting.append(printable(text, styles=True))

@@ -74,9 +74,9 @@ def _tail(found: Found, state: WorkflowState, attempts: Sequence[LoggedAttempt],
     from perago.cli.run_summary import output_lines, workflow_reason
 
     if reason := workflow_reason(state, attempts):
-        output.say(reason)
+        output.say(reason, lines=True)
     for line in output_lines(state):
-        output.say(line)
+        output.say(line, lines=True)
     if found.log:
         output.note(f"log: {found.log}")
     if any(attempt.lines for attempt in attempts):

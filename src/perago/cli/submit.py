@@ -208,6 +208,6 @@ def _end(
         output.data({**told, **as_json(ended, attempts)})
     else:
         for line, style in summary(ended, attempts):
-            output.say(line, style)
+            output.say(line, style, lines=True)
     if ended.status != "COMPLETED":
         raise typer.Exit(output.FAILED)

@@ -12,11 +12,32 @@ and never `plays-old/`.  lakeFS's actions are in no view, whatever it covers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from itertools import takewhile
 
 from perago.protocol.paths import has_wildcard, in_actions
+
+
+class Roots(tuple[str, ...]):
+    """Object paths in order, none below another; an object is looked for by its own parts, however many roots there are."""
+
+    _names: frozenset[str]
+
+    def __new__(cls, paths: Iterable[str]) -> Roots:
+        """Sort the paths, and leave out those below another."""
+        found: dict[str, None] = {}
+        # A folder comes before what is below it.
+        for path in sorted(set(paths), key=lambda path: path.split("/")):
+            if not _is_in(path, found):
+                found[path] = None
+        made = super().__new__(cls, found)
+        made._names = frozenset(found)
+        return made
+
+    def hold(self, object_path: str) -> bool:
+        """Whether an object is one of them or below one; a root that ends in `/`, or is empty, is a folder."""
+        return _is_in(object_path, self._names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +47,17 @@ class View:
     prefix: str
     reads: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
+    roots: Roots = field(init=False, repr=False, compare=False)
+    """What the task sees, as object paths; the prefix itself where it sees all of it."""
+    write_roots: Roots = field(init=False, repr=False, compare=False)
+    """What the task may change, as object paths."""
+
+    def __post_init__(self) -> None:
+        """Sort the paths once: a task may name thousands, and is asked about every file."""
+        seen = None if self.reads is None else {*self.reads, *(self.writes or ())}
+        changed = self.writes if self.writes is not None else self.reads
+        object.__setattr__(self, "roots", self._objects(seen))
+        object.__setattr__(self, "write_roots", self._objects(changed))
 
     @property
     def whole(self) -> bool:
@@ -37,53 +69,28 @@ class View:
         """Whether the task says what it reads or writes."""
         return self.reads is not None or self.writes is not None
 
-    @property
-    def roots(self) -> tuple[str, ...]:
-        """What the task sees, as object paths in order, none below another; the prefix itself where it sees all of it."""
-        if self.reads is None:
-            return (self.prefix,)
-        return self._objects({*self.reads, *(self.writes or ())})
-
-    @property
-    def write_roots(self) -> tuple[str, ...]:
-        """What the task may change, as object paths in order, none below another."""
-        declared = self.writes if self.writes is not None else self.reads
-        return (self.prefix,) if declared is None else self._objects(declared)
-
     def covers(self, object_path: str) -> bool:
         """Whether the task sees this object."""
-        return not in_actions(object_path) and is_below(object_path, self.roots)
+        return not in_actions(object_path) and self.roots.hold(object_path)
 
     def may_change(self, object_path: str) -> bool:
         """Whether the task may put or delete this object."""
-        return not in_actions(object_path) and is_below(object_path, self.write_roots)
+        return not in_actions(object_path) and self.write_roots.hold(object_path)
 
     def sees(self, path: str) -> bool:
         """Whether everything at a path below the prefix is seen; of a pattern, everything at its literal beginning."""
-        return is_below(self.prefix + literal_beginning(path), self.roots)
+        return self.roots.hold(self.prefix + literal_beginning(path))
 
     def may_write(self, path: str) -> bool:
         """Whether everything at a path below the prefix may be changed."""
-        return is_below(self.prefix + path, self.write_roots)
+        return self.write_roots.hold(self.prefix + path)
 
     def told(self, roots: Iterable[str]) -> str:
         """Roots as the author names them, for people."""
         return ", ".join(root.removeprefix(self.prefix) or f"/{self.prefix.rstrip('/')}" for root in roots)
 
-    def _objects(self, paths: Iterable[str]) -> tuple[str, ...]:
-        found: list[str] = []
-        for path in sorted({self.prefix + path for path in paths}, key=lambda path: path.split("/")):
-            if not is_below(path, found):
-                found.append(path)
-        return tuple(found)
-
-
-def is_below(object_path: str, roots: Iterable[str]) -> bool:
-    """Whether an object is one of the roots or below one; a root that ends in `/`, or is empty, is a folder."""
-    return any(
-        object_path.startswith(root) if root.endswith("/") or not root else _at_or_below(object_path, root)
-        for root in roots
-    )
+    def _objects(self, paths: Iterable[str] | None) -> Roots:
+        return Roots([self.prefix] if paths is None else [self.prefix + path for path in paths])
 
 
 def literal_beginning(pattern: str) -> str:
@@ -93,9 +100,17 @@ def literal_beginning(pattern: str) -> str:
 
 def overlap(left: Iterable[str], right: Iterable[str]) -> bool:
     """Whether two sets of roots have a path in common."""
-    right = tuple(right)
-    return any(is_below(one, (other,)) or is_below(other, (one,)) for one in left for other in right)
+    ones, others = Roots(left), Roots(right)
+    return any(map(others.hold, ones)) or any(map(ones.hold, others))
 
 
-def _at_or_below(object_path: str, root: str) -> bool:
-    return object_path == root or object_path.startswith(root + "/")
+def _is_in(object_path: str, roots: Container[str]) -> bool:
+    if "" in roots or object_path in roots:
+        return True
+    at = object_path.find("/")
+    while at >= 0:
+        # `plays` is a file or a folder, `plays/` a folder.
+        if object_path[:at] in roots or object_path[: at + 1] in roots:
+            return True
+        at = object_path.find("/", at + 1)
+    return False

@@ -16,7 +16,6 @@ from perago.errors import LakeNotFound, PostGuardrailViolation
 from perago.lake.base import Lake
 from perago.protocol.paths import ACTIONS
 from perago.protocol.publication import Workspace
-from perago.protocol.view import is_below
 from perago.runtime.attempt.writes import NAMED, outside_writes
 
 _LAST = "\U0010ffff"
@@ -63,7 +62,7 @@ def _changed_outside(lake: Lake, workspace: Workspace, branch: str) -> Iterator[
         for path in lake.changed_paths(repository, branch, after=after):
             folder = next((one for one in folders if path.startswith(one)), None)
             if folder is None:
-                if not is_below(path, roots):
+                if not roots.hold(path):
                     yield path
             elif path < (behind := folder + _LAST):
                 # Past the folder, which may hold any number of changes; the few that sort behind its end are passed over.

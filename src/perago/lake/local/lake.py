@@ -40,7 +40,7 @@ from perago.lake.local.pages import change_page, folder_page
 from perago.lake.local.store import BUSY_SECONDS, Store
 from perago.lake.local.tree_diff import differences
 from perago.lake.local.trees import EMPTY, Value, find, scan, update
-from perago.protocol.view import is_below
+from perago.protocol.view import Roots
 
 DEFAULT_BRANCH = "main"
 
@@ -246,8 +246,8 @@ class LocalLake:
             one, two = (refs.resolve(db, repository, ref)[0].tree for ref in (left, right))
         for root in roots:
             # `plays` stands for an object or a folder, and never for `plays-old`.
-            found = differences(self._store.nodes(), one, two, root)
-            yield from (path for path, _, _ in found if is_below(path, (root,)))
+            found, only = differences(self._store.nodes(), one, two, root), Roots([root])
+            yield from (path for path, _, _ in found if only.hold(path))
 
     def changes(
         self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import Changes
-from perago.protocol.view import View, is_below
+from perago.protocol.view import View
 
 NAMED = 5
 """So many paths are named; of the rest people learn that there are more."""
@@ -18,7 +18,7 @@ NAMED = 5
 def check_writes(changes: Changes, view: View) -> None:
     """Refuse, by name, changes to paths below the prefix that the task may not change."""
     roots = view.write_roots
-    outside = [path for path in (*changes.put, *changes.delete) if not is_below(view.prefix + path, roots)]
+    outside = [path for path in (*changes.put, *changes.delete) if not roots.hold(view.prefix + path)]
     if outside:
         raise outside_writes(sorted(outside), view)
 

@@ -1,7 +1,7 @@
 """Texts that others have written, made fit for a reader's terminal: what bodies print, reasons, names of objects and steps.
 
     in the text                                           shown
-    newline, tab                                          as they are
+    newline, tab                                          as they are; \\n and \\t where all has to be `one_line`
     a colour or another style (CSI … m)                   as it is where `styles` are wanted, ended with the text; else gone
     other whole sequences: cursor, screen, title, link    gone
     any other control character                           written out: \\x1b, \\x9b, \\r
@@ -39,6 +39,11 @@ def printable(text: str, *, styles: bool = False) -> str:
         end = found.end()
     shown.append(_CONTROL.sub(_written_out, text[end:]))
     return "".join([*shown, _RESET] if styled else shown)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without styles: a newline or a tab in a name is written out, so it makes no row of its own."""
+    return printable(text.replace("\r\n", "\n")).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def overwritten(line: str) -> str:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
@@ -29,8 +28,6 @@ def main(descriptor: int, memory: int) -> None:
     """Answer requests until the page goes away."""
     page = Connection(descriptor)
     try:
-        # Its own allocators reserve more than they use, which a limit on memory does not forgive.
-        os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:

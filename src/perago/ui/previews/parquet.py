@@ -36,6 +36,8 @@ _LIMITS = {"rows": ROWS, "columns": COLUMNS, "cell": CELL, "schema": SCHEMA_COLU
 _TOO_MUCH = "Its first rows take too much memory or time to be shown here."
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "TMPDIR")
 """What the decoder gets of the environment, which also holds the keys to the servers."""
+_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""Arrow's own allocators reserve more than they use, which a limit on memory does not forgive."""
 
 Part = Callable[[int, int], bytes]
 
@@ -103,7 +105,7 @@ class _Decoder:
                 stdout=subprocess.DEVNULL,
                 # pyarrow complains there before it aborts.
                 stderr=subprocess.DEVNULL,
-                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+                env={**_ENVIRONMENT, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
             )
         self._pipe = Connection(ours.detach())
         self.problem = str(self._hear(_START_SECONDS)[0].get("problem", ""))
