@@ -250,7 +250,7 @@ def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
     """
     check_pyspark("--engine spark")
     from perago.runtime.worker.hosted.link import Hosted
-    from perago.spark.engine_context import runs_here
+    from perago.spark.conf import runs_here
     from perago.spark.jobs import SparkJobs
 
     settings, plain = plan.settings, [name for name, task in plan.tasks.items() if task.kind == "plain"]
@@ -281,7 +281,7 @@ def max_result_bytes() -> int:
 
 def check_map(servers: Embedded | Real) -> None:
     """Raise `RuntimeConfigError` if the executors that run a map cannot reach its lake."""
-    from perago.spark.engine_context import runs_here
+    from perago.spark.conf import runs_here
 
     settings = servers.settings
     if servers.embedded and not runs_here(settings.spark_master):

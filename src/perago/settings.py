@@ -18,6 +18,7 @@ from perago.errors import RuntimeConfigError
 from perago.lakectl_file import read_lakectl_file
 from perago.protocol.nearest import nearest
 from perago.protocol.outcome import WrongInput
+from perago.spark_defaults import chosen_master
 from perago.variables import ROOT, default_of
 
 ServerKind = Literal["embedded", "remote"]
@@ -82,6 +83,7 @@ class Settings:
     executor_max_tasks: int
     shutdown_force_kill_after: float | None
     spark_master: str
+    """The master that counts, wherever it is set: PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
     spark_conf: str
     spark_session: SparkSessionKind
     """Quick sessions suit short work on one machine; auto: whoever makes the session says."""
@@ -146,7 +148,12 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
             if read.text("PERAGO_SHUTDOWN_FORCE_KILL_AFTER")
             else None
         ),
-        spark_master=read.or_default("PERAGO_SPARK_MASTER"),
+        spark_master=chosen_master(
+            read.text("PERAGO_SPARK_CONF") or "",
+            read.text("PERAGO_SPARK_MASTER"),
+            read.environ,
+            default=default_of("PERAGO_SPARK_MASTER"),
+        ),
         spark_conf=read.text("PERAGO_SPARK_CONF") or "",
         spark_session=cast(SparkSessionKind, read.one_of("PERAGO_SPARK_SESSION", ("auto", "quick", "full"))),
     )

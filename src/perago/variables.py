@@ -219,14 +219,14 @@ _SPARK = Group(
     (
         Variable(
             "PERAGO_SPARK_MASTER",
-            "the Spark master",
+            "the Spark master, unless `PERAGO_SPARK_CONF` names one; where it is unset, that of `spark-defaults.conf` counts",
             "Spark tasks, `map`, `start --engine spark`",
             default="local[*]",
             values="a Spark URL",
         ),
         Variable(
             "PERAGO_SPARK_CONF",
-            "Spark configuration; it wins over `spark-defaults.conf` and over Perago's defaults",
+            "Spark configuration; it wins over `PERAGO_SPARK_MASTER`, `spark-defaults.conf` and Perago's defaults",
             "Spark tasks, `map`, `start --engine spark`",
             unset="nothing added",
             values="`key=value` pairs, separated by `;`",

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from perago.settings import load_settings
-from perago.spark.conf import parse_conf
 from perago.spark.engine_context import EngineContext, failing
 from perago.spark.jobs import SparkJobs, lost_reason
+from perago.spark_defaults import parse_conf
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ def settings(tmp_path: Path, master: str = "local[2]") -> Settings:
     [
         ("auto", "local[*]", False, "local"),
         ("auto", "local[*]", True, "local"),
-        ("auto", "spark://head:7077", True, "local"),
+        ("auto", "local-cluster[2,1,1024]", True, "local"),
         ("auto", "spark://head:7077", False, "direct"),
-        ("local", "spark://head:7077", False, "local"),
+        ("local", "local-cluster[2,1,1024]", False, "local"),
         ("direct", "local[*]", False, "direct"),
     ],
 )
@@ -42,6 +42,20 @@ def test_the_table_of_placements(
     definition = make_spark_task(placement=placement)
 
     assert placement_of(definition, settings(tmp_path, master), embedded=embedded) == where
+    (Embedded if embedded else Real)(settings(tmp_path, master)).check_places([definition])
+
+
+@pytest.mark.parametrize("servers", [Embedded, Real])
+@pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "k8s://https://head:6443"])
+def test_a_folder_of_this_machine_with_executors_elsewhere_is_refused_at_start(
+    tmp_path: Path, servers: type[Embedded | Real], master: str
+) -> None:
+    told = "in a folder of this machine, which the executors of .* do not share"
+    with pytest.raises(RuntimeConfigError, match=f"'make' has placement=\"local\", .*{told}"):
+        servers(settings(tmp_path, master)).check_places([make_spark_task(placement="local")])
+    if servers is Embedded:
+        with pytest.raises(RuntimeConfigError, match=f"'make' has placement=\"auto\", .*{told}"):
+            servers(settings(tmp_path, master)).check_places([make_spark_task()])
 
 
 def test_direct_on_the_embedded_lake_is_refused_at_start(tmp_path: Path) -> None:

@@ -11,9 +11,13 @@ import pytest
 
 from perago import RuntimeConfigError
 from perago.settings import load_settings
-from perago.spark.conf import is_local, parse_conf, session_conf
+from perago.spark.conf import is_local, is_quick, session_conf
+from perago.spark.engine_context import EngineContext
+from perago.spark.placement import placement_of
 from perago.spark.session import Sessions
 from perago.spark.spark_log import log_options
+from perago.spark_defaults import parse_conf
+from tests.support.spark_world import make_spark_task
 
 
 def conf_of(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
@@ -52,6 +56,42 @@ def test_what_the_operator_says_wins_over_spark_defaults_and_they_win_over_ours(
     assert "spark.ui.enabled" not in conf
     assert conf["spark.driver.memory"] == "3g"
     assert conf["a.b"] == "x=y"
+
+
+@pytest.mark.parametrize(
+    ("file", "variable", "conf", "master"),
+    [
+        (None, None, None, "local[*]"),
+        ("spark://file:7077", None, None, "spark://file:7077"),
+        ("spark://file:7077", "local[3]", None, "local[3]"),
+        ("local[2]", "spark://variable:7077", "local[4]", "local[4]"),
+        ("local[2]", None, "spark://conf:7077", "spark://conf:7077"),
+    ],
+)
+def test_one_order_decides_on_the_master_for_the_session_its_sizes_and_where_tasks_work(
+    tmp_path: Path, file: str | None, variable: str | None, conf: str | None, master: str
+) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(f"spark.master {file}\n" if file else "")
+    environ = {"SPARK_CONF_DIR": str(tmp_path), "PERAGO_SPARK_SESSION": "quick"}
+    environ |= {"PERAGO_SPARK_MASTER": variable} if variable else {}
+    environ |= {"PERAGO_SPARK_CONF": f"a=b;spark.master={conf}"} if conf else {}
+    settings = load_settings(environ, root=tmp_path)
+
+    found = conf_of(tmp_path, environ)
+
+    local = master.startswith("local")
+    assert found["spark.master"] == settings.spark_master == master
+    assert ("spark.driver.memory" in found) is is_quick(settings) is local
+    assert placement_of(make_spark_task(), settings, embedded=False) == ("local" if local else "direct")
+    assert EngineContext(settings, [], failures=2, conf={})._on_this_machine is local
+
+
+def test_sparks_own_home_has_the_file_where_no_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.master=spark://home:7077\n")
+
+    assert load_settings({"SPARK_HOME": str(tmp_path)}).spark_master == "spark://home:7077"
+    assert load_settings({}).spark_master == "local[*]"
 
 
 def test_a_wrong_pair_is_named() -> None:

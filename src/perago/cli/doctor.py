@@ -112,7 +112,7 @@ def _without_logs() -> Iterator[None]:
 
 
 def _wrong_spark_conf(read: Read) -> Iterator[Finding]:
-    from perago.spark.conf import parse_conf
+    from perago.spark_defaults import parse_conf
 
     try:
         parse_conf(read.settings.spark_conf)

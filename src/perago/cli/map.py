@@ -139,7 +139,7 @@ def _wanted(
 ) -> Wanted:
     from perago.connect import max_result_bytes
     from perago.runtime.maps.beginning import Wanted
-    from perago.spark.engine_context import runs_here
+    from perago.spark.conf import runs_here
 
     here = runs_here(where.settings.spark_master)
     return Wanted(*what, rows, where, retries, max_result_bytes(), log_here=here)

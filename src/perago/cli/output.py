@@ -63,7 +63,7 @@ def refuse(text: str) -> NoReturn:
 def confirm(question: str) -> bool:
     """Ask on stderr, and return whether the answer is yes."""
     # Typer's own question writes a space to stdout, where the answer of the command belongs.
-    typer.echo(f"{printable(question)} [y/N]: ", nl=False, err=True)
+    typer.echo(f"{one_line(question)} [y/N]: ", nl=False, err=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 

@@ -1,6 +1,8 @@
 """What a Spark session is configured with.
 
-    Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER, PERAGO_SPARK_CONF
+    Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER  <  PERAGO_SPARK_CONF
+
+The settings have the master that comes of it (`perago.spark_defaults`).
 
 A quick session's options for its JVM come before those that are set, so that the JVM takes the latter.
 
@@ -15,18 +17,22 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from perago.errors import RuntimeConfigError
 from perago.settings import Settings
+from perago.spark_defaults import parse_conf, spark_defaults
 
 _GIB = 1024**3
 _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
-_LINE = re.compile(r"\s*([^\s=:#]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
 def is_local(master: str) -> bool:
     """Whether a master runs everything in this process's JVM."""
     return master == "local" or master.startswith("local[")
+
+
+def runs_here(master: str) -> bool:
+    """Whether all executors of a master are on this machine, where a folder is the same for all."""
+    return is_local(master) or master.startswith("local-cluster[")
 
 
 def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> dict[str, str]:
@@ -35,13 +41,12 @@ def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) 
     known = spark_defaults(environ)
     defaults = {"spark.app.name": "perago", **_defaults(settings, scratch)}
     chosen = {key: value for key, value in defaults.items() if key not in known}
-    return {**chosen, "spark.master": settings.spark_master, **said}
+    return {**chosen, **said, "spark.master": settings.spark_master}
 
 
 def is_quick(settings: Settings) -> bool:
     """Whether a session is to start quickly rather than run fast for long: only where its JVM does all the work."""
-    master = parse_conf(settings.spark_conf).get("spark.master", settings.spark_master)
-    return settings.spark_session == "quick" and is_local(master)
+    return settings.spark_session == "quick" and is_local(settings.spark_master)
 
 
 def with_jvm_options(
@@ -52,17 +57,6 @@ def with_jvm_options(
     if _COLLECTOR.search(set_before):
         options = [option for option in options if not _COLLECTOR.search(option)]
     return {**conf, _JVM_OPTIONS: " ".join(filter(None, [*options, set_before]))}
-
-
-def parse_conf(text: str) -> dict[str, str]:
-    """PERAGO_SPARK_CONF: `key=value` pairs with `;` between them."""
-    pairs: dict[str, str] = {}
-    for item in filter(None, (part.strip() for part in text.split(";"))):
-        key, separator, value = item.partition("=")
-        if not separator or not key.strip():
-            raise RuntimeConfigError(f"PERAGO_SPARK_CONF: {item!r} is not key=value; pairs are cut at ';'")
-        pairs[key.strip()] = value.strip()
-    return pairs
 
 
 def _defaults(settings: Settings, scratch: Path) -> dict[str, str]:
@@ -103,15 +97,3 @@ def _driver_gib() -> int:
     except (ValueError, OSError):
         return 1
     return max(1, min(8, total // 8 // _GIB))
-
-
-def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """What spark-defaults.conf sets; spark-submit reads the file itself, we only stay out of its way."""
-    folder = environ.get("SPARK_CONF_DIR")
-    if not folder and environ.get("SPARK_HOME"):
-        folder = os.path.join(environ["SPARK_HOME"], "conf")
-    file = Path(folder) / "spark-defaults.conf" if folder else None
-    if file is None or not file.is_file():
-        return {}
-    found = (_LINE.match(line) for line in file.read_text(encoding="utf-8").splitlines())
-    return {match[1]: match[2] for match in found if match}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perago.settings import Settings
-from perago.spark.conf import is_local
+from perago.spark.conf import runs_here
 from perago.spark.session import Sessions
 
 if TYPE_CHECKING:
@@ -56,11 +56,6 @@ class EngineContext:
                     context.addPyFile(str(file))
                 self._ready = context
             return context
-
-
-def runs_here(master: str) -> bool:
-    """Whether all executors of a master are on this machine, where a folder is the same for all."""
-    return is_local(master) or master.startswith("local-cluster[")
 
 
 def scratch() -> Path:

@@ -19,8 +19,9 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from perago.spark.conf import is_local, spark_defaults
+from perago.spark.conf import is_local
 from perago.spark.user_cache import cache_folder
+from perago.spark_defaults import spark_defaults
 
 _PACKAGES, _EXCLUDES, _JARS = "spark.jars.packages", "spark.jars.excludes", "spark.jars"
 _WHERE = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositories")

@@ -1,12 +1,17 @@
 """Which of the two placements a Spark task has.
 
     placement     master      lake        where
-    local         any         any         the workdir
+    local         here        any         the workdir
+    local         elsewhere   any         refused at start
     auto          local       any         the workdir
-    auto          a cluster   embedded    the workdir
+    auto          here        embedded    the workdir
+    auto          elsewhere   embedded    refused at start
     auto          a cluster   lakeFS      direct
     direct        any         lakeFS      direct
     direct        any         embedded    refused at start
+
+A cluster is any master that is not local.  It is here if all its executors are on this machine, and otherwise elsewhere:
+executors there do not see the workdir, and what they write would be lost.
 
 The rule: what cannot work is refused before a worker polls, not in an attempt.  Nothing here imports pyspark.
 """
@@ -20,7 +25,8 @@ from perago.declare.checks import label, needs_path
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
 from perago.settings import Settings
-from perago.spark.conf import is_local, parse_conf
+from perago.spark.conf import is_local, runs_here
+from perago.spark_defaults import parse_conf
 
 Where = Literal["local", "direct"]
 
@@ -42,6 +48,8 @@ def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embe
         if task.kind != "spark" or spec is None:
             continue
         if placement_of(task, settings, embedded=embedded) == "local":
+            if not runs_here(settings.spark_master):
+                raise RuntimeConfigError(_elsewhere(task, spec.placement, settings.spark_master, embedded))
             continue
         if embedded:
             raise RuntimeConfigError(
@@ -53,3 +61,11 @@ def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embe
                 f"{task.place}: {', '.join(wanting)}: needs a folder on disk, and with direct placement there is none; "
                 "use the require_… checks"
             )
+
+
+def _elsewhere(task: TaskDefinition, placement: str, master: str, embedded: bool) -> str:
+    remedy = "work on lakeFS (--remote)" if embedded else 'declare placement="direct" or "auto"'
+    return (
+        f'task {task.name!r} has placement="{placement}", and would work in a folder of this machine, which the executors '
+        f"of {master} do not share: {remedy}, or set PERAGO_SPARK_MASTER to a local master"
+    )

@@ -1,0 +1,60 @@
+"""What configures Spark outside any session: spark-defaults.conf, PERAGO_SPARK_CONF, and which master they amount to.
+
+    Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER  <  PERAGO_SPARK_CONF
+
+The rule: there is one order, for every key.  The master is decided here, once, so that sessions, placements and checks
+cannot disagree on it.  Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from perago.errors import RuntimeConfigError
+
+_MASTER = "spark.master"
+_LINE = re.compile(r"\s*([^\s=:#]+)\s*[=:\s]\s*(.*?)\s*$")
+
+
+def chosen_master(conf: str, master: str | None, environ: Mapping[str, str], *, default: str) -> str:
+    """The master: from PERAGO_SPARK_CONF (`conf`), PERAGO_SPARK_MASTER (`master`), spark-defaults.conf, or the default."""
+    try:
+        said = parse_conf(conf).get(_MASTER)
+    except RuntimeConfigError:
+        said = None  # whoever uses the pairs says what is wrong with them
+    return said or master or spark_defaults(environ).get(_MASTER) or default
+
+
+def parse_conf(text: str) -> dict[str, str]:
+    """PERAGO_SPARK_CONF: `key=value` pairs with `;` between them."""
+    pairs: dict[str, str] = {}
+    for item in filter(None, (part.strip() for part in text.split(";"))):
+        key, separator, value = item.partition("=")
+        if not separator or not key.strip():
+            raise RuntimeConfigError(f"PERAGO_SPARK_CONF: {item!r} is not key=value; pairs are cut at ';'")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """The pairs of spark-defaults.conf, in the folder where spark-submit looks for it."""
+    folder = environ.get("SPARK_CONF_DIR") or _conf_folder(environ)
+    file = Path(folder) / "spark-defaults.conf" if folder else None
+    try:
+        text = file.read_text(encoding="utf-8") if file is not None else ""
+    except OSError:
+        return {}
+    found = (_LINE.match(line) for line in text.splitlines())
+    return {match[1]: match[2] for match in found if match}
+
+
+def _conf_folder(environ: Mapping[str, str]) -> str | None:
+    """The folder `conf` of Spark's home, which is that of the PySpark package where nothing else is set."""
+    if home := environ.get("SPARK_HOME"):
+        return os.path.join(home, "conf")
+    package = find_spec("pyspark")
+    return os.path.join(os.path.dirname(package.origin), "conf") if package and package.origin else None
