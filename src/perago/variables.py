@@ -219,7 +219,7 @@ _SPARK = Group(
     (
         Variable(
             "PERAGO_SPARK_MASTER",
-            "the Spark master, unless `PERAGO_SPARK_CONF` names one; where it is unset, that of `spark-defaults.conf` counts",
+            "the Spark master, unless `PERAGO_SPARK_CONF` names one; if it is unset, `spark-defaults.conf` counts",
             "Spark tasks, `map`, `start --engine spark`",
             default="local[*]",
             values="a Spark URL",

@@ -115,18 +115,6 @@ def test_job_groups_that_a_body_opened_end_with_it(local_world: SparkWorld, sess
     assert {name: context.getLocalProperty(name) for name in names} == dict.fromkeys(names)
 
 
-def test_a_body_that_stops_spark_as_scripts_do_completes_and_the_next_one_has_a_new_session(
-    local_world: SparkWorld,
-) -> None:
-    def body(workspace: SparkWorkspace, params: Params) -> Made:
-        made = Made(said=str(workspace.spark.range(3).count()))
-        workspace.spark.stop()
-        return made
-
-    for _ in range(2):
-        published_ref(local_world.run(local_world.task(body, read_only=True)))
-
-
 def test_an_exception_in_a_python_worker_reaches_conductor_as_its_last_line(local_world: SparkWorld) -> None:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         def broken(number):
@@ -222,18 +210,3 @@ def test_progress_of_stages_is_told(local_world: SparkWorld) -> None:
 
     assert notes[0].startswith("Spark stage ")
     assert notes[0].endswith("/2")
-
-
-def test_views_and_cached_tables_do_not_reach_the_next_attempt(local_world: SparkWorld) -> None:
-    def first(workspace: SparkWorkspace, params: Params) -> Made:
-        workspace.spark.range(3).cache().createOrReplaceTempView("left_over")
-        return Made(said=str(workspace.spark.table("left_over").count()))
-
-    def second(workspace: SparkWorkspace, params: Params) -> Made:
-        return Made(said=str(workspace.spark.catalog.tableExists("left_over")))
-
-    local_world.run(local_world.task(first))
-    settled = local_world.run(local_world.task(second))
-
-    assert settled.outcome.output is not None
-    assert settled.outcome.output["result"] == {"said": "False"}

@@ -32,7 +32,7 @@ from perago.spark.job_group import at_work
 from perago.spark.outside import check_outside, reset
 from perago.spark.paths import is_leftover
 from perago.spark.s3a import open_bucket
-from perago.spark.session import Sessions
+from perago.spark.session import AttemptSession, Sessions
 from perago.spark.workspace import SparkWorkspace
 
 
@@ -42,6 +42,7 @@ class DirectPlace:
     def __init__(self, site: Site, sessions: Sessions, lakefs: LakeFSSettings) -> None:
         self._site = site
         self._sessions = sessions
+        self._session = AttemptSession(sessions)
         self._lakefs = lakefs
         spec = site.task.workspace
         self._read_only = spec is not None and spec.read_only
@@ -59,7 +60,7 @@ class DirectPlace:
         view = self._site.workspace.view
         if self._read_only:
             view = replace(view, writes=())
-        self._workspace = SparkWorkspace(base, self._sessions.get, view=view)
+        self._workspace = SparkWorkspace(base, self._session, view=view)
 
     @property
     def argument(self) -> SparkWorkspace:
@@ -70,11 +71,11 @@ class DirectPlace:
     def at_work(self) -> AbstractContextManager[None]:
         """A job group of the attempt's own, with the keys to the repository."""
         open_bucket(self._sessions.get(), self._site.workspace.repository, self._lakefs)
-        return at_work(self._sessions, self._site, self.argument)
+        return at_work(self._session, self._site, self.argument)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """The branch's listing, whose tables can be looked into."""
-        auditor = Auditor(self.argument, self._sessions.for_checks, checks)
+        auditor = Auditor(self.argument, self._session.for_checks, checks)
         return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
 
     def verify(self) -> None:

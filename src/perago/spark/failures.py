@@ -18,6 +18,8 @@ from perago.declare.author_traceback import is_library
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JError, ConnectionError)
 
+JVM_IS_GONE = "Spark's JVM is gone: it was killed or ran out of memory (spark.driver.memory)"
+
 _LONGEST = 240
 _DEEPEST = 20
 _PYTHON_ERROR = re.compile(
@@ -30,7 +32,7 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ()) -> str:
     """The cause in a line; `base` is cut out of paths, `tables` are those the attempt has touched."""
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
-        return "Spark's JVM is gone: it was killed or ran out of memory (spark.driver.memory)"
+        return JVM_IS_GONE
     text = _cause(error)
     for start in (base, base.removeprefix("file://"), base.replace("file://", "file:")):
         text = text.replace(start.rstrip("/") + "/", "").replace(start.rstrip("/"), ".")

@@ -17,7 +17,7 @@ from perago.runtime.attempt.place import Site
 from perago.runtime.attempt.traffic import Note
 from perago.runtime.looking import looking
 from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
-from perago.spark.session import Sessions
+from perago.spark.session import AttemptSession, why_gone
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -32,17 +32,29 @@ _SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
 
 
 @contextlib.contextmanager
-def at_work(sessions: Sessions, site: Site, workspace: SparkWorkspace) -> Iterator[None]:
+def at_work(session: AttemptSession, site: Site, workspace: SparkWorkspace) -> Iterator[None]:
     """Run checks and body as one job group; Spark's failures come out as `TaskFailed` with a short reason."""
+    spec = site.task.workspace
+    stopped: str | None = None
     try:
         with (
-            sessions.in_use() as session,
-            _job_group(session.sparkContext, site, sessions),
-            _telling(session.sparkContext, site.execution_id, site.traffic.say),
+            session.in_use() as spark,
+            _job_group(spark.sparkContext, site, session),
+            _telling(spark.sparkContext, site.execution_id, site.traffic.say),
         ):
-            yield
-    except SPARK_ERRORS as error:
+            try:
+                yield
+            except _SPARK_IS_GONE:
+                stopped = why_gone(spark)
+                raise
+            session.check_left(publishes=spec is not None and not spec.read_only)
+    except _SPARK_IS_GONE as error:
+        if stopped is None and not isinstance(error, SPARK_ERRORS):
+            raise
         log.debug("Spark failed", exc_info=error)
+        if stopped is not None:
+            place = where(error)
+            raise TaskFailed(f"{stopped} ({place})" if place else stopped) from error
         reason = short_reason(error, base=workspace.base, tables=workspace.tables)
         if not remote_place(error) and (place := where(error)):
             reason = f"{reason} ({place})"
@@ -50,7 +62,7 @@ def at_work(sessions: Sessions, site: Site, workspace: SparkWorkspace) -> Iterat
 
 
 @contextlib.contextmanager
-def _job_group(context: SparkContext, site: Site, sessions: Sessions) -> Iterator[None]:
+def _job_group(context: SparkContext, site: Site, session: AttemptSession) -> Iterator[None]:
     jvm_context: Any = context._jsc
     before = jvm_context.sc().getLocalProperties().clone()
     context.setJobGroup(site.execution_id, f"perago {site.task.name}", interruptOnCancel=True)
@@ -58,7 +70,7 @@ def _job_group(context: SparkContext, site: Site, sessions: Sessions) -> Iterato
         yield
     finally:
         with contextlib.suppress(*_SPARK_IS_GONE):
-            _cancel_jobs(context, site.execution_id, alone=sessions.users == 1)
+            _cancel_jobs(context, site.execution_id, alone=session.alone)
             # Job group, tags, pool and description: the body may have set others than ours.
             jvm_context.sc().setLocalProperties(before)
 

@@ -1,9 +1,12 @@
-"""The Spark session of a process: made when the first Spark task begins, reused by all that follow.
+"""The Spark session of a process, made when the first Spark task begins, and a session of its own for each attempt.
 
-- Its scratch folder is below the root and carries the mark of its process; a new session removes those of the dead,
+- All attempts of a process share one JVM and one Spark context.  An attempt's session starts from the configuration, and
+  what it changed beyond that session is put back when it ends (`shared_state`): a retry computes what the first try would.
+- While an attempt runs, its session is PySpark's default: `SparkSession.builder.getOrCreate()` returns it.
+- The scratch folder is below the root and carries the mark of its process; a new session removes those of the dead,
   because a JVM that was killed leaves its shuffle files behind.
 - Spark's own signal handling is undone: whether an attempt ends is the supervisor's decision.
-- A session whose JVM has died, or that a body has stopped, is made anew for the next attempt.
+- A body that stops Spark, or whose JVM dies, ends its attempt; the next attempt gets a new JVM.
 """
 
 from __future__ import annotations
@@ -19,13 +22,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perago.errors import RuntimeConfigError
+from perago.errors import RuntimeConfigError, TaskFailed
 from perago.runtime.root.own_folder import own_folder
 from perago.runtime.root.removal import remove_tree
 from perago.settings import Settings
 from perago.spark.class_archive import archive_file, ends_the_jvm, quick_options, use_options
-from perago.spark.conf import is_local, is_quick, parse_conf, session_conf, with_jvm_options
+from perago.spark.conf import is_local, is_quick, session_conf, with_jvm_options
+from perago.spark.failures import JVM_IS_GONE
 from perago.spark.packages import Packages
+from perago.spark.shared_state import LOG_LEVEL, SharedState, write_no_checksum_files
 from perago.spark.spark_log import log_options
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ log = logging.getLogger("perago.spark")
 
 
 class Sessions:
-    """Gives out the session of this process; safe for threads."""
+    """Gives out the session of this process, and those of its attempts; safe for threads."""
 
     def __init__(self, settings: Settings, packages: Packages | None = None) -> None:
         self._settings = settings
@@ -43,6 +48,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._for_checks: SparkSession | None = None
+        self._shared: SharedState | None = None
         self._users = 0
 
     def get(self) -> SparkSession:
@@ -71,9 +77,13 @@ class Sessions:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[SparkSession]:
-        """The session for one attempt; what attempts have cached and named is dropped when the last one leaves."""
-        session = self.get()
+        """A new session for one attempt; what attempts share is put back when the last one leaves."""
+        process_session = self.get()
         with self._lock:
+            if self._users == 0:
+                self._shared = SharedState(process_session)
+            session = process_session.newSession()
+            _make_default(session)
             self._users += 1
         try:
             yield session
@@ -81,12 +91,43 @@ class Sessions:
             with self._lock:
                 self._users -= 1
                 if self._users == 0:
-                    _forget(session)
+                    self._restore(process_session)
+
+    def check_left(self, session: SparkSession, *, publishes: bool) -> None:
+        """Raise `TaskFailed` if an attempt stopped Spark, left a query running, or has tables that would be lost."""
+        if reason := why_gone(session):
+            raise TaskFailed(reason)
+        if self._shared is None or self._users > 1:
+            return  # attempts at once in one process: nothing tells whose it is
+        if queries := self._shared.running_queries():
+            raise TaskFailed(
+                f"the task left a streaming query running: {', '.join(queries)}; "
+                "wait for it in the body (awaitTermination()), or stop it there"
+            )
+        if publishes and (tables := self._shared.new_managed_tables()):
+            raise TaskFailed(
+                f"the task created {', '.join(tables)} in Spark's own catalog (saveAsTable, CREATE TABLE), "
+                "which is not published; write it with workspace.write(df, path), or drop it before the task returns"
+            )
 
     @property
     def users(self) -> int:
         """How many attempts have the session now."""
         return self._users
+
+    def _restore(self, process_session: SparkSession) -> None:
+        shared, self._shared = self._shared, None
+        try:
+            if _is_usable(process_session) and shared is not None:
+                shared.restore()
+                _make_default(process_session)
+                return
+        except Exception as error:
+            log.warning(
+                "Spark cannot be put back to what it was: the next attempt gets a new one", exc_info=error
+            )
+        # Also a context that the body made after it had stopped ours: it has not our configuration.
+        _stop_spark()
 
     def _try_to_get(self) -> None:
         try:
@@ -96,7 +137,7 @@ class Sessions:
 
     def _choose_python(self) -> None:
         """Python functions run in the Python of this process, with its packages, not in whatever is on PATH."""
-        if is_local(parse_conf(self._settings.spark_conf).get("spark.master", self._settings.spark_master)):
+        if is_local(self._settings.spark_master):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
     def _make(self) -> SparkSession:
@@ -110,8 +151,8 @@ class Sessions:
             session = self._start(complete, log_options(scratch, os.environ))
         if found_before is None and self._packages.names:
             self._packages.remember_files(conf, os.environ, dict(session.sparkContext.getConf().getAll()))
-        session.sparkContext.setLogLevel("WARN")
-        _write_no_checksum_files(session)
+        session.sparkContext.setLogLevel(LOG_LEVEL)
+        write_no_checksum_files(session)
         atexit.register(_end, session, scratch)
         return session
 
@@ -160,11 +201,74 @@ def _start(conf: dict[str, str]) -> SparkSession:
         raise
 
 
-def _write_no_checksum_files(session: SparkSession) -> None:
-    """Without the checksum file that Hadoop puts next to each file of a local folder: lakes have their own."""
-    jvm: Any = session._jvm
+class AttemptSession:
+    """The session of one attempt, for its workspace and its checks."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._session: SparkSession | None = None
+
+    def __call__(self) -> SparkSession:
+        """The session; that of the process before the attempt is at work."""
+        return self._session or self._sessions.get()
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[SparkSession]:
+        """Have the session made, and taken away at the end."""
+        with self._sessions.in_use() as session:
+            self._session = session
+            yield session
+
+    def for_checks(self) -> SparkSession:
+        """The session for table checks; raises `TaskFailed` if the body has stopped Spark."""
+        if self._session is not None and (reason := why_gone(self._session)):
+            raise TaskFailed(reason)
+        return self._sessions.for_checks()
+
+    def check_left(self, *, publishes: bool) -> None:
+        """Raise `TaskFailed` if the attempt may not end as it left Spark."""
+        if self._session is not None:
+            self._sessions.check_left(self._session, publishes=publishes)
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other attempt of this process is at work."""
+        return self._sessions.users == 1
+
+
+def why_gone(session: SparkSession) -> str | None:
+    """Why a session cannot be used any more, or None if it can."""
+    if _is_usable(session):
+        return None
     context: Any = session.sparkContext
-    jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)
+    process = getattr(context._gateway, "proc", None)
+    if context._jsc is None and (process is None or process.poll() is None):
+        return "the task stopped Spark (spark.stop()), which its checks still need; leave that out, Perago ends the session"
+    return JVM_IS_GONE
+
+
+def _make_default(session: SparkSession) -> None:
+    """Let PySpark and the JVM take this session for the current one, as `SparkSession.builder.getOrCreate()` does."""
+    from pyspark.sql import SparkSession, SQLContext
+
+    SparkSession._instantiatedSession = session
+    SparkSession._activeSession = session
+    SQLContext._instantiatedContext = None
+    jvm_class: Any = SparkSession._get_j_spark_session_class(session._jvm)
+    jvm_class.setDefaultSession(session._jsparkSession)
+    jvm_class.setActiveSession(session._jsparkSession)
+
+
+def _stop_spark() -> None:
+    """Stop whatever Spark context this process has."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    _forget_dead_jvm()
+    for running in (SparkSession._instantiatedSession, SparkContext._active_spark_context):
+        if running is not None:
+            with contextlib.suppress(Exception):
+                running.stop()
 
 
 def _is_usable(session: SparkSession) -> bool:
@@ -188,6 +292,8 @@ def _forget_dead_jvm() -> None:
         return
     with contextlib.suppress(Exception):
         gateway.shutdown()
+    with contextlib.suppress(OSError, AttributeError):
+        process.stdin.close()
     for owner, names in (
         (SparkContext, ("_gateway", "_jvm", "_active_spark_context")),
         (SparkSession, ("_instantiatedSession", "_activeSession")),
@@ -195,15 +301,6 @@ def _forget_dead_jvm() -> None:
         for name in names:
             if hasattr(owner, name):
                 setattr(owner, name, None)
-
-
-def _forget(session: SparkSession) -> None:
-    """Drop cached tables and temporary views, so that one attempt's do not become another's."""
-    if _is_usable(session):
-        session.catalog.clearCache()
-        # The catalog's own listing takes a second; this is what it would call for each.
-        jvm_session: Any = session._jsparkSession
-        jvm_session.sessionState().catalog().clearTempTables()
 
 
 def _end(session: SparkSession, scratch: Path) -> None:

@@ -15,7 +15,7 @@ from perago.spark.job_group import at_work
 from perago.spark.paths import is_leftover
 from perago.spark.placement import placement_of
 from perago.spark.s3a import S3A_PACKAGES
-from perago.spark.session import Sessions
+from perago.spark.session import AttemptSession, Sessions
 from perago.spark.workspace import SparkWorkspace
 
 
@@ -57,8 +57,8 @@ class LocalPlace(WorkdirPlace):
 
     def __init__(self, site: Site, sessions: Sessions) -> None:
         super().__init__(site, self._is_left)
-        self._sessions = sessions
-        self._workspace = SparkWorkspace(site.workdir.path, sessions.get, view=site.workspace.view)
+        self._session = AttemptSession(sessions)
+        self._workspace = SparkWorkspace(site.workdir.path, self._session, view=site.workspace.view)
 
     def _is_left(self, path: str) -> bool:
         return is_leftover(path, self._size_of(path) or 0, self._size_of)
@@ -76,9 +76,9 @@ class LocalPlace(WorkdirPlace):
 
     def at_work(self) -> AbstractContextManager[None]:
         """A job group of the attempt's own."""
-        return at_work(self._sessions, self._site, self._workspace)
+        return at_work(self._session, self._site, self._workspace)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """The folder, whose tables can be looked into."""
-        auditor = Auditor(self._workspace, self._sessions.for_checks, checks)
+        auditor = Auditor(self._workspace, self._session.for_checks, checks)
         return AuditedTree(super().tree(checks), auditor)

@@ -47,7 +47,7 @@ class SparkWorkspace:
 
     @property
     def spark(self) -> SparkSession:
-        """The session of this process."""
+        """The session: in an attempt its own, in a unit test the one that was given."""
         return self._session() if callable(self._session) else self._session
 
     @property

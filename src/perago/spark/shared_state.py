@@ -1,0 +1,169 @@
+"""What the attempts of one JVM share, whatever session they have: it is put back when an attempt ends.
+
+    Spark's catalog            databases, tables and functions that were not there before are dropped
+    global temporary views     dropped
+    caches                     cached tables and RDDs are dropped
+    streaming queries          stopped
+    Hadoop's configuration     as it was; open file systems are closed if their settings (`fs.…`) changed
+    added files, archives, .py files       removed
+    checkpoint folder, log level, environment of Python workers        as they were
+
+SQL settings, the current database, temporary views and registered functions belong to a session; each attempt has its own.
+A catalog that outlives the JVM (Hive's, say) is the operator's, and nothing in it is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOG_LEVEL = "WARN"
+
+_DEFAULT = "default"
+"""The first database, and the group of files that were added without naming a session."""
+
+
+class SharedState:
+    """Remembers the shared state of a session's JVM, and puts it back."""
+
+    def __init__(self, session: SparkSession) -> None:
+        jvm: Any = session._jvm
+        context: Any = session.sparkContext
+        self._session, self._jvm, self._context = session, jvm, context
+        self._jvm_session: Any = session._jsparkSession
+        self._scala: Any = context._jsc.sc()
+        self._hadoop: Any = context._jsc.hadoopConfiguration()
+        self._hadoop_before = jvm.org.apache.hadoop.conf.Configuration(self._hadoop)
+        self._settings_before = self._hadoop.getPropsWithPrefix("")
+        self._catalog_before = dict(self._catalog())
+        self._files_before = {name: set(map(str, files.keySet())) for name, files in self._added()}
+        self._python_files = list(context._python_includes)
+        self._environment = dict(context.environment)
+        self._checkpoints = self._scala.checkpointDir()
+
+    def new_managed_tables(self) -> list[str]:
+        """The tables of Spark's own warehouse that were created since: their files are in no workspace."""
+        catalog = self._external_catalog
+        new = [
+            (database, table)
+            for database, (tables, _) in self._catalog()
+            for table in sorted(tables - self._catalog_before.get(database, (set(), set()))[0])
+        ]
+        return [
+            table if database == _DEFAULT else f"{database}.{table}"
+            for database, table in new
+            if catalog.getTable(database, table).tableType().name() == "MANAGED"
+        ]
+
+    def running_queries(self) -> list[str]:
+        """The streaming queries that run now."""
+        return [str(query.name() or query.id()) for query in self._queries()]
+
+    def restore(self) -> None:
+        """Put back what was there when this was made."""
+        for query in self._queries():
+            query.stop()
+        self._session.catalog.clearCache()
+        for rdd in self._java(self._scala.getPersistentRDDs()).values():
+            rdd.unpersist(False)
+        self._jvm_session.sharedState().globalTempViewManager().clear()
+        self._restore_catalog()
+        self._restore_hadoop()
+        self._restore_files()
+        self._context.environment.clear()
+        self._context.environment.update(self._environment)
+        getattr(self._scala, "checkpointDir_$eq")(self._checkpoints)
+        self._context.setLogLevel(LOG_LEVEL)
+
+    def _queries(self) -> list[Any]:
+        return list(self._jvm_session.sharedState().activeStreamingQueries().values())
+
+    @property
+    def _external_catalog(self) -> Any:
+        return self._jvm_session.sharedState().externalCatalog()
+
+    def _catalog(self) -> Iterator[tuple[str, tuple[set[str], set[str]]]]:
+        """The tables and functions of each database."""
+        if self._session.conf.get("spark.sql.catalogImplementation") != "in-memory":
+            return
+        catalog = self._external_catalog
+        for database in self._names(catalog.listDatabases()):
+            functions = self._names(catalog.listFunctions(database, "*"))
+            yield database, (set(self._names(catalog.listTables(database))), set(functions))
+
+    def _restore_catalog(self) -> None:
+        catalog = self._external_catalog
+        for database, (tables, functions) in list(self._catalog()):
+            if database not in self._catalog_before:
+                catalog.dropDatabase(database, True, True)
+                continue
+            tables_before, functions_before = self._catalog_before[database]
+            for table in tables - tables_before:
+                catalog.dropTable(database, table, True, True)
+            for function in functions - functions_before:
+                catalog.dropFunction(database, function)
+
+    def _restore_hadoop(self) -> None:
+        now = self._hadoop.getPropsWithPrefix("")
+        if now.equals(self._settings_before):
+            return
+        changed = self._jvm.java.util.HashSet(now.entrySet())
+        changed.removeAll(self._settings_before.entrySet())
+        lost = self._jvm.java.util.HashSet(self._settings_before.keySet())
+        lost.removeAll(now.keySet())
+        names = [str(entry.getKey()) for entry in changed] + [str(name) for name in lost]
+        for name in names:
+            before = self._hadoop_before.getRaw(name)
+            if before is None:
+                self._hadoop.unset(name)
+            else:
+                self._hadoop.set(name, before)
+        if any(name.startswith("fs.") for name in names):
+            # A file system keeps the settings that it was opened with, and Hadoop keeps the file system.
+            self._jvm.org.apache.hadoop.fs.FileSystem.closeAll()
+            write_no_checksum_files(self._session)
+
+    def _restore_files(self) -> None:
+        from pyspark import SparkFiles
+
+        folder = Path(SparkFiles.getRootDirectory())
+        for name, files in self._added():
+            for uri in [str(uri) for uri in files.keySet()]:
+                if uri not in self._files_before.get(name, set()):
+                    files.remove(uri)
+                    # Spark refuses another file of the same name for as long as this one is there.
+                    _remove(folder / uri.partition("#")[0].rpartition("/")[2])
+        self._context._python_includes[:] = self._python_files
+
+    def _added(self) -> Iterator[tuple[str, Any]]:
+        """The files and archives that were added, by their URI; changing these changes Spark's own."""
+        for name in ("addedFiles", "addedArchives"):
+            group = self._java(getattr(self._scala, name)()).get(_DEFAULT)
+            if group is not None:
+                yield name, self._java(group)
+
+    def _java(self, collection: Any) -> Any:
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(collection)
+
+    def _names(self, names: Any) -> Iterable[str]:
+        return [str(name) for name in self._java(names)]
+
+
+def write_no_checksum_files(session: SparkSession) -> None:
+    """Leave out the checksum file that Hadoop puts next to each file of a local folder: lakes have their own."""
+    jvm: Any = session._jvm
+    context: Any = session.sparkContext
+    jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)
+
+
+def _remove(path: Path) -> None:
+    from perago.runtime.root.removal import remove_tree
+
+    if path.is_dir() and not path.is_symlink():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
