@@ -29,6 +29,8 @@ from perago.declare.task import TaskDefinition, declared_in, forget
 from perago.errors import TaskDefinitionError
 from perago.protocol.nearest import did_you_mean
 
+_MADE_UP = "perago_file_"
+
 
 @dataclass(frozen=True, slots=True)
 class Collected:
@@ -36,6 +38,24 @@ class Collected:
 
     tasks: tuple[TaskDefinition, ...]
     errors: tuple[NotedMistake, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FileModule:
+    """A module that was loaded from a file under a name of Perago's making."""
+
+    name: str
+    file: Path
+    digest: str
+
+
+def loaded_files() -> list[FileModule]:
+    """The modules of this process that have such a name; nothing but this process can import them by it."""
+    return [
+        FileModule(name, Path(module.__file__ or ""), module.__perago_digest__)
+        for name, module in sorted(sys.modules.items())
+        if name.startswith(_MADE_UP)
+    ]
 
 
 def load_tasks(targets: Sequence[str]) -> list[TaskDefinition]:
@@ -198,7 +218,7 @@ class _FromSource(SourceFileLoader):
 
 
 def _executed(file: Path, target: str) -> ModuleType:
-    name = f"perago_file_{sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
+    name = f"{_MADE_UP}{sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
     with _told(target):
         digest = sha256(file.read_bytes()).hexdigest()
     known = sys.modules.get(name)

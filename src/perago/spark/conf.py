@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) 
     """The configuration to build a session with; `scratch` is a folder of this process's own."""
     said = parse_conf(settings.spark_conf)
     known = spark_defaults(environ)
-    defaults = {"spark.app.name": "perago", **_defaults(settings, scratch)}
+    defaults = {"spark.app.name": "perago", **_defaults(settings, scratch, environ)}
     chosen = {key: value for key, value in defaults.items() if key not in known}
     return {**chosen, **said, "spark.master": settings.spark_master}
 
@@ -59,7 +60,7 @@ def with_jvm_options(
     return {**conf, _JVM_OPTIONS: " ".join(filter(None, [*options, set_before]))}
 
 
-def _defaults(settings: Settings, scratch: Path) -> dict[str, str]:
+def _defaults(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> dict[str, str]:
     common = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -76,8 +77,11 @@ def _defaults(settings: Settings, scratch: Path) -> dict[str, str]:
     if not is_local(settings.spark_master):
         return common
     cores = os.cpu_count() or 1
+    # Another Python may not have Perago.
+    own_python = environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
     return {
         **common,
+        **({"spark.python.daemon.module": "perago.spark.python_daemon"} if own_python else {}),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": f"{_driver_gib()}g",

@@ -27,9 +27,10 @@ from perago.runtime.root.own_folder import own_folder
 from perago.runtime.root.removal import remove_tree
 from perago.settings import Settings
 from perago.spark.class_archive import archive_file, ends_the_jvm, quick_options, use_options
-from perago.spark.conf import is_local, is_quick, session_conf, with_jvm_options
+from perago.spark.conf import is_local, is_quick, runs_here, session_conf, with_jvm_options
 from perago.spark.failures import JVM_IS_GONE
 from perago.spark.packages import Packages
+from perago.spark.python_workers import share_modules
 from perago.spark.shared_state import LOG_LEVEL, SharedState, write_no_checksum_files
 from perago.spark.spark_log import log_options
 
@@ -48,6 +49,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._for_checks: SparkSession | None = None
+        self._scratch: Path | None = None
         self._shared: SharedState | None = None
         self._users = 0
 
@@ -80,6 +82,8 @@ class Sessions:
         """A new session for one attempt; what attempts share is put back when the last one leaves."""
         process_session = self.get()
         with self._lock:
+            if self._scratch is not None and runs_here(self._settings.spark_master):
+                share_modules(process_session.sparkContext, self._scratch)
             if self._users == 0:
                 self._shared = SharedState(process_session)
             session = process_session.newSession()
@@ -142,7 +146,7 @@ class Sessions:
 
     def _make(self) -> SparkSession:
         _forget_dead_jvm()
-        scratch = own_folder(self._settings.root / "spark", "session")
+        scratch = self._scratch = own_folder(self._settings.root / "spark", "session")
         conf = session_conf(self._settings, scratch, os.environ)
         found_before = self._packages.by_their_files(conf, os.environ)
         complete = found_before or self._packages.resolved_by_ivy(conf, os.environ)
@@ -153,6 +157,8 @@ class Sessions:
             self._packages.remember_files(conf, os.environ, dict(session.sparkContext.getConf().getAll()))
         session.sparkContext.setLogLevel(LOG_LEVEL)
         write_no_checksum_files(session)
+        if runs_here(self._settings.spark_master):
+            share_modules(session.sparkContext, scratch)
         atexit.register(_end, session, scratch)
         return session
 

@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from perago.errors import GuardrailViolation, TaskFailed
 from perago.protocol.view import View
 from perago.spark.paths import seen_path, written_path
+from perago.spark.udf_types import parse_types_late
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from perago.spark.schema import TableSchema
+
+# Here, because every task module imports this before it declares anything.
+parse_types_late()
 
 Mode = Literal["overwrite", "append", "error", "errorifexists", "ignore"]
 

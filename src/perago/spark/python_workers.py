@@ -1,0 +1,61 @@
+"""The modules of this process, importable in Spark's Python workers.
+
+A function that Spark runs elsewhere travels as the name of its module.  Where all executors are on this machine, a Python
+worker finds every module that this process finds: it has the same folders on its path, in the same order.  A task file
+outside any package (`--tasks tasks.py`) has a name that Perago made up; a small file of that name in the session's scratch
+folder runs it.
+
+Spark starts new workers where the path changes, so none keeps an older version of a task file that was loaded again.
+"""
+
+from __future__ import annotations
+
+import os
+import site
+import sys
+import sysconfig
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perago.declare.discovery import FileModule, loaded_files
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_LOADER = """\
+import importlib.util
+import sys
+
+spec = importlib.util.spec_from_file_location(__name__, {file!r})
+sys.modules[__name__] = module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+"""
+
+
+def share_modules(context: SparkContext, scratch: Path) -> None:
+    """Let the Python workers that start from now on import what this process can import."""
+    configured = context.getConf().get("spark.executorEnv.PYTHONPATH")
+    folders = [configured, *_own_folders(), _loaders(loaded_files(), scratch)]
+    context.environment["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
+
+
+def _own_folders() -> list[str]:
+    """The entries of `sys.path` that come neither with Python nor with its installed packages."""
+    paths = sysconfig.get_paths()
+    known = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    known |= {*site.getsitepackages(), site.getusersitepackages(), f"{paths['stdlib']}/lib-dynload"}
+    absolute = dict.fromkeys(os.path.abspath(entry) for entry in sys.path)
+    return [entry for entry in absolute if entry not in known and os.path.exists(entry)]
+
+
+def _loaders(files: list[FileModule], scratch: Path) -> str | None:
+    """The folder with a loader for each of these files; another folder for other files, or other contents."""
+    if not files:
+        return None
+    told = "\n".join(f"{one.name} {one.file} {one.digest}" for one in files)
+    folder = scratch / f"python-{sha256(told.encode()).hexdigest()[:12]}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for one in files:
+        (folder / f"{one.name}.py").write_text(_LOADER.format(file=str(one.file)), encoding="utf-8")
+    return str(folder)
