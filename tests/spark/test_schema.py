@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from perago import GuardrailViolation, SparkWorkspace, TaskDefinitionError, TaskFailed
@@ -173,3 +173,57 @@ def test_what_is_no_schema_is_refused_by_name() -> None:
     with pytest.raises(TaskDefinitionError, match=r"Odd\.either: .* has no column type in Spark"):
         declared(Odd)
     assert declared(StructType([StructField("a", StringType())])).exact
+
+
+class Priced(BaseModel):
+    price: Decimal = Field(max_digits=15, decimal_places=2)
+    rate: Annotated[Decimal, Field(max_digits=5, decimal_places=4)] | None
+    parts: list[Annotated[Decimal, Field(max_digits=9, decimal_places=0)]]
+    any: Decimal
+
+
+def test_digits_and_places_of_a_decimal_are_those_of_its_column(workspace: SparkWorkspace) -> None:
+    fields = {field.name: field.dataType.simpleString() for field in declared(Priced).struct}
+    assert fields == {
+        "price": "decimal(15,2)",
+        "rate": "decimal(5,4)",
+        "parts": "array<decimal(9,0)>",
+        "any": "decimal(38,18)",
+    }
+    rest = "CAST(1 AS DECIMAL(5,4)) AS rate, array(CAST(1 AS DECIMAL(9))) AS parts, 1.5BD AS any"
+    good = rows(workspace, f"SELECT CAST(1 AS DECIMAL(15,2)) AS price, {rest}")
+    workspace.write(good, "priced", schema=Priced)
+    assert workspace.read("priced", schema=Priced).first().price == Decimal("1.00")
+
+    with pytest.raises(
+        GuardrailViolation, match=r"column 'price' is decimal\(2,1\), declared decimal\(15,2\)"
+    ):
+        workspace.write(rows(workspace, f"SELECT 1.5BD AS price, {rest}"), "priced", schema=Priced)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"max_digits": 15}, {"decimal_places": 2}, {"max_digits": 39, "decimal_places": 2}],
+)
+def test_a_decimal_that_no_column_can_hold_is_refused_by_name(wrong: dict[str, int]) -> None:
+    class Odd(BaseModel):
+        price: Decimal = Field(**wrong)
+
+    with pytest.raises(TaskDefinitionError, match=r"Odd\.price: .* both max_digits"):
+        declared(Odd)
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_rows_of_another_type_are_not_appended(workspace: SparkWorkspace, format: str) -> None:
+    def amounts(kind: str):
+        return rows(workspace, f"SELECT 1 AS id, CAST(1 AS {kind}) AS amount, 'new' AS extra")
+
+    workspace.write(amounts("DECIMAL(38,18)").drop("extra"), "amounts", format=format)
+    for kind in ("DECIMAL(15,2)", "DECIMAL(38,10)", "BIGINT"):
+        with pytest.raises(GuardrailViolation, match=r"column 'amount' is .*, and decimal\(38,18\) in files"):
+            workspace.write(amounts(kind), "amounts", format=format, mode="append")
+
+    workspace.write(amounts("DECIMAL(38,18)"), "amounts", format=format, mode="append")
+    assert workspace.read("amounts", format=format).count() == 2
+    workspace.write(amounts("BIGINT"), "amounts", format=format)
+    assert workspace.read("amounts", format=format).count() == 1

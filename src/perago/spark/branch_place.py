@@ -29,6 +29,7 @@ from perago.runtime.attempt.result import OnBranch, Result
 from perago.settings import LakeFSSettings
 from perago.spark.audit import AuditedTree, Auditor
 from perago.spark.job_group import at_work
+from perago.spark.kept_files import check_kept_files
 from perago.spark.outside import check_outside, reset
 from perago.spark.paths import is_leftover
 from perago.spark.s3a import open_bucket
@@ -86,6 +87,7 @@ class DirectPlace:
         self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
+        check_kept_files(self._session(), self.argument.base, changes, states)
         return Result(states, changes, recorded, OnBranch(self._branch))
 
     def tidy_up(self, result: Result) -> None:

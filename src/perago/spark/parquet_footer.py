@@ -54,3 +54,9 @@ def parquet_schema(spark: SparkSession, file: str) -> StructType | None:
     except Py4JJavaError:
         return None  # no Parquet: Spark's own reader says so, in better words
     return StructType.fromJson(json.loads(text)) if text else None
+
+
+def stored_schema(spark: SparkSession, file: str, format: str) -> StructType:
+    """The schema that one file stores, by a Spark job where it takes one."""
+    found = parquet_schema(spark, file) if format == "parquet" else None
+    return found if found is not None else spark.read.format(format).load(file).schema

@@ -2,7 +2,10 @@
 
 The rule: a table fits or the error lists every difference, names, types and nullability.  A StructType is taken
 word for word.  A model is read as Python reads it: `int` is any whole number, `float` any floating one, `datetime` a
-timestamp with or without a zone, `X | None` a column that may hold nulls; `extra="allow"` lets further columns be.
+timestamp with or without a zone, `Decimal` any decimal unless `Field(max_digits=…, decimal_places=…)` says which, `X | None`
+a column that may hold nulls; `extra="allow"` lets further columns be.
+
+The files of one table must agree in what a model leaves open, too: Spark reads all of them by one schema.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import datetime
 import decimal
 import enum
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -77,6 +80,16 @@ def differences(wanted: Declared, found: StructType, tells_nulls: Callable[[str]
     return wrong
 
 
+def other_types(written: StructType, stored: StructType) -> list[str]:
+    """Every column whose type is not the one that stored files have; a column that only one side has is none."""
+    there = {field.name: field.dataType.simpleString() for field in stored.fields}
+    return [
+        f"column {field.name!r} is {field.dataType.simpleString()}, and {there[field.name]} in files that stay"
+        for field in written.fields
+        if there.get(field.name, field.dataType.simpleString()) != field.dataType.simpleString()
+    ]
+
+
 def _fits(wanted: DataType, found: DataType, *, exact: bool) -> bool:
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
@@ -94,7 +107,7 @@ def _fits(wanted: DataType, found: DataType, *, exact: bool) -> bool:
             return same and all(
                 _fits(field.dataType, there[field.name], exact=False) for field in wanted.fields
             )
-        case DecimalType(), DecimalType():
+        case DecimalType(), DecimalType() if not wanted.hasPrecisionInfo:
             return True
     one, other = wanted.simpleString(), found.simpleString()
     return one == other or any(one in family and other in family for family in _FAMILIES)
@@ -105,35 +118,80 @@ def _struct(model: type[BaseModel]) -> StructType:
 
     fields = []
     for name, field in model.model_fields.items():
-        inner, nullable = _without_none(field.annotation)
-        fields.append(StructField(name, _type(inner, f"{model.__name__}.{name}"), nullable))
+        one = _Read.of(field.annotation, field.metadata)
+        fields.append(StructField(name, _type(one, f"{model.__name__}.{name}"), one.nullable))
     return StructType(fields)
 
 
-def _without_none(annotation: Any) -> tuple[Any, bool]:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    if get_origin(annotation) not in (Union, types.UnionType):
-        return annotation, annotation is type(None)
-    kept = [one for one in get_args(annotation) if one is not type(None)]
-    return (kept[0] if len(kept) == 1 else annotation), len(kept) < len(get_args(annotation))
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """An annotation without `Annotated` and `None`, with what those said."""
+
+    annotation: Any
+    nullable: bool
+    metadata: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, annotation: Any, metadata: Iterable[Any] = ()) -> _Read:
+        """Read an annotation; `metadata` is what the field itself says."""
+        said, nullable = list(metadata), annotation is type(None)
+        while True:
+            if get_origin(annotation) is Annotated:
+                annotation, *more = get_args(annotation)
+                # `Field(…)` inside an annotation holds its constraints as a list of its own.
+                said += [one for item in more for one in getattr(item, "metadata", [item])]
+                continue
+            if get_origin(annotation) in (Union, types.UnionType):
+                kept = [one for one in get_args(annotation) if one is not type(None)]
+                nullable = nullable or len(kept) < len(get_args(annotation))
+                if len(kept) == 1:
+                    annotation = kept[0]
+                    continue
+            return cls(annotation, nullable, tuple(said))
 
 
-def _type(annotation: Any, where: str) -> DataType:
+def _decimal(metadata: Iterable[Any], where: str) -> DataType:
+    """The column type of a `Decimal`: that of its constraints, or one that stands for any decimal."""
+    from pyspark.sql.types import DecimalType
+
+    said = {
+        name: value
+        for one in metadata
+        for name in ("max_digits", "decimal_places")
+        if (value := getattr(one, name, None)) is not None
+    }
+    if not said:
+        open_type = DecimalType(38, 18)
+        open_type.hasPrecisionInfo = False
+        return open_type
+    digits, places = said.get("max_digits"), said.get("decimal_places")
+    if digits is None or places is None or not 0 <= places <= digits <= 38 or digits < 1:
+        told = ", ".join(f"{name}={value}" for name, value in said.items())
+        raise TaskDefinitionError(
+            f"{where}: {told}: a decimal column has both max_digits (1 to 38) and decimal_places (0 to max_digits); "
+            "give both, or neither for any decimal"
+        )
+    return DecimalType(digits, places)
+
+
+def _type(read: _Read, where: str) -> DataType:
     from pyspark.sql import types as spark
 
+    annotation = read.annotation
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (list, tuple, set, frozenset, Sequence) and arguments:
-        inner, nullable = _without_none(arguments[0])
-        return spark.ArrayType(_type(inner, where), nullable)
+        inner = _Read.of(arguments[0])
+        return spark.ArrayType(_type(inner, where), inner.nullable)
     if origin in (dict, Mapping) and len(arguments) == 2:
-        inner, nullable = _without_none(arguments[1])
-        return spark.MapType(_type(arguments[0], where), _type(inner, where), nullable)
+        key, inner = _Read.of(arguments[0]), _Read.of(arguments[1])
+        return spark.MapType(_type(key, where), _type(inner, where), inner.nullable)
     if origin is Literal:
         annotation = type(arguments[0])
     if isinstance(annotation, type):
         if issubclass(annotation, BaseModel):
             return _struct(annotation)
+        if issubclass(annotation, decimal.Decimal):
+            return _decimal(read.metadata, where)
         plain: list[tuple[type, DataType]] = [
             (bool, spark.BooleanType()),
             (enum.IntEnum, spark.LongType()),
@@ -142,7 +200,6 @@ def _type(annotation: Any, where: str) -> DataType:
             (str, spark.StringType()),
             (enum.Enum, spark.StringType()),
             (bytes, spark.BinaryType()),
-            (decimal.Decimal, spark.DecimalType(38, 18)),
             (datetime.datetime, spark.TimestampType()),
             (datetime.date, spark.DateType()),
         ]

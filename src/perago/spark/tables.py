@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from perago.errors import GuardrailViolation
 from perago.spark.formats import FILES, WITHOUT_A_SCHEMA, check_format, known_name
+from perago.spark.parquet_footer import first_file, parquet_schema, stored_schema
 from perago.spark.s3a import make_room
-from perago.spark.schema import TableSchema, declared, differences
+from perago.spark.schema import TableSchema, declared, differences, other_types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,11 +48,16 @@ def write_table(
     schema: TableSchema | None,
     options: Mapping[str, Any],
 ) -> None:
-    """Write a table; columns that the schema declares without nulls are written as such."""
+    """Write a table; columns that the schema declares without nulls are written as such.
+
+    Rows that are appended must have the column types of the files that are there.
+    """
     format = known_name(format)
     check_format(df.sparkSession, uri, format, writing=True)
     if schema is not None:
         df = _as_declared(df, schema)
+    if mode == "append" and format in FILES - WITHOUT_A_SCHEMA:
+        _check_types(df, uri, format)
     if mode == "overwrite" and format in FILES and not _only_partitions(df.sparkSession, options):
         make_room(df.sparkSession, uri)
     writer = df.write.format(format).mode(mode).options(**options)
@@ -60,12 +66,18 @@ def write_table(
     writer.save(uri)
 
 
+def _check_types(df: DataFrame, uri: str, format: str) -> None:
+    """Refuse rows whose column types are not those of the table's files, before any work."""
+    file = first_file(df.sparkSession, uri)
+    wrong = other_types(df.schema, stored_schema(df.sparkSession, file, format)) if file is not None else []
+    if wrong:
+        raise GuardrailViolation(f"{'; '.join(wrong)}; cast the columns, or overwrite the whole table")
+
+
 def _opened(
     spark: SparkSession, uri: str, format: str, options: Mapping[str, Any]
 ) -> tuple[DataFrame, dict[str, bool]]:
     """The table, and for each column whose nullability is stored whether it is without nulls."""
-    from perago.spark.parquet_footer import first_file, parquet_schema
-
     reader = spark.read.format(format).options(**options)
     merged = str(options.get("mergeSchema", "")).lower() == "true"
     file = first_file(spark, uri) if format == "parquet" and not merged else None

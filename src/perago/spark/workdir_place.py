@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from perago.declare.checks import Check, Tree
 from perago.declare.task import TaskDefinition
 from perago.runtime.attempt.place import Place, Site, WorkdirPlace, in_workdir
+from perago.runtime.attempt.result import Result
 from perago.settings import LakeFSSettings, Settings
 from perago.spark.audit import AuditedTree, Auditor
 from perago.spark.job_group import at_work
+from perago.spark.kept_files import check_kept_files
 from perago.spark.paths import is_leftover
 from perago.spark.placement import placement_of
 from perago.spark.s3a import S3A_PACKAGES
@@ -73,6 +75,12 @@ class LocalPlace(WorkdirPlace):
     def argument(self) -> object:
         """The workspace over the folder."""
         return self._workspace
+
+    def result(self, recorded: str | None) -> Result:
+        """What the folder holds; new files that would make a table unreadable are refused."""
+        result = super().result(recorded)
+        check_kept_files(self._session(), self._workspace.base, result.changes, result.states)
+        return result
 
     def at_work(self) -> AbstractContextManager[None]:
         """A job group of the attempt's own."""

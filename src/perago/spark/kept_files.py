@@ -1,0 +1,53 @@
+"""Tables that keep files of the input and get new ones beside them: all files must have the same column types.
+
+Spark reads a table by one schema, so a decimal(15,2) beside a decimal(38,18) makes the column unreadable for everybody who
+comes later.  This looks at what an attempt is about to publish, however it was written: appended, partition by partition,
+through the workspace or past it.  Delta's files are Delta's own business.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+from perago.errors import PostGuardrailViolation
+from perago.protocol.changes import Changes
+from perago.spark.parquet_footer import stored_schema
+from perago.spark.paths import DELTA_LOG
+from perago.spark.schema import other_types
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PART = re.compile(r"(?P<table>(?:.*?/)?)(?:[^/=]+=[^/]*/)*part-\d{5}[^/]*\.(?P<format>parquet|orc|avro)")
+_IN_DELTA_LOG = re.compile(rf"((?:.*/)?){DELTA_LOG}/")
+
+
+def check_kept_files(spark: SparkSession, base: str, changes: Changes, files: Collection[str]) -> None:
+    """Refuse new files of a table whose column types are not those of the files that stay."""
+    new = _first_of_each_table(changes.put)
+    if not new:
+        return
+    changed = set(changes.put)
+    kept = _first_of_each_table(path for path in files if path not in changed)
+    of_delta = {match[1] for path in files if (match := _IN_DELTA_LOG.match(path))}
+    for key, path in new.items():
+        table, format = key
+        if key not in kept or table in of_delta:
+            continue
+        written, stored = (stored_schema(spark, f"{base}/{one}", format) for one in (path, kept[key]))
+        wrong = other_types(written, stored)
+        if wrong:
+            raise PostGuardrailViolation(
+                f"table {table.rstrip('/')!r} would be unreadable: {'; '.join(wrong)}. Nothing is published; cast the "
+                "columns, or overwrite the whole table"
+            )
+
+
+def _first_of_each_table(paths: Iterable[str]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for path in paths:
+        if match := _PART.fullmatch(path):
+            found.setdefault((match["table"], match["format"]), path)
+    return found
