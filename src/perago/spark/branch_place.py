@@ -23,6 +23,7 @@ from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import FileState, changes_between, projected
 from perago.protocol.paths import in_actions, is_marker
 from perago.protocol.states import FileStates
+from perago.runtime.attempt.absolute_paths import check_absolute_paths
 from perago.runtime.attempt.listing import objects_in
 from perago.runtime.attempt.place import Site
 from perago.runtime.attempt.result import OnBranch, Result
@@ -87,8 +88,14 @@ class DirectPlace:
         self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
+        gone = f"{self._site.workspace.repository}/{self._branch}/"
+        check_absolute_paths(changes, states, self._content, gone=gone)
         check_kept_files(self._session(), self.argument.base, changes, states)
         return Result(states, changes, recorded, OnBranch(self._branch))
+
+    def _content(self, path: str) -> bytes:
+        workspace = self._site.workspace
+        return b"".join(self._site.lake.read(workspace.repository, self._branch, workspace.prefix + path))
 
     def tidy_up(self, result: Result) -> None:
         """Take away what Spark left behind and put back what it took; a branch without a change is left to be dropped."""

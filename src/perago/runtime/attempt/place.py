@@ -23,6 +23,7 @@ from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake, Verification
 from perago.protocol.publication import Workspace
 from perago.protocol.states import FileStates
+from perago.runtime.attempt.absolute_paths import check_absolute_paths
 from perago.runtime.attempt.listing import Listing
 from perago.runtime.attempt.result import Result
 from perago.runtime.attempt.traffic import Traffic
@@ -129,6 +130,8 @@ class WorkdirPlace:
         states = self._site.workdir.result(self._site.lake, workspace, self._not_ours)
         changes = states.changes()
         check_writes(changes, workspace.view)
+        folder = self._site.workdir.path
+        check_absolute_paths(changes, states, lambda path: (folder / path).read_bytes(), gone=str(folder))
         return Result(states, changes, recorded, self._site.workdir.path, self._base)
 
     def tidy_up(self, result: Result) -> None:
