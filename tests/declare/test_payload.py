@@ -15,6 +15,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, computed_field, field_serializer, field_validator
 
 from perago import TaskInputError, TaskResultError, task
+from perago.declare import payload
 from perago.declare.task import TaskDefinition
 
 
@@ -283,3 +284,58 @@ def test_an_author_s_own_serializer_is_kept() -> None:
     definition: TaskDefinition = percent.__perago_task__  # type: ignore[attr-defined]
 
     assert definition.dump_result(Percent(share=0.5)) == {"share": "50%"}
+
+
+class Anything(BaseModel):
+    value: Any = None
+    known: dict[str, Any] = Field(default_factory=dict)
+
+
+class Loose(BaseModel):
+    value: Any = None
+
+
+def _dump(model: type[BaseModel], value: object) -> dict[str, Any]:
+    return payload.dump_result(model, value)
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf], ids=str)
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda number: Anything(value=number), "result.value"),
+        (lambda number: Anything(value={"deep": [1, (2, number)]}), "result.value.deep[1][1]"),
+        (lambda number: Anything(known={"x": {"y": number}}), "result.known.x.y"),
+        (lambda number: Anything(value=[Loose(value=number)]), "result.value[0].value"),
+        (lambda number: {"value": [number]}, "result.value[0]"),
+        (lambda number: {"value": Loose(value=number)}, "result.value.value"),
+        (lambda number: Loose(value=[number]), "result.value[0]"),
+    ],
+    ids=["itself", "nested", "in a dict", "in a model", "a dict", "a model in a dict", "another model"],
+)
+def test_nan_and_infinity_in_a_field_of_any_type_are_refused_by_name(
+    make: Any, path: str, number: float
+) -> None:
+    with pytest.raises(TaskResultError) as caught:
+        _dump(Anything, make(number))
+
+    assert str(caught.value) == f"{path}: NaN and infinity have no JSON form, return None or a number"
+
+
+def test_what_an_author_s_serializer_makes_of_nan_is_taken() -> None:
+    class Score(BaseModel):
+        score: Any
+        scores: list[float]
+        hidden: Any = Field(default=None, exclude=True)
+
+        @field_serializer("score", "scores", when_used="json")
+        def shown(self, value: Any) -> Any:
+            return None
+
+    made = Score(score=math.nan, scores=[math.nan], hidden=Loose(value=math.nan))
+
+    assert _dump(Score, made) == {"score": None, "scores": None}
+    assert _dump(Anything, Anything(value=[1.5, None, "NaN", {"a": Loose()}])) == {
+        "value": [1.5, None, "NaN", {"a": {"value": None}}],
+        "known": {},
+    }

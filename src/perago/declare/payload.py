@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, PydanticSerializationError, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaSerializer, to_json
 
 from perago.declare.mistakes import one_line
 from perago.errors import TaskInputError, TaskResultError
@@ -28,6 +30,7 @@ _JSON_TYPES = {
     type(None): "null",
 }
 _UNDECLARED = ("extra_forbidden", "unexpected_keyword_argument")
+_NOT_JSON = "NaN and infinity have no JSON form, return None or a number"
 _COMPARISONS = ("greater ", "less ", "finite")
 
 
@@ -60,6 +63,9 @@ def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
 
 def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
     """What the body returned, as JSON values; it must be the declared model or fit it."""
+    # Before pydantic makes null of those in fields of any type.
+    for path in _lost("result", value):
+        raise TaskResultError(f"{path}: {_NOT_JSON}")
     try:
         result = value if type(value) is model else _fitted(model, value)
         dumped: dict[str, Any] = result.model_dump(mode="json", warnings="error")
@@ -68,7 +74,7 @@ def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
     except PydanticSerializationError as error:
         raise TaskResultError(f"result does not fit {model.__name__}: {_plain(error)}") from None
     for path in _not_finite("result", dumped):
-        raise TaskResultError(f"{path}: NaN and infinity have no JSON form, return None or a number")
+        raise TaskResultError(f"{path}: {_NOT_JSON}")
     return dumped
 
 
@@ -123,6 +129,47 @@ def _path(what: str, details: ErrorDetails) -> str:
 
 def _plain(error: PydanticSerializationError) -> str:
     return " ".join(str(error).replace("Pydantic serializer warnings:", "").split())
+
+
+def _lost(path: str, value: object) -> Iterator[str]:
+    """Where a value holds NaN or infinity, as far as no serializer of the author's makes something else of it."""
+    if isinstance(value, BaseModel):
+        # One that cannot be serialized is told when that is tried in earnest.
+        with suppress(PydanticSerializationError):
+            dumped = _exact(type(value)).to_python(value, mode="json", warnings=False)
+            yield from _not_finite(path, dumped)
+            yield from _lost_in_models(path, value, dumped)
+    elif isinstance(value, float):
+        yield from _not_finite(path, value)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _lost(f"{path}.{name}", item)
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            yield from _lost(f"{path}[{number}]", item)
+
+
+def _lost_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
+    """The same for models inside a value, which go by their own serializer where the field is of any type."""
+    if isinstance(dumped, dict):
+        items = dict(value) if isinstance(value, BaseModel | dict) else {}
+        pairs = [(f"{path}.{name}", item, dumped.get(name)) for name, item in items.items()]
+    elif isinstance(dumped, list) and isinstance(value, list | tuple) and len(dumped) == len(value):
+        pairs = [(f"{path}[{n}]", *pair) for n, pair in enumerate(zip(value, dumped, strict=True))]
+    else:
+        return
+    for where, item, shown in pairs:
+        # A serializer of the author's may have made something else of it, or left it out.
+        if isinstance(item, BaseModel) and isinstance(shown, dict):
+            yield from _lost(where, item)
+        else:
+            yield from _lost_in_models(where, item, shown)
+
+
+@lru_cache(maxsize=256)
+def _exact(model: type[BaseModel]) -> SchemaSerializer:
+    """A model's serializer that leaves NaN and infinity as they are."""
+    return SchemaSerializer(model.__pydantic_core_schema__, {"ser_json_inf_nan": "constants"})
 
 
 def _not_finite(path: str, value: object) -> Iterator[str]:
