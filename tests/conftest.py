@@ -16,6 +16,7 @@ import os
 import shlex
 import signal
 import subprocess
+import tempfile
 import urllib.error
 import urllib.request
 import uuid
@@ -198,6 +199,19 @@ def lakefs_without_actions(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
     with running(tmp_path_factory.mktemp("lakefs"), actions={"enabled": False}) as (url, key, secret):
         yield LakefsServer(url, key, secret)
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder on a file system that shows by times which files were written; the others of the tests are in memory."""
+    from perago.runtime.root.file_times import mapped_writes_show
+
+    for place in (tempfile.gettempdir(), "/var/tmp", str(Path(__file__).parents[1])):
+        if mapped_writes_show(Path(place)):
+            with tempfile.TemporaryDirectory(dir=place) as folder:
+                yield Path(folder)
+            return
+    pytest.skip("no disk shows by times which files were written")
 
 
 @pytest.fixture

@@ -36,16 +36,16 @@ def fill(world: World, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_one_of_ten_thousand_changed_is_one_object_sent_and_one_file_read(
-    lakefs_server: LakefsServer, lakefs_repository: str, tmp_path: Path
+    lakefs_server: LakefsServer, lakefs_repository: str, on_disk: Path
 ) -> None:
     definition = make_task(change_nothing)
     with (
         fault_proxy(lakefs_server.url) as proxy,
-        opened(lakefs_server, tmp_path) as direct,
-        opened(lakefs_server, tmp_path, url=proxy.url) as counted,
+        opened(lakefs_server, on_disk) as direct,
+        opened(lakefs_server, on_disk, url=proxy.url) as counted,
     ):
-        world = World(direct, lakefs_repository, tmp_path)
-        fill(world, tmp_path / "many")
+        world = World(direct, lakefs_repository, on_disk)
+        fill(world, on_disk / "many")
         # A first attempt fills the cache, which knows a server by its address.
         world.start(definition)
         published_ref(world.execute(definition, world.poll(definition), lake=counted))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from perago.errors import PostGuardrailViolation
 from perago.lake.base import Download, Entry
 from perago.protocol.changes import changes_between
 from perago.protocol.publication import Workspace
@@ -25,16 +29,16 @@ from tests.support.workdirs import ATTEMPT, changed, filled
 class TestIndex:
     MANY = {f"{number % 5}/{number}": b"%03d" % number for number in range(60)}  # noqa: RUF012 - never written
 
-    def test_files_that_did_not_change_are_not_read(self, work: Work, tmp_path: Path) -> None:
-        workdir, workspace = filled(work, tmp_path, self.MANY)
+    def test_files_that_did_not_change_are_not_read(self, work: Work, on_disk: Path) -> None:
+        workdir, workspace = filled(work, on_disk, self.MANY)
         OPENS.start(workdir.path)
         with OPENS.heard() as files:
             states = workdir.result(work.lake, workspace)
         assert files == []
         assert len(states) == 60
 
-    def test_only_the_changed_file_is_read(self, work: Work, tmp_path: Path) -> None:
-        workdir, workspace = filled(work, tmp_path, self.MANY)
+    def test_only_the_changed_file_is_read(self, work: Work, on_disk: Path) -> None:
+        workdir, workspace = filled(work, on_disk, self.MANY)
         (workdir.path / "3" / "33").write_bytes(b"new")
         (workdir.path / "added").write_bytes(b"new")
         OPENS.start(workdir.path)
@@ -157,3 +161,81 @@ class TestOddChecksums:
         assert found["odd1"] == base.states()["odd1"]
         assert found["odd2"].checksum == "0" * 64
         assert found["plain"].checksum == sha256(b"4").hexdigest()
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder on a tmpfs."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("there is no /dev/shm")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+class TestMemoryMaps:
+    OBJECTS = {"a/map": b"before" * 1000, "b/map": b"before" * 1000, "c": b"c"}  # noqa: RUF012 - never written
+
+    @staticmethod
+    def write_mapped(path: Path) -> None:
+        with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            # Read first: on tmpfs a page that was touched by a read is written without a trace.
+            assert mapped[:6] == b"before"
+            mapped[6:12] = b"after!"
+
+    @pytest.mark.parametrize("place", ["disk", "memory"])
+    def test_a_file_that_was_written_through_a_map_is_found(
+        self, work: Work, on_disk: Path, in_memory: Path, place: str
+    ) -> None:
+        root = in_memory if place == "memory" else on_disk
+
+        def body(folder: Path) -> None:
+            self.write_mapped(folder / "a/map")
+
+        assert changed(work, root, self.OBJECTS, body) == ({"a/map"}, set())
+
+    def test_in_memory_all_that_the_task_may_change_is_read_and_the_rest_is_not(
+        self, work: Work, in_memory: Path
+    ) -> None:
+        many = {f"{part}/{number}": b"%03d" % number for part in "ab" for number in range(30)}
+        commit = work.commit("main", many)
+        workspace = Workspace(work.repository, "main", commit, "", View("", writes=("a",)))
+        workdir = Workdir.create(in_memory, ATTEMPT, "e1", now=0)
+        workdir.fill(work.lake, workspace)
+        OPENS.start(workdir.path)
+        with OPENS.heard() as files:
+            workdir.result(work.lake, workspace)
+
+        assert sorted(files) == sorted(path for path in many if path.startswith("a/"))
+
+
+@pytest.mark.parametrize("other", ["symlink", "folder", "file"])
+def test_a_folder_that_the_body_put_in_place_of_its_workdir_is_refused(
+    work: Work, tmp_path: Path, other: str
+) -> None:
+    workdir, workspace = filled(work, tmp_path / "work", {"a": b"a"})
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "secret").write_text("not the task's")
+    workdir.path.rename(tmp_path / "moved")
+    if other == "symlink":
+        workdir.path.symlink_to(elsewhere)
+    elif other == "file":
+        workdir.path.write_text("a file")
+    else:
+        elsewhere.rename(workdir.path)
+
+    with pytest.raises(PostGuardrailViolation, match="replaced its workspace folder"):
+        workdir.result(work.lake, workspace)
+
+    workdir.drop()
+    assert not workdir.path.is_symlink()
+    assert not workdir.path.exists()
+    assert other == "folder" or (elsewhere / "secret").exists()
+
+
+def test_a_workdir_that_the_body_removed_is_refused(work: Work, tmp_path: Path) -> None:
+    workdir, workspace = filled(work, tmp_path, {"a": b"a"})
+    shutil.rmtree(workdir.path)
+
+    with pytest.raises(PostGuardrailViolation, match="removed its workspace folder"):
+        workdir.result(work.lake, workspace)

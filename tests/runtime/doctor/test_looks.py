@@ -10,7 +10,7 @@ import pytest
 
 from perago.runtime.doctor.bounded import within
 from perago.runtime.doctor.clock import Skew, look_at_clock, read_skew
-from perago.runtime.doctor.disk import LITTLE, TOO_LITTLE, judged
+from perago.runtime.doctor.disk import LITTLE, TOO_LITTLE, judged, look_at_times
 from perago.runtime.doctor.finding import Finding
 from perago.runtime.doctor.lake_look import look_at_transfer
 from perago.runtime.doctor.machine import look_at_java
@@ -140,3 +140,11 @@ def test_a_finding_is_one_line_without_secrets() -> None:
 )
 def test_sizes_are_shown_in_the_units_that_settings_take(size: float, shown: str) -> None:
     assert shown_size(size) == shown
+
+
+def test_a_file_system_that_does_not_show_writes_through_maps_is_told(on_disk: Path) -> None:
+    assert look_at_times(on_disk / "not there yet").level == "ok"
+    if Path("/dev/shm").is_dir():
+        finding = look_at_times(Path("/dev/shm/not there yet"))
+        assert (finding.level, "PERAGO_WORKSPACE_ROOT" in finding.remedy) == ("warn", True)
+        assert "are hashed" in finding.says

@@ -5,7 +5,8 @@
 - `.perago-attempt.json` says whose it is.  It is there as soon as the folder is, and goes last.  It is never
   published and never downloaded; a sweep goes by it.
 - The index (path, stat, checksum) is taken when the download is done and lives as long as the execution: a
-  workdir is never the input of another one, so there is nobody to keep it for.
+  workdir is never the input of another one, so there is nobody to keep it for.  Where times do not show that a file was
+  written through a memory map, every file that the task may change is hashed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from perago.protocol.paths import ACTIONS, MARKER, in_actions, is_marker, is_not
 from perago.protocol.publication import Workspace
 from perago.protocol.states import EditedStates, FileStates
 from perago.runtime.attempt.listing import Listing, list_view
+from perago.runtime.root.file_times import mapped_writes_show
 from perago.runtime.root.identity import process_identity
 from perago.runtime.root.workdirs import make_workdir, remove_workdir
 
@@ -57,6 +59,7 @@ class Workdir:
         self._files = FileStates()
         self._index_ns = 0
         self._marker = _stat(os.stat(self.path / MARKER))
+        self._folder = _identity(self.path)
 
     @classmethod
     def create(
@@ -144,6 +147,8 @@ class Workdir:
         self, lake: Lake, workspace: Workspace, not_ours: Callable[[str], bool] = lambda _path: False
     ) -> EditedStates:
         """What the folder holds now, `not_ours` aside; only files that may have changed are read."""
+        self._check_folder()
+        times_tell = mapped_writes_show(self._root)
         read, gone = FileStates(), set(self._files)
         for path, found in scan_folder(self.path):
             if path == MARKER:
@@ -153,8 +158,12 @@ class Workdir:
                 continue
             _check_publishable(path, workspace)
             gone.discard(path)
-            if must_hash(found, self._files.stat(path), self._index_ns):
-                read.put(path, hash_file(self.path / path, lake.checksum_algorithm))
+            unseen = not times_tell and workspace.view.may_change(workspace.prefix + path)
+            if unseen or must_hash(found, self._files.stat(path), self._index_ns):
+                state = hash_file(self.path / path, lake.checksum_algorithm)
+                # The same as before takes no memory twice, where all are read.
+                if state != self._files.get(path):
+                    read.put(path, state)
         return EditedStates(self._files, read, gone)
 
     def drop(self) -> None:
@@ -180,6 +189,19 @@ class Workdir:
 
     def _folds_case(self) -> bool:
         return (self.path / MARKER.upper()).exists()
+
+    def _check_folder(self) -> None:
+        """Refuse what the body put in place of the folder: a symlink, or another folder."""
+        try:
+            same = _identity(self.path) == self._folder
+        except FileNotFoundError:
+            raise PostGuardrailViolation(
+                f"the task removed its workspace folder {self.path.name}; remove files in it, never the folder itself"
+            ) from None
+        if not same:
+            raise PostGuardrailViolation(
+                f"the task replaced its workspace folder {self.path.name}; write into the folder that it was given"
+            )
 
     def _check_marker(self, found: FileStat) -> None:
         if found != self._marker:
@@ -223,6 +245,12 @@ def _check_publishable(path: str, workspace: Workspace) -> None:
         raise PostGuardrailViolation(f"the task wrote {path}: {ACTIONS} holds lakeFS's actions and the fence")
     if is_not_unicode(path):
         raise PostGuardrailViolation(f"the task wrote a file whose name is no UTF-8: {path!r}")
+
+
+def _identity(folder: Path) -> tuple[int, int, int]:
+    """Which folder this is; a symlink is itself, not what it points to."""
+    found = folder.lstat()
+    return stat.S_IFMT(found.st_mode), found.st_dev, found.st_ino
 
 
 def _stat(found: os.stat_result) -> FileStat:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from perago.runtime.doctor.finding import Finding, Level
 from perago.runtime.doctor.settings_look import shown_size
+from perago.runtime.root.file_times import mapped_writes_show
 from perago.settings import Settings
 
 LITTLE = 1024**3
@@ -23,7 +24,10 @@ _TRIED = 64 * 1024
 
 def look_at_disks(settings: Settings) -> Iterator[Finding]:
     """The workspace root, the cache where there is one, and the folder for temporary files."""
-    yield look_at_folder("disk: workspaces", settings.workspace_root, setting="PERAGO_WORKSPACE_ROOT")
+    workspaces = look_at_folder("disk: workspaces", settings.workspace_root, setting="PERAGO_WORKSPACE_ROOT")
+    yield workspaces
+    if workspaces.level != "fail":
+        yield look_at_times(settings.workspace_root)
     if settings.lakefs is not None and settings.cache_bytes:
         yield look_at_folder("disk: cache", settings.cache_dir, setting="PERAGO_CACHE_DIR")
     yield look_at_folder("disk: temporary", Path(tempfile.gettempdir()), setting="TMPDIR")
@@ -42,6 +46,19 @@ def look_at_folder(part: str, folder: Path, *, setting: str) -> Finding:
         says = f"{folder} cannot be written to: {error.strerror} ({shown_size(free)} free)"
         return Finding(part, "fail", says, f"make room, allow writing there, or {elsewhere}")
     return judged(part, free, folder, elsewhere)
+
+
+def look_at_times(folder: Path) -> Finding:
+    """Whether the workspaces' file system shows every write by a file's times."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if mapped_writes_show(there):
+        return Finding("file times", "ok", f"{folder} shows by times which files were changed")
+    return Finding(
+        "file times",
+        "warn",
+        f"{folder} does not show writes through memory maps, as tmpfs does not: all files that a body may change are hashed",
+        "name a folder on a disk with PERAGO_WORKSPACE_ROOT if workspaces are large",
+    )
 
 
 def judged(part: str, free: int, folder: Path, elsewhere: str) -> Finding:

@@ -48,4 +48,8 @@ def put_away(path: Path, removing: Path) -> None:
         remove_tree(removing, last=MARKER)
         with contextlib.suppress(FileNotFoundError):
             path.rename(removing)
-    remove_tree(removing, last=MARKER)
+    if removing.is_symlink() or removing.is_file():
+        # A body put it in the folder's place; what it points to is not ours.
+        removing.unlink()
+    else:
+        remove_tree(removing, last=MARKER)
