@@ -113,6 +113,7 @@ ARROWS: dict[str, set[str]] = {
         "declare",
         "settings",
         "lakectl_file",
+        "spark_defaults",
         "errors",
         "protocol",
         "runtime.__init__",

@@ -148,12 +148,7 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
             if read.text("PERAGO_SHUTDOWN_FORCE_KILL_AFTER")
             else None
         ),
-        spark_master=chosen_master(
-            read.text("PERAGO_SPARK_CONF") or "",
-            read.text("PERAGO_SPARK_MASTER"),
-            read.environ,
-            default=default_of("PERAGO_SPARK_MASTER"),
-        ),
+        spark_master=chosen_master(read.environ, default=read.or_default("PERAGO_SPARK_MASTER"))[0],
         spark_conf=read.text("PERAGO_SPARK_CONF") or "",
         spark_session=cast(SparkSessionKind, read.one_of("PERAGO_SPARK_SESSION", ("auto", "quick", "full"))),
     )

@@ -20,13 +20,19 @@ _MASTER = "spark.master"
 _LINE = re.compile(r"\s*([^\s=:#]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
-def chosen_master(conf: str, master: str | None, environ: Mapping[str, str], *, default: str) -> str:
-    """The master: from PERAGO_SPARK_CONF (`conf`), PERAGO_SPARK_MASTER (`master`), spark-defaults.conf, or the default."""
+def chosen_master(environ: Mapping[str, str], *, default: str) -> tuple[str, str]:
+    """The master that counts, and where it is set: a variable, `spark-defaults.conf` or `default`."""
     try:
-        said = parse_conf(conf).get(_MASTER)
+        said = parse_conf(environ.get("PERAGO_SPARK_CONF", "")).get(_MASTER)
     except RuntimeConfigError:
         said = None  # whoever uses the pairs says what is wrong with them
-    return said or master or spark_defaults(environ).get(_MASTER) or default
+    if said:
+        return said, "PERAGO_SPARK_CONF"
+    if master := environ.get("PERAGO_SPARK_MASTER", "").strip():
+        return master, "environment"
+    if master := spark_defaults(environ).get(_MASTER, ""):
+        return master, "spark-defaults.conf"
+    return default, "default"
 
 
 def parse_conf(text: str) -> dict[str, str]:

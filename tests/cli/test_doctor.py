@@ -104,6 +104,17 @@ class TestSettings:
         assert value_of(shell, "PERAGO_CACHE_BYTES") == ("2GB", "environment")
         assert value_of(shell, "PERAGO_FENCE") == ("auto", "default")
         assert value_of(shell, "PERAGO_ROOT") == ("elsewhere", "environment")
+
+    def test_the_spark_master_is_the_one_that_counts_with_its_source(self, shell: Shell) -> None:
+        (shell.folder / "spark-defaults.conf").write_text("spark.master local[2]\n")
+
+        assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[*]", "default")
+        shell.environ["SPARK_CONF_DIR"] = str(shell.folder)
+        assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[2]", "spark-defaults.conf")
+        shell.environ["PERAGO_SPARK_MASTER"] = "local[3]"
+        assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[3]", "environment")
+        shell.environ["PERAGO_SPARK_CONF"] = "spark.master=local[4]"
+        assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[4]", "PERAGO_SPARK_CONF")
         given = str(shell.folder / "given")
         assert value_of(shell, "PERAGO_ROOT", "--root", given) == (given, "--root")
 

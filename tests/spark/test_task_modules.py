@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
+
 from perago.declare.discovery import load_tasks
 from perago.testing import try_task
 
@@ -142,6 +144,7 @@ def test_helpers_of_task_files_work_from_another_folder(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["output"] == {"of_a_file": FOUND, "of_a_package": FOUND}
 
 
+@pytest.mark.usefixtures("sessions")
 def test_two_task_files_of_one_name_and_one_that_is_called_like_a_module_of_python(tmp_path: Path) -> None:
     first = write_project(tmp_path / "one", name="first", helpers="helpers_of_one")
     second = write_project(tmp_path / "two", name="second", helpers="helpers_of_two")
@@ -157,6 +160,7 @@ def test_two_task_files_of_one_name_and_one_that_is_called_like_a_module_of_pyth
     assert numbers == [FOUND, fives, FOUND]
 
 
+@pytest.mark.usefixtures("sessions")
 def test_a_task_file_that_is_loaded_again_is_loaded_again_in_spark_too(tmp_path: Path) -> None:
     file = write_project(tmp_path / "code", helpers="helpers_of_changed")
     [before] = load_tasks([str(file)])

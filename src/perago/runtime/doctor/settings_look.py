@@ -22,6 +22,7 @@ from perago.settings import (
     shown_address,
     unknown_settings,
 )
+from perago.spark_defaults import chosen_master
 
 PART = "setting"
 SERVERS = "PERAGO_SERVERS"
@@ -138,6 +139,8 @@ def _shown(settings: Settings, environ: Mapping[str, str], options: Mapping[str,
         said = environ.get(name, "").strip()
         if name in options:
             source = options[name]
+        elif name == "PERAGO_SPARK_MASTER":
+            source = chosen_master(environ, default="")[1]
         elif said:
             source = "environment"
             # As it was written, so that it is found again; addresses may hold a login.
