@@ -145,31 +145,29 @@ def test_helpers_of_task_files_work_from_another_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("sessions")
-def test_two_task_files_of_one_name_and_one_that_is_called_like_a_module_of_python(tmp_path: Path) -> None:
-    first = write_project(tmp_path / "one", name="first", helpers="helpers_of_one")
-    second = write_project(tmp_path / "two", name="second", helpers="helpers_of_two")
+def test_files_of_one_name_stay_apart_and_one_that_changes_is_loaded_again(tmp_path: Path) -> None:
+    # Both are called like a module of Python's own.
+    first, second = (
+        write_project(tmp_path / name, name=name, helpers=f"helpers_of_{name}").rename(
+            tmp_path / name / "statistics.py"
+        )
+        for name in ("first", "second")
+    )
     second.write_text(second.read_text().replace("NUMBER = 2", "NUMBER = 5"))
-    third = write_project(tmp_path / "three", name="third", helpers="helpers_of_three")
-    third = third.rename(third.with_name("statistics.py"))
 
-    tasks = load_tasks([str(first), str(second), str(third)])
-    trials = [try_task(task.fn, {"x": "x"}) for task in tasks]
+    numbers = [numbers_of(file) for file in (first, second)]
+    first.write_text(first.read_text().replace("NUMBER = 2", "NUMBER = 7"))
+    numbers.append(numbers_of(first))
 
-    numbers = [trial.result["numbers"] if trial.result else trial.reason for trial in trials]
-    fives = {name: 10 if number == 4 else number for name, number in FOUND.items()}
-    assert numbers == [FOUND, fives, FOUND]
+    assert numbers == [found_with(2), found_with(5), found_with(7)]
 
 
-@pytest.mark.usefixtures("sessions")
-def test_a_task_file_that_is_loaded_again_is_loaded_again_in_spark_too(tmp_path: Path) -> None:
-    file = write_project(tmp_path / "code", helpers="helpers_of_changed")
-    [before] = load_tasks([str(file)])
-    assert try_task(before.fn, {"x": "x"}).result == {"numbers": FOUND}
+def numbers_of(file: Path) -> object:
+    """What the task of a file finds, or why it failed."""
+    [task] = load_tasks([str(file)])
+    trial = try_task(task.fn, {"x": "x"})
+    return trial.result["numbers"] if trial.result else trial.reason
 
-    file.write_text(file.read_text().replace("return NUMBER * number", "return 7 * number"))
-    [after] = load_tasks([str(file)])
 
-    numbers = try_task(after.fn, {"x": "x"}).result["numbers"]
-    assert {name for name, number in numbers.items() if number == 14} == {
-        name for name, number in FOUND.items() if number == 4
-    }
+def found_with(number: int) -> dict[str, int]:
+    return {name: 2 * number if found == 4 else found for name, found in FOUND.items()}
