@@ -42,14 +42,14 @@ class Kept:
         self.cache = Cache(folder / "cache", limit, clock=lambda: next(self.ticks))
         self.names = itertools.count()
 
-    def put(self, data: bytes) -> str:
+    def put(self, data: bytes, *, few: bool = False) -> str:
         """Keep bytes as a download would."""
         key = key_of(data)
         file = self.folder / f"file-{next(self.names)}"
         with open(create(str(file)), "wb") as download:
             download.write(data)
         if key.name in self.cache.reserve({key.name: key.size}):
-            self.cache.put_in(key, str(file), zlib.crc32(data))
+            self.cache.put_in(key, str(file), zlib.crc32(data), few=few)
             self.cache.settle([key.name])
         return key.name
 

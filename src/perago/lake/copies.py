@@ -25,14 +25,21 @@ def copy_whole(source: int, out: int) -> None:
         write_all(out, piece)
 
 
-def copied_by_kernel(source: int, out: int) -> bool:
-    """Have the kernel copy all of it; false where it cannot, and both files then stand at what is left to copy."""
+def cloned(source: int, out: int) -> bool:
+    """Make `out` a clone of `source`; false, with nothing done, where the file system cannot."""
     try:
         fcntl.ioctl(out, _FICLONE, source)
         return True
     except OSError as error:
         if error.errno not in _CANNOT_CLONE:
             raise
+    return False
+
+
+def copied_by_kernel(source: int, out: int) -> bool:
+    """Have the kernel copy all of it; false where it cannot, and both files then stand at what is left to copy."""
+    if cloned(source, out):
+        return True
     try:
         while _copy_range(source, out, _MOST_AT_ONCE):
             pass

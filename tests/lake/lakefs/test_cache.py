@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import zlib
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from perago.lake.copies import cloned
 from perago.lake.lakefs.cache.cache import Cache
 from tests.support.kept import COLLIDING, Kept, key_of
 from tests.support.left import Leaving, WrittenSource, an_entry
@@ -154,6 +156,67 @@ class TestNotes:
         kept.cache.save("b", b"x" * 100)
         assert kept.cache.load("a") is None
         assert kept.cache.load("b") == b"x" * 100
+
+
+class TestBodies:
+    """A body that writes into a downloaded file is at its normal work."""
+
+    @staticmethod
+    def write_into(file: Path) -> None:
+        before = file.stat().st_mtime_ns
+        with open(file, "r+b") as body:
+            body.write(b"the body was here")
+        # Later than the download by more than a tick of the clock, as every body is.
+        os.utime(file, ns=(before + 10**9, before + 10**9))
+
+    @pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
+    @pytest.mark.parametrize("size", [500, 200_000, 1_000_000, 5_000_000])
+    def test_that_is_no_damage_and_a_small_object_of_a_few_stays(
+        self, tmp_path: Path, size: int, few: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept, data = Kept(tmp_path, 10**7), b"x" * size
+        kept.put(data, few=few)
+        self.write_into(tmp_path / "file-0")
+
+        found = kept.get(data)
+
+        assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+        assert found in (data, None)
+        assert found == data or size > 256 * 1024 or not few
+        kept.put(data)
+        assert kept.get(data) == data
+
+    @pytest.mark.parametrize("size", [500, 1_000_000, 5_000_000])
+    def test_bytes_that_changed_without_a_write_are_damage(
+        self, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept, data = Kept(tmp_path, 10**7), b"x" * size
+        kept.put(data)
+        file = kept.path(data)
+        before = file.stat()
+        with open(file, "r+b") as disk:
+            disk.write(b"y")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+        assert kept.get(data) is None
+
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "is damaged and is dropped" in caplog.text
+
+    def test_large_objects_take_no_room_twice(self, tmp_path: Path) -> None:
+        kept, data = Kept(tmp_path, 10**7), b"x" * 5_000_000
+        kept.put(data)
+        file, cached = (tmp_path / "file-0").stat(), kept.path(data).stat()
+
+        # On a file system with clones they are two files that share their blocks.
+        assert file.st_ino == cached.st_ino or clones(tmp_path)
+
+
+def clones(folder: Path) -> bool:
+    with open(folder / "one", "wb+") as one, open(folder / "two", "wb+") as two:
+        one.write(b"x" * 10_000)
+        one.flush()
+        return cloned(one.fileno(), two.fileno())
 
 
 class TestRepositories:

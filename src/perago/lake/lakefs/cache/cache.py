@@ -12,8 +12,9 @@ whole stays below a bound, least recently used out first; any number of threads 
 the cache never fails a transfer: what goes wrong in here is a miss.  Only bytes that were read whole and are not those
 wanted are damage: a full disk under the file that is written says nothing of the object.
 
-A new object is a hard link of the file that was just downloaded where the file system can, so filling costs no
-copy.  A body that then writes into that file in place spoils the cached object, which the next hash notices; what is
+A new object is a clone of the file that was just downloaded where the file system can; of a few files the small ones are
+copies; others are hard links, so filling hardly costs anything.  A body that then writes into a linked file in place
+changes the cached object, which the next hash notices: it is dropped, and by its time of change it is no damage.  What is
 handed out is always a copy, so nothing spreads.
 
 Large objects are checked by a CRC, which takes a fifth of the time of their MD5, as long as their file is untouched by
@@ -47,9 +48,9 @@ from perago.lake.lakefs.cache.files import (
     create,
     files_in,
     is_whole,
-    link_in,
     make_private,
     remove,
+    take_in,
 )
 from perago.lake.lakefs.cache.index import Index
 from perago.lake.lakefs.cache.unchecked import Noted, UncheckedCopy, copy_unchecked
@@ -94,7 +95,7 @@ class Cache:
         self._limit = limit
         self._clock = clock
         self._ready = False
-        self._new_sums: dict[str, tuple[int, int]] = {}
+        self._new_sums: dict[str, tuple[int | None, int]] = {}
 
     def close(self) -> None:
         """Give the index back; the next use opens it again."""
@@ -119,8 +120,7 @@ class Cache:
         try:
             whole = copy_checked(source, key.size, part, self._check_for(source, key))
             if not whole:
-                _log.warning("cached object %s is damaged and is dropped", path)
-                remove(path)
+                self._drop_changed(key, source, path)
         except Unreadable as error:
             _log.warning("cannot read cached object %s: %s", path, error)
         finally:
@@ -144,7 +144,7 @@ class Cache:
         """
         path = self._object_path(key.name)
         try:
-            return os.stat(path).st_mtime_ns if link_in(file, path) else None
+            return os.stat(path).st_mtime_ns if take_in(file, path, key.size) else None
         except OSError as error:
             _log.warning("cannot cache %s: %s", path, error.strerror)
             return None
@@ -169,13 +169,13 @@ class Cache:
         """Take an object away whose bytes are wrong; it is on the books until something else needs the room."""
         remove(self._path(name))
 
-    def put_in(self, key: ObjectKey, file: str, crc: int | None = None) -> None:
-        """Keep the bytes of `file`, which were just verified; its room was reserved before."""
+    def put_in(self, key: ObjectKey, file: str, crc: int | None = None, *, few: bool = False) -> None:
+        """Keep the bytes of `file`, which were just verified and are one of a `few`; its room was reserved before."""
         path = self._object_path(key.name)
         try:
-            link_in(file, path)
-            if crc is not None and key.size >= _LARGE:
-                self._new_sums[key.name] = (crc, os.stat(path).st_mtime_ns)
+            found = take_in(file, path, key.size, few=few) and os.stat(path)
+            if found and (found.st_nlink > 1 or (crc is not None and key.size >= _LARGE)):
+                self._new_sums[key.name] = (crc, found.st_mtime_ns)
         except OSError as error:
             _log.warning("cannot cache %s: %s", path, error.strerror)
 
@@ -278,6 +278,15 @@ class Cache:
         """What is on the books."""
         return self._on_index(lambda index: index.look(_total)) or 0
 
+    def _drop_changed(self, key: ObjectKey, source: int, path: str) -> None:
+        """Drop an object whose bytes are others now.  Damage is what came about without a write: that is told."""
+        mtime = self._noted_mtime(key)
+        if mtime is not None and mtime != os.fstat(source).st_mtime_ns:
+            _log.debug("cached object %s was written into by a body and is dropped", path)
+        else:
+            _log.warning("cached object %s is damaged and is dropped", path)
+        remove(path)
+
     def _files(self) -> Iterator[tuple[str, int, int]]:
         """What is on disk, for an index that is made anew; objects under a name without a repository are removed."""
         for name, size, changed in files_in(self._objects):
@@ -298,10 +307,16 @@ class Cache:
         """What was noted of a large object when it was verified."""
         if key.size < _LARGE:
             return None
-        look = "SELECT crc, mtime FROM sums WHERE name = ?"
+        look = "SELECT crc, mtime FROM sums WHERE name = ? AND crc IS NOT NULL"
         name = key.name
         found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (name,)).fetchone()))
         return Noted(self._object_path(name), key.size, *found) if found else None
+
+    def _noted_mtime(self, key: ObjectKey) -> int | None:
+        """When an object's file was last changed by Perago itself, if that was noted."""
+        look = "SELECT mtime FROM sums WHERE name = ?"
+        found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (key.name,)).fetchone()))
+        return int(found[0]) if found else None
 
     def _least_used(self, db: sqlite3.Connection) -> Iterator[str]:
         """Who must go, oldest use first, so that the rest stays below the bound."""

@@ -1,6 +1,6 @@
 """Bytes of the content cache on disk: copied and checked, linked or copied in, for their owner alone.
 
-A cached object may be a hard link of a downloaded file, so the two have one mode: both are made for their owner alone.
+A large cached object may be a hard link of a downloaded file, so the two have one mode: both are made for their owner alone.
 """
 
 from __future__ import annotations
@@ -8,21 +8,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
-import shutil
 import stat
 import uuid
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from perago.lake.copies import copied_by_kernel, write_all
+from perago.lake.copies import cloned, copied_by_kernel, copy_whole, write_all
 
 _OWNER_ONLY = 0o700
 _CHUNK = 1024 * 1024
 _BY_KERNEL = 4 * 1024 * 1024
 """Smaller files are read, hashed and written in fewer calls than it takes to ask the kernel."""
+_SMALL = 256 * 1024
+"""Below it a copy costs about what making a file does, and a clone no less."""
+# Two machines may share a folder, and a process id.
+_RUN = uuid.uuid4().hex
+_numbers = itertools.count()
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -180,33 +185,65 @@ def is_whole(note: BinaryIO) -> bool:
     return digest == total.hexdigest().encode() + b"\n"
 
 
-def link_in(file: str, path: str) -> bool:
-    """Give a file a second name, or make a copy where that cannot be; false where that name is taken."""
-    try:
-        os.link(file, path)
-    except FileExistsError:
+def take_in(file: str, path: str, size: int, *, few: bool = False) -> bool:
+    """Have the bytes of a file under a second name; false where that name is taken.
+
+    A clone of a large file where the file system can, a copy of a small one that is one of a few: whatever is then written
+    into the file does not reach it.  Any other gets a second name (a hard link): copies would take time and room.
+    """
+    if os.path.exists(path):
         return False
+    try:
+        return _take_in(file, path, size, few)
     except FileNotFoundError:
         # The first of its two digits; made here, since most of the 256 folders are not needed for long.
-        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
-        _link_or_copy(file, path)
-    except OSError:
-        _link_or_copy(file, path)
-    return True
+        os.makedirs(os.path.dirname(path), mode=_OWNER_ONLY, exist_ok=True)
+        return _take_in(file, path, size, few)
 
 
-def _link_or_copy(file: str, path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.link(file, path)
-        return
-    part = f"{os.path.dirname(path)}/.{uuid.uuid4().hex}"
+def _take_in(file: str, path: str, size: int, few: bool) -> bool:
+    if size >= _SMALL:
+        if _copied_in(file, path, cloned):
+            return True
+    elif few:
+        return _copied_in(file, path, _copy_all)
     try:
-        with open(file, "rb") as source, open(create(part), "wb") as target:
-            shutil.copyfileobj(source, target, _CHUNK)
-        os.replace(part, path)
+        os.link(file, path)
+        return True
+    except FileExistsError:
+        return False
     except OSError:
+        # Another file system, or one without links.
+        return _copied_in(file, path, _copy_all)
+
+
+def _copied_in(file: str, path: str, copy: Callable[[int, int], bool]) -> bool:
+    """Copy a file under another name, and give it its own when it is whole; false where `copy` cannot."""
+    part = f"{os.path.dirname(path)}/.{_RUN}-{os.getpid()}-{next(_numbers)}"
+    source = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        target = create(part)
+        try:
+            done = copy(source, target)
+        finally:
+            os.close(target)
+        if done:
+            os.rename(part, path)
+        else:
+            os.unlink(part)
+        return done
+    except FileNotFoundError:
+        raise
+    except BaseException:
         remove(part)
         raise
+    finally:
+        os.close(source)
+
+
+def _copy_all(source: int, target: int) -> bool:
+    copy_whole(source, target)
+    return True
 
 
 def remove(path: str | os.PathLike[str]) -> None:

@@ -27,7 +27,7 @@ Large, so that nobody else's file has it by chance."""
 _SCHEMA = (
     "CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE INDEX kept_by_use ON kept (used, size)",
-    "CREATE TABLE sums (name TEXT PRIMARY KEY, crc INTEGER NOT NULL, mtime INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE sums (name TEXT PRIMARY KEY, crc INTEGER, mtime INTEGER NOT NULL) WITHOUT ROWID",
 )
 Row = tuple[str, int, int]
 """Name, size and last use of something that is kept."""

@@ -46,7 +46,8 @@ class UncheckedCopy:
             return
         if _crc(self.source, noted.size, go_on) == noted.crc and _untouched(self.source, noted):
             return
-        _log.warning("cached object %s is damaged and is dropped", noted.file)
+        level = logging.WARNING if _untouched(self.source, noted) else logging.DEBUG
+        _log.log(level, "cached object %s has changed and is dropped", noted.file)
         remove(noted.file)
         raise LakeError(
             f"object {self.path!r} was damaged in the cache, which has dropped it; try again, and it is fetched anew"

@@ -11,6 +11,9 @@ from perago.lake.base import Download, Entry
 from perago.lake.lakefs.cache.cache import Cache, ObjectKey, repository_id
 from perago.lake.lakefs.transfer.get import Fetched
 
+_FEW = 64
+"""So many files are copied into the cache in no time; to copy thousands would take a third as long as to fetch them."""
+
 
 class Keeping:
     """The cache as one download call uses it; `where` is the endpoint, the repository and the ref."""
@@ -20,6 +23,7 @@ class Keeping:
         self._where = where
         self._repository = repository_id(*where[:2])
         self._admitted: set[str] = set()
+        self._few = False
         self._put_in: list[str] = []
 
     def reserve(self, files: Sequence[Download]) -> None:
@@ -30,6 +34,7 @@ class Keeping:
             if file.entry.checksum
         }
         self._admitted = self.cache.reserve(sizes)
+        self._few = len(files) <= _FEW
 
     def settle(self) -> None:
         """End with a cache whose books are right."""
@@ -63,7 +68,7 @@ class Keeping:
             self.note(file.entry, got.md5, vouched_for=got.vouched_for)
             admitted = self.cache.reserve({key.name: key.size})
         if key.name in admitted:
-            self.cache.put_in(key, got.part, got.crc)
+            self.cache.put_in(key, got.part, got.crc, few=self._few)
             self._put_in.append(key.name)
 
     def keep_unverified(self, entry: Entry, part: str) -> Kept | None:
