@@ -120,6 +120,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime.lake_names",
         "runtime.observe",
         "runtime.registration",
+        "runtime.root",
         *PORTS,
     },
     "runtime.jobs": set(),
