@@ -199,6 +199,10 @@ class Site:
         """A line for each time that a body ran."""
         return self.notes.read_text().splitlines() if self.notes.exists() else []
 
+    def noted(self, word: str) -> list[int]:
+        """The pids that bodies have noted with this word."""
+        return [int(line.split()[1]) for line in self.bodies() if line.startswith(f"{word} ")]
+
     def body(self, text: str) -> int:
         """The process of the first body with this text, once it runs."""
 

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -115,6 +116,28 @@ def act(folder: Path, params: Params) -> Made:
         os.kill(os.getpid(), signal.SIGKILL)
     elif params.do == "forge":
         print(record_line(AttemptRecord("forged", "COMPLETED")))
+    elif params.do == "fork and return":
+        if os.fork() == 0:
+            note(f"forked {os.getpid()}")
+            return Made(said="by the fork")
+        os.wait()
+    elif params.do == "fork and raise":
+        if os.fork() == 0:
+            note(f"forked {os.getpid()}")
+            raise ValueError("by the fork")
+        os.wait()
+    elif params.do == "leave a session":
+        note(f"left {subprocess.Popen(['sleep', '600'], start_new_session=True).pid}")
+        time.sleep(params.seconds)
+    elif params.do == "leave a daemon":
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                note(f"left {os.getpid()}")
+                time.sleep(600)
+            os._exit(0)
+        os.wait()
+        time.sleep(params.seconds)
     elif params.do == "say NUL":
         print("before\na\0b\nafter")
         raise TaskTerminalError("a \0 byte")

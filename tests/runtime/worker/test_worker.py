@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
 from perago.protocol.attempt_record import parse_record
 from tests.runtime.conftest import PRODUCTION, REAL
 from tests.support.clock import eventually
+from tests.support.processes import is_running
 from tests.support.sites import Site
+
+LEFT = ["leave a session", "leave a daemon"]
 
 
 @pytest.mark.slow
@@ -57,6 +61,52 @@ def test_a_nul_in_a_reason_or_a_line_is_written_out_and_one_in_a_result_is_refus
     assert site.kind == "local" or not any("\0" in line for line in lines)
     assert returned.status == "FAILED"
     assert "result.said holds U+0000" in (returned.tasks[0].reason or "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+@pytest.mark.parametrize("do", ["fork and return", "fork and raise"])
+def test_a_fork_of_the_body_that_comes_back_is_no_second_executor(site: Site, do: str) -> None:
+    before = site.head().id
+    site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"text": "a", "do": do}, {"text": "b"}))
+
+    assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 2
+    assert [task.output["result"] for task in done.tasks] == [{"said": "a"}, {"said": "b"}]
+    assert len(site.noted("forked")) == 1
+    assert [commit.id for commit in site.history()].index(before) == 2
+    assert len(set(site.noted("body"))) == 1, "one executor ran both"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+@pytest.mark.parametrize("do", LEFT)
+def test_what_a_body_leaves_in_a_session_of_its_own_is_noticed_and_ended(site: Site, do: str) -> None:
+    worker = site.start_worker(slots=1)
+
+    done = site.finished(site.start_workflow({"do": do}))
+
+    [left] = site.noted("left")
+    assert (done.tasks[0].status, done.tasks[0].retry_count) == ("COMPLETED", 0)
+    eventually(lambda: not is_running(left), "it is ended")
+    eventually(lambda: "is replaced: the task left a program running" in worker.said(), "the log says so")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+@pytest.mark.parametrize("killed", ["worker", "executor"])
+@pytest.mark.parametrize("do", LEFT)
+def test_what_a_body_has_started_in_a_session_of_its_own_does_not_survive_a_kill(
+    site: Site, do: str, killed: str
+) -> None:
+    worker = site.start_worker(slots=1)
+    site.start_workflow({"do": do, "seconds": 60})
+    [left] = eventually(lambda: site.noted("left"), "the body has started it")
+
+    os.kill(worker.process.pid if killed == "worker" else worker.executors()[0], signal.SIGKILL)
+
+    eventually(lambda: not is_running(left), "it is ended")
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from perago.protocol.outcome import describe
+from perago.runtime.process.orphans import reap_now, started_by_multiprocessing
 from perago.runtime.process.state import as_before
 from perago.runtime.root.identity import children
 
@@ -43,7 +44,9 @@ class Leftovers:
                 yield
         finally:
             self._threads += [one for one in threading.enumerate() if one not in threads]
-            self._programs |= children() - programs
+            self._programs |= (started := children() - programs)
+            # What the executor has adopted is waited for by nobody else.
+            reap_now(started)
 
     def spoiled(self) -> str:
         """Why this process should not run another attempt; empty when it may."""
@@ -89,8 +92,9 @@ def _is_idle(thread: threading.Thread) -> bool:
 def _counts(pid: int) -> bool:
     """Whether it still runs and is not one that libraries keep for their next call."""
     command = _command_line(pid)
-    # A fork of this process has its command line: it is of a pool.
-    pooled = command == _command_line(os.getpid()) or any(name in command for name in _POOLED)
+    # A fork of this process has its command line: it is of a pool if multiprocessing has made it.
+    forked = command == _command_line(os.getpid()) and pid in started_by_multiprocessing()
+    pooled = forked or any(name in command for name in _POOLED)
     return bool(command) and _name(pid) != "java" and not pooled
 
 

@@ -1,4 +1,8 @@
-"""As process 1 of a container a worker inherits every process whose parent has died, and must reap it.
+"""Processes whose parent has died, and that come to another one: who adopts them reaps them, or ends them.
+
+As process 1 of a container a worker inherits every such process, and must reap it.  An executor adopts what its bodies
+have started (`adopt_orphans`), so that a process in a session of its own, or one whose parent has left it, is still among
+its descendants, and is ended with it (`end_descendants`).
 
 The rule: only what is not ours is reaped.  The exit status of an executor belongs to its slot, so a dead child that
 multiprocessing knows is left alone; and a dead child must have been seen twice, because one that is just being
@@ -8,19 +12,49 @@ started is known a moment later than it exists.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import logging
 import multiprocessing.process
 import multiprocessing.resource_tracker
 import os
+import signal
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 from perago.runtime.looking import looking
-from perago.runtime.root.identity import children, is_zombie
+from perago.runtime.root.identity import children, descendants, is_zombie
 
 log = logging.getLogger("perago.orphans")
 
 LOOK_SECONDS = 5.0
+_PR_SET_CHILD_SUBREAPER = 36
+_ROUNDS = 200
+_ROUND_SECONDS = 0.005
+
+
+def adopt_orphans() -> None:
+    """Be the parent of every process below this one whose own parent dies, where the kernel offers that (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_descendants(pid: int) -> None:
+    """Kill all that a process has started, and what that has started; the process itself stays.
+
+    What is killed may leave children, which come to the process if it adopts: so it is looked at until nothing is left.
+    """
+    for _ in range(_ROUNDS):
+        left = descendants(pid)
+        if not left:
+            return
+        for one in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(one, signal.SIGKILL)
+        time.sleep(_ROUND_SECONDS)
 
 
 @contextlib.contextmanager
@@ -42,7 +76,7 @@ def reaping_orphans(*, adopts: bool | None = None, every: float = LOOK_SECONDS) 
 
 def reap(seen: set[int]) -> set[int]:
     """Reap the dead children that are not ours and were `seen` before; returns those to be given next time."""
-    dead = {pid for pid in children() if is_zombie(pid)} - _ours()
+    dead = {pid for pid in children() if is_zombie(pid)} - started_by_multiprocessing()
     for pid in dead & seen:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
@@ -50,7 +84,15 @@ def reap(seen: set[int]) -> set[int]:
     return dead - seen
 
 
-def _ours() -> set[int]:
+def reap_now(pids: set[int]) -> None:
+    """Reap those of these children that are dead and that multiprocessing does not wait for."""
+    for pid in pids - started_by_multiprocessing():
+        if is_zombie(pid):
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+
+
+def started_by_multiprocessing() -> set[int]:
     """What multiprocessing has started; asked without `active_children`, which would reap them itself."""
     started: Any = vars(multiprocessing.process)["_children"]
     tracker: Any = vars(multiprocessing.resource_tracker)["_resource_tracker"]

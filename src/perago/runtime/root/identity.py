@@ -54,13 +54,25 @@ def children(read: Callable[[], set[int]] | None = None) -> set[int]:
     return found
 
 
-def _children_now() -> set[int]:
+def descendants(pid: int) -> list[int]:
+    """The processes below one that have not ended, parents first, where /proc tells."""
+    found = sorted(_children_now(str(pid)))
+    # Grows while it is gone through.
+    for one in found:
+        found.extend(sorted(_children_now(str(one))))
+    return [one for one in found if not is_zombie(one)]
+
+
+def _children_now(process: str = "self") -> set[int]:
     found: set[int] = set()
     # Every attempt asks several times, so without the comfort of Path.
     with contextlib.suppress(OSError):
-        for thread in os.listdir("/proc/self/task"):
+        for thread in os.listdir(f"/proc/{process}/task"):
             # A thread may have ended since.
-            with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children", "rb") as listed:
+            with (
+                contextlib.suppress(OSError),
+                open(f"/proc/{process}/task/{thread}/children", "rb") as listed,
+            ):
                 found.update(map(int, listed.read().split()))
     return found
 

@@ -1,6 +1,7 @@
 """An executor process: runs one attempt after the other, and says what happens over its pipe.
 
-- It lives in a process group of its own and dies with its supervisor: when the pipe ends, the whole group goes.
+- It lives in a process group of its own and dies with its supervisor: when the pipe ends, the whole group goes, and
+  everything else that bodies have started, in whatever session.  For that it adopts what has lost its parent.
 - It takes no notice of SIGINT and SIGTERM: a terminal and a service manager send them to every process, but whether
   attempts finish is the supervisor's decision.
 - A settled execution is handed over first and cleaned up afterwards, on a thread, while the next one may begin.
@@ -38,6 +39,7 @@ from perago.runtime.ending import Settled
 from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
 from perago.runtime.observe.masking import Masker, secrets_of
 from perago.runtime.process.leftovers import Leftovers, busy_threads
+from perago.runtime.process.orphans import adopt_orphans, end_descendants
 from perago.runtime.process.program import stand_apart
 from perago.runtime.process.streams import flush_output
 from perago.runtime.servers import Servers
@@ -118,6 +120,7 @@ def be_executor(request: bytes, pipe: Connection, output: Connection) -> NoRetur
 def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> None:
     """The whole life of an executor process."""
     stand_apart("perago-executor")
+    adopt_orphans()
     printer = Printer(os.dup(output.fileno()))
     output.close()
     line = _Line(pipe)
@@ -304,4 +307,5 @@ class _Cleaner:
 
 def _die() -> None:
     """Leave at once, with everything that the body has started."""
+    end_descendants(os.getpid())
     os.killpg(0, signal.SIGKILL)

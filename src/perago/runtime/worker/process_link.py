@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
+from perago.runtime.process.orphans import end_descendants
 from perago.runtime.worker.executor import ExecutorSpec, new_executor
 from perago.runtime.worker.links import Departure, Ears
 from perago.runtime.worker.messages import Request
@@ -188,6 +189,9 @@ def kill_group(pid: int) -> None:
     if pid <= 0:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
+        # Stopped, it starts nothing more, and still adopts what loses its parent.
+        os.kill(pid, signal.SIGSTOP)
+        end_descendants(pid)
         os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

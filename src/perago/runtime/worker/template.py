@@ -12,6 +12,7 @@ and has one thread.  So its children are as good as new processes.
                             ◀──  its exit code
 
 An executor is not reaped before the worker asks, so that its pid is nobody else's while the worker may still kill by it.
+What an executor leaves running when it ends comes to the template, which adopts it and kills it.
 A template that is gone takes nobody along: executors that run go on, and new ones are started without it.
 """
 
@@ -21,6 +22,7 @@ import gc
 import logging
 import os
 import pickle
+import signal
 import socket
 import struct
 import threading
@@ -31,8 +33,10 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, ClassVar, NoReturn
 
+from perago.runtime.process.orphans import adopt_orphans, end_descendants
 from perago.runtime.process.program import Standing, may_fork, stand_apart
 from perago.runtime.process.streams import flush_output
+from perago.runtime.root.identity import children
 from perago.runtime.worker.executor import ExecutorSpec, be_executor
 
 log = logging.getLogger("perago.slot")
@@ -157,16 +161,17 @@ def _serve(control: socket.socket) -> NoReturn:
         gc.collect()
         # What is here is here for good: looking at it again in every child would copy its memory.
         gc.freeze()
-        _begin_tracker(control)
+        adopt_orphans()
+        ours = {_begin_tracker(control)}
         while True:
-            _answer(control)
+            _answer(control, ours)
     except EOFError:
         code = 0
     finally:
         os._exit(code)
 
 
-def _begin_tracker(control: socket.socket) -> None:
+def _begin_tracker(control: socket.socket) -> int:
     """Begin multiprocessing's resource tracker for the executors, which would each start one: a new Python.
 
     Here, and so not in the group of an executor that is killed: it removes what the killed one's pools have left.
@@ -186,9 +191,10 @@ def _begin_tracker(control: socket.socket) -> None:
     # What `ensure_running` looks at before it starts one.
     tracker: Any = vars(resource_tracker)["_resource_tracker"]
     tracker._fd, tracker._pid = theirs, pid
+    return pid
 
 
-def _answer(control: socket.socket) -> None:
+def _answer(control: socket.socket, ours: set[int]) -> None:
     header, fds, _, _ = socket.recv_fds(control, _HEADER.size, 2)
     what, length = _HEADER.unpack(header + _exactly(control, _HEADER.size - len(header)))
     request = _exactly(control, length)
@@ -198,8 +204,12 @@ def _answer(control: socket.socket) -> None:
             if number == 0:
                 control.close()
                 be_executor(request, Connection(fds[0]), Connection(fds[1], readable=False))
+            ours.add(number)
         else:
-            number = os.waitstatus_to_exitcode(os.waitpid(_NUMBER.unpack(request)[0], 0)[1])
+            dead = _NUMBER.unpack(request)[0]
+            number = os.waitstatus_to_exitcode(os.waitpid(dead, 0)[1])
+            ours.discard(dead)
+            _end_adopted(ours)
     except OSError as error:
         _send(control, _FAILED, pickle.dumps((error.errno or 0, error.strerror or str(error))))
         return
@@ -207,6 +217,15 @@ def _answer(control: socket.socket) -> None:
         for fd in fds:
             os.close(fd)
     _send(control, _DONE, _NUMBER.pack(number))
+
+
+def _end_adopted(ours: set[int]) -> None:
+    """Kill what dead executors have left; what a living one has started is below that one."""
+    for pid in children() - ours:
+        end_descendants(pid)
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 # --- both ------------------------------------------------------------------------------------------------------------
