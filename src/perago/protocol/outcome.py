@@ -38,6 +38,7 @@ from perago.errors import (
     TaskInputError,
     TaskTerminalError,
 )
+from perago.protocol.paths import NUL
 
 _CUT = " … "
 _JOINER = "\u200d"
@@ -133,7 +134,7 @@ def sendable(outcome: Outcome, mask: Callable[[str], str], limit: int) -> Outcom
 
 def without_nul(text: str) -> str:
     r"""The text with U+0000 written out as \x00: PostgreSQL takes it in no text, and Conductor then answers 500."""
-    return text.replace("\0", r"\x00")
+    return text.replace(NUL, r"\x00")
 
 
 def shorten(reason: str, limit: int) -> str:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 MARKER = ".perago-attempt.json"
 """Perago's own file in a workdir."""
 
+NUL = "\0"
 ACTIONS = "_lakefs_actions/"
 """Where lakeFS keeps its actions, the fence among them."""
 
@@ -87,8 +88,8 @@ def leads_out(path: str) -> bool:
 
 
 def has_nul(path: str) -> bool:
-    """No file system takes a NUL."""
-    return "\0" in path
+    """No file system takes a NUL, and no text of PostgreSQL does."""
+    return NUL in path
 
 
 def has_backslash(path: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perago.errors import TaskResultError
+from perago.protocol.paths import has_nul
 
 
 def check_size(result: Mapping[str, Any], most: int | None) -> None:
@@ -33,11 +34,11 @@ def check_size(result: Mapping[str, Any], most: int | None) -> None:
 def _with_nul(path: str, value: object) -> Iterator[str]:
     """The places of strings and keys with U+0000."""
     if isinstance(value, str):
-        if "\0" in value:
+        if has_nul(value):
             yield path
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            if "\0" in name:
+            if has_nul(name):
                 yield f"the key {name!r} of {path}"
             yield from _with_nul(f"{path}.{name}", item)
     elif isinstance(value, list):
