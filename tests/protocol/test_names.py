@@ -141,6 +141,21 @@ def test_revoking_takes_exactly_the_other_attempts_of_the_same_step(
     assert not same_step or all(name.startswith(revoke_prefix(current)) for name in (claim, *stagings))
 
 
+@pytest.mark.parametrize(("scheduled", "named"), [(1000, []), (2000, ["other"]), (3000, ["other"])])
+def test_of_each_attempt_that_is_not_earlier_one_branch_tells_whom_to_ask_about(
+    scheduled: int, named: list[str]
+) -> None:
+    other = replace(ATTEMPT, task_id="other", scheduled_time=scheduled)
+    names = [
+        staging_branch_name(other, "e1"),
+        staging_branch_name(other, "e2"),
+        claim_branch_name(other, "main"),
+    ]
+    revoked = revoked_by(replace(ATTEMPT, scheduled_time=2000), names)
+    assert (revoked.stagings, revoked.claims) == (tuple(names[:2]), tuple(names[2:]))
+    assert [one.task_id for one in revoked.not_earlier] == named
+
+
 def test_a_branch_that_does_not_tell_when_it_was_scheduled_may_be_this_attempts_own() -> None:
     current, dead = (replace(ATTEMPT, task_id=one, scheduled_time=0) for one in (TASK, "dead"))
     names = [staging_branch_name(one, "e1") for one in (current, dead)]
