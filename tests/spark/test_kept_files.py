@@ -67,6 +67,17 @@ def test_partitions_are_replaced_where_types_agree_or_no_file_stays(local_world:
     assert [row["day"] for row in local_world.rows("data/days")] == [1, 2]
 
 
+def test_files_that_are_only_called_like_sparks_are_published(local_world: SparkWorld) -> None:
+    def body(workspace: SparkWorkspace, params: Params) -> Made:
+        Path(workspace.uri("days").removeprefix("file://"), "part-00000-mine.parquet").write_text("mine")
+        return Made(said="")
+
+    for each in (first, body):
+        published_ref(local_world.run(local_world.task(each)))
+
+    assert "data/days/part-00000-mine.parquet" in local_world.paths()
+
+
 @pytest.mark.parametrize(
     ("inside", "named"), [("sink", "sink/_spark_metadata/0"), ("checkpoint", "checkpoint/offsets/0")]
 )

@@ -7,18 +7,22 @@ through the workspace or past it.  Delta's files are Delta's own business.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import Changes
+from perago.spark.failures import SPARK_ERRORS
 from perago.spark.parquet_footer import stored_schema
 from perago.spark.paths import DELTA_LOG
 from perago.spark.schema import other_types
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger("perago.spark")
 
 _PART = re.compile(r"(?P<table>(?:.*?/)?)(?:[^/=]+=[^/]*/)*part-\d{5}[^/]*\.(?P<format>parquet|orc|avro)")
 _IN_DELTA_LOG = re.compile(rf"((?:.*/)?){DELTA_LOG}/")
@@ -36,7 +40,12 @@ def check_kept_files(spark: SparkSession, base: str, changes: Changes, files: Co
         table, format = key
         if key not in kept or table in of_delta:
             continue
-        written, stored = (stored_schema(spark, f"{base}/{one}", format) for one in (path, kept[key]))
+        try:
+            written, stored = (stored_schema(spark, f"{base}/{one}", format) for one in (path, kept[key]))
+        except SPARK_ERRORS as error:
+            # Not what its name says: somebody's own file, which is not for Spark to read.
+            log.warning("the column types of %s and %s cannot be compared", path, kept[key], exc_info=error)
+            continue
         wrong = other_types(written, stored)
         if wrong:
             raise PostGuardrailViolation(
