@@ -4,7 +4,7 @@
 
 A step has one current attempt.  So if this one is current *after* its branches were listed, every other attempt that has a
 branch in that list is over, for good.  No clock is asked: scheduled times come from the orchestrator's wall clock, which
-may go back, and its nodes may disagree (decision 0039).  They only choose whom to ask about as well.
+may go back, and its nodes may disagree (decision 0038).  They only choose whom to ask about as well.
 
 Dropping a staging does not stop a publish request that has resolved it already; the barrier does.  The claim goes last,
 so a claim that is found is a barrier that is owed: whoever sent none, or died before it, left the claim behind.

@@ -1,4 +1,4 @@
-"""Somebody between host and worker, or who calls without the key: nothing of theirs is unpickled (decision 0041)."""
+"""Somebody between host and worker, or who calls without the key: nothing of theirs is unpickled (decision 0039)."""
 
 from __future__ import annotations
 

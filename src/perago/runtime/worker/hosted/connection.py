@@ -1,4 +1,4 @@
-"""A connection between host and worker, on which every message is authenticated before it is unpickled (decision 0041).
+"""A connection between host and worker, on which every message is authenticated before it is unpickled (decision 0039).
 
     worker                                  host
     GREETING, nonce of the worker   ──▶
