@@ -315,7 +315,7 @@ def _no_claim(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _no_revoke(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Publisher, "revoke", lambda self: None)
+    monkeypatch.setattr(Publisher, "revoke", lambda self, check_current: None)
 
 
 def _no_barrier(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ def plain(workspace: Path, params: Params) -> Made:
 @task(
     name=f"worker_step_2_{SUFFIX}",
     owner_email="tests@example.com",
-    workspace=WorkspaceSpec(prefix="/data", placement="local"),
+    workspace=WorkspaceSpec(prefix="/data"),
     controls=CONTROLS,
 )
 def on_spark(workspace: SparkWorkspace, params: Rows) -> Made:
