@@ -89,7 +89,9 @@ def test_attempts_run_at_once_in_processes_below_sparks_own_and_one_commit_comes
         assert {"printed past Python", f"printed by the body {name}"} <= set(lines)
         assert parse_record(lines[-1]) is not None
     # Not the worker's own children: each has a Python process of Spark's between.
-    assert all("perago.spark.python_daemon" in command(pids[0]) and worker.process.pid in pids for pids in below)
+    assert all(
+        "perago.spark.python_daemon" in command(pids[0]) and worker.process.pid in pids for pids in below
+    )
     assert site.branches() == []
 
 
