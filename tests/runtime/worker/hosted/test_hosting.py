@@ -5,18 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from perago.protocol.outcome import Outcome
 from perago.runtime.ending import Settled
-from perago.runtime.jobs import Door
 from perago.runtime.worker.hosted.calls import Hello, Kill, Welcome
 from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.hosting import HostedExecutor, Hosting
@@ -51,13 +47,6 @@ def an_executor(folder: Path, *answers: Answer) -> HostedExecutor:
     os.close(write)
     os.set_blocking(output, False)
     return HostedExecutor(process, ours, output, death_of(process), folder, ready=True)
-
-
-@pytest.fixture
-def board() -> Iterator[Switchboard]:
-    made = Switchboard(Door("127.0.0.1", "127.0.0.1"))
-    yield made
-    made.close()
 
 
 def a_line(board: Switchboard) -> Line:

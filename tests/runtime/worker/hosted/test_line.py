@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from queue import SimpleQueue
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.jobs import Door
 from perago.runtime.worker.hosted.calls import Hello, Kill, Output, Unwanted, Welcome
 from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.line import PATIENCE_SECONDS, Line, LineLost
@@ -21,13 +19,6 @@ from perago.runtime.worker.messages import Began, Noted
 from perago.testing import Clock
 
 JOB = "job-1"
-
-
-@pytest.fixture
-def board() -> Iterator[Switchboard]:
-    made = Switchboard(Door("127.0.0.1", "127.0.0.1"))
-    yield made
-    made.close()
 
 
 class Worker:

@@ -7,14 +7,13 @@ import pickle
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import pytest
 
-from perago.runtime.jobs import Door
 from perago.runtime.worker.hosted.calls import Hello, Welcome
 from perago.runtime.worker.hosted.connection import HANDSHAKE_SECONDS, accept
 from perago.runtime.worker.hosted.switchboard import MOST_STRANGERS, Switchboard, call
@@ -24,13 +23,6 @@ from tests.support.relay import Relay, Tamper, relay
 
 JOB = "job-1"
 FIRST, SECOND, THIRD = Began("e", "input"), Began("e", "body!"), Began("e", "stage")
-
-
-@pytest.fixture
-def board() -> Iterator[Switchboard]:
-    made = Switchboard(Door("127.0.0.1", "127.0.0.1"))
-    yield made
-    made.close()
 
 
 class Worker:

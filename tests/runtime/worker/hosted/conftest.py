@@ -1,0 +1,17 @@
+"""The worker's end of connections to hosts, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from perago.runtime.jobs import Door
+from perago.runtime.worker.hosted.switchboard import Switchboard
+
+
+@pytest.fixture
+def board() -> Iterator[Switchboard]:
+    made = Switchboard(Door("127.0.0.1", "127.0.0.1"))
+    yield made
+    made.close()
