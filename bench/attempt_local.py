@@ -14,9 +14,9 @@ from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.taskdef import build_taskdef
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.surroundings import Surroundings
-from perago.runtime.folder_import import folder_uploads
+from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.delivery import Executor
+from perago.runtime.folder_upload import folder_uploads
 
 NAME = "One tiny attempt on the embedded servers"
 SERVERS = False

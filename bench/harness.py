@@ -17,7 +17,7 @@ from pathlib import Path
 import lakefs_sdk
 
 from perago.lake.lakefs.lake import LakeFSLake
-from perago.lake.lakefs.transfer.choice import TransferMode
+from perago.lake.lakefs.transfer.routing import TransferMode
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from bench import Row
 from bench.harness import Context, cpu_seconds
-from perago.adapters import open_lakefs
+from perago.backend import open_lakefs
 from perago.lake.base import Upload
 from perago.settings import load_settings
 

@@ -29,8 +29,8 @@ from perago.lake.base import Lake, Upload
 from perago.lake.lakefs.lake import LakeFSLake
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.surroundings import Surroundings
+from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.delivery import Executor
 
 NAME = "A task whose view is 1 % of its prefix"
 SERVERS = True

@@ -31,8 +31,8 @@ from perago.lake.lakefs.fence import Fence
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.surroundings import Surroundings
+from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.delivery import Executor
 
 NAME = "Eight publishers on one branch"
 SERVERS = True

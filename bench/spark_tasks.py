@@ -27,20 +27,20 @@ from examples.listening.accident import Accident
 from examples.listening.models import Play, RawPlay
 from examples.listening.tasks import Clean, clean_plays
 from perago import SparkWorkspace, WorkspaceSpec, task
-from perago.adapters import open_lakefs
+from perago.backend import open_lakefs
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.lake.base import Lake
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.surroundings import Surroundings
-from perago.runtime.folder_import import folder_uploads
+from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.delivery import Executor
+from perago.runtime.folder_upload import folder_uploads
 from perago.settings import Settings, load_settings
+from perago.spark.places import SparkPlaces
 from perago.spark.s3a import S3A_PACKAGES, open_bucket
 from perago.spark.session import Sessions
-from perago.spark.workdir_place import SparkPlaces
 
 NAME = "Spark tasks"
 SERVERS = True

@@ -1,4 +1,4 @@
-"""Writes docs/settings.md from `perago.variables`, which has every variable's default and description.
+"""Writes docs/settings.md from `perago.settings_reference`, which has every variable's default and description.
 
 python dev/settings_page.py           write the page
 python dev/settings_page.py --check   exit code 1 if the page is not what the code says
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from perago.variables import GROUPS, Group, Variable
+from perago.settings_reference import GROUPS, Group, Variable
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 COMMAND = "python dev/settings_page.py"
@@ -29,7 +29,9 @@ with a unit, such as `500MB` or `10GB`; without a unit it is in bytes.
 ([what it masks](observability.md#secrets)).
 """
 
-_CLOSING = f"<!-- Made by `{COMMAND}` from src/perago/variables.py: edit that file, not this page. -->\n"
+_CLOSING = (
+    f"<!-- Made by `{COMMAND}` from src/perago/settings_reference.py: edit that file, not this page. -->\n"
+)
 
 
 def page() -> str:

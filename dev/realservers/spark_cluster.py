@@ -18,7 +18,7 @@ import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from perago.spark.class_archive import archive_file, quick_options, use_options
+from perago.spark.appcds import archive_file, quick_options, use_options
 from realservers.process import Process
 from realservers.state import free_ports, set_mark
 from realservers.tools import DevError, locked

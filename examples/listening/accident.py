@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from perago.runtime.attempt.publish_decision import Published
 from perago.runtime.attempt.publisher import Publisher
-from perago.runtime.attempt.result import Published
 
 
 class Accident(BaseModel):

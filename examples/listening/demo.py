@@ -144,7 +144,7 @@ class Demo:
             say(f"  {target.relative_to(PROJECT) if target.is_relative_to(PROJECT) else target}")
 
     def _tags(self) -> list[str]:
-        from perago.adapters import open_lakefs, open_local_lake
+        from perago.backend import open_lakefs, open_local_lake
         from perago.settings import load_settings
 
         settings = load_settings(os.environ, root=self.root)

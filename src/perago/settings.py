@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from perago.errors import RuntimeConfigError
-from perago.lakectl_file import read_lakectl_file
-from perago.protocol.nearest import nearest
+from perago.lakectl_config import read_lakectl_file
 from perago.protocol.outcome import WrongInput
+from perago.protocol.suggestions import nearest
+from perago.settings_reference import ROOT, default_of
 from perago.spark_defaults import chosen_master
-from perago.variables import ROOT, default_of
 
 ServerKind = Literal["embedded", "remote"]
 FenceMode = Literal["auto", "hard", "soft"]

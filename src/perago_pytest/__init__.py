@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def perago_worker() -> Iterator[TrialWorker]:
     """A worker that runs tasks and workflows on `perago_lake`, in this process; its folder goes after the test."""
-    from perago.testing.bench import opened_bench
+    from perago.testing.environment import opened_bench
     from perago.testing.worker import TrialWorker
 
     with opened_bench() as bench:

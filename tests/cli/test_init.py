@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from perago import __version__
-from perago.runtime.project.files import project_files
-from perago.runtime.project.name import project_name
+from perago.runtime.scaffold import project_files, project_name
 from tests.support.commands import Shell
 from tests.support.disks import no_file_above
 from tests.support.type_errors import run_mypy

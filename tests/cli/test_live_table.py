@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from perago.cli.live_table import LiveTable
+from perago.cli.terminal import LiveTable
 
 
 class SlowLine:

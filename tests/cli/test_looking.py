@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from perago.cli import app
 from perago.errors import LakeForbidden, LakeNotFound
 from perago.lake.local.lake import LocalLake
-from perago.runtime.lake_names import telling_what_there_is
+from perago.runtime.lake_lookup import telling_what_there_is
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import LakefsServer
 from tests.support.ports import Wrapped

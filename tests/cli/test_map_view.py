@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perago.cli.map_view import LINE_SECONDS, MOST_FAILURES, MapView
-from perago.runtime.maps.row import RowOutcome
+from perago.runtime.maps.rows import RowOutcome
 from tests.support.clock import Clock
 
 

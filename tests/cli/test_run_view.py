@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from perago.cli.run_summary import summary
-from perago.cli.run_view import Viewer
+from perago.cli.run_view import Viewer, summary
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, record_line
 from perago.runtime.observe.events import Event
-from perago.runtime.runs.attempts import LoggedAttempt
+from perago.runtime.runs.inspect import LoggedAttempt
 
 ATTEMPT = Attempt("wf", "t1", "clean", "clean_events", retry_count=0, seq=1, iteration=0)
 TASK = TaskState("clean", "clean_events", "SIMPLE", "t1", "IN_PROGRESS", 0, 0, 1, started=10.0)

@@ -19,10 +19,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from perago import load_tasks
-from perago.adapters import open_local_orchestrator
+from perago.backend import open_local_orchestrator
 from perago.cli import app
 from perago.runtime.registration import apply_changes, plan_changes
-from perago.runtime.root.lock import locked_root
+from perago.runtime.root.state_dir import locked_root
 from perago.settings import LAKEFS_NAMES, load_settings
 from tests.support.scripted_server import Answer, Request, scripted
 

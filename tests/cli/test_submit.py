@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from perago.adapters import open_local_lake, open_local_orchestrator
+from perago.backend import open_local_lake, open_local_orchestrator
 from perago.cli import app
 from perago.settings import LAKEFS_NAMES, load_settings
 

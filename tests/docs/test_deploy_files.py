@@ -18,10 +18,10 @@ from typer.main import get_command
 from perago.cli import app
 from perago.runtime.observe.health import PARTS, Pulse
 from perago.runtime.observe.metrics import ENDINGS, open_metrics
+from perago.runtime.worker.lifecycle import KILLED_SECONDS
 from perago.runtime.worker.plan import LEAST_SENDING_SECONDS
-from perago.runtime.worker.shutdown import KILLED_SECONDS
 from perago.settings import parse_duration
-from perago.variables import VARIABLES
+from perago.settings_reference import VARIABLES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"

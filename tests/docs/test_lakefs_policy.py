@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from perago.errors import LakeForbidden, LakeUnauthenticated, PeragoError
-from perago.runtime.worker.start_checks import check_lake
+from perago.runtime.worker.plan import check_lake
 from tests.conftest import LakefsServer
 from tests.support.abandoned import abandon
 from tests.support.lakefs import lakefs_lake

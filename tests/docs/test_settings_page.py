@@ -11,7 +11,7 @@ import pytest
 
 import perago
 from perago.settings import load_settings
-from perago.variables import ROOT, VARIABLES
+from perago.settings_reference import ROOT, VARIABLES
 from settings_page import PAGE, page
 from tests.support.sources import parsed
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perago.protocol.changes import FileStat, FileState, changes_between
-from perago.protocol.states import EditedStates, FileStates
+from perago.protocol.changes import EditedStates, FileStat, FileState, FileStates, changes_between
 
 MD5, SHA = "d41d8cd98f00b204e9800998ecf8427e", "e3" * 32
 STAT = FileStat(7, 1_700_000_000_000_000_001, -5, 2**64 - 1)

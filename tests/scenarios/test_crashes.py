@@ -18,7 +18,7 @@ import pytest
 
 from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
-from perago.runtime.attempt.overlap import Overlap, at_once
+from perago.runtime.attempt.context import Overlap, at_once
 from perago.runtime.sweep.workdirs import sweep_workdirs
 from tests.support.enumerated import close_world
 from tests.support.overlaps import ORDERS

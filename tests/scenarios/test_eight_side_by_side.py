@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.ending import Settled
+from perago.runtime.execution_result import Settled
 from tests.contract.lakes import LAKES
 from tests.support.lakefs_world import eight_at_once, fence
 from tests.support.ports import Wrapped

@@ -12,7 +12,7 @@ import pytest
 from perago import require_glob
 from perago.errors import LakeUnavailable
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.prefix import with_folders
+from perago.runtime.attempt.listing import with_folders
 from perago.runtime.attempt.publisher import Publisher
 from tests.support.ports import before
 from tests.support.world import Made, Params, World, make_task, published_ref

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perago.runtime.ending import Settled
+from perago.runtime.execution_result import Settled
 from tests.support.abandoned import abandon
 from tests.support.ports import after, before, refusing
 from tests.support.world import World, make_task, published_ref

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from perago.declare.task import TaskDefinition
-from perago.runtime.attempt import inline
+from perago.runtime.attempt import delivery
+from perago.runtime.attempt.context import Overlap, at_once
 from perago.runtime.attempt.delivery import deliver, drop_claim
-from perago.runtime.attempt.overlap import Overlap, at_once
 from perago.runtime.attempt.publisher import Publisher
-from perago.runtime.ending import Delivery, Parcel
+from perago.runtime.execution_result import Delivery, Parcel
 from tests.support.enumerated import (
     BODIES,
     POLICIES,
@@ -91,7 +91,7 @@ def _claim_dropped_early(orchestrator: Any, lake: Any, parcel: Parcel, *, worker
     ("owner", "method", "broken", "twins", "kind"),
     [
         (Publisher, "claim", _without_claim, True, "changing"),
-        (inline, "deliver", _claim_dropped_early, True, "changing"),
+        (delivery, "deliver", _claim_dropped_early, True, "changing"),
         (Publisher, "revoke", _without_revoke, False, "no-op"),
     ],
     ids=["without the claim", "with the claim dropped early", "without the revoke"],

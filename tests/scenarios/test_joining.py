@@ -12,7 +12,7 @@ import pytest
 
 from perago.protocol import publication
 from perago.protocol.metadata import INPUT_REF, KEY
-from perago.runtime.ending import Settled, parcel_of
+from perago.runtime.execution_result import Settled, parcel_of
 from tests.support.ports import Wrapped
 from tests.support.side_by_side import PACE, a_side, inside, outside, there_and_back
 from tests.support.world import Made, World, make_task, published_ref
@@ -139,8 +139,8 @@ class TestWorkspacesThatNoCommitHolds:
             assert f"workspace[{order.index(last)}].ref {last}" in reason
 
     def test_one_that_is_too_far_back_is_refused(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("perago.protocol.joining.MAX_RANGE", 3)
-        monkeypatch.setattr("perago.runtime.attempt.joining.MAX_RANGE", 3)
+        monkeypatch.setattr("perago.protocol.workspace_join.MAX_RANGE", 3)
+        monkeypatch.setattr("perago.runtime.attempt.workspace_join.MAX_RANGE", 3)
         assert publication.MAX_RANGE == 1024
         refs = [world.head().id]
         for _ in range(4):

@@ -12,8 +12,9 @@ import pytest
 
 from perago.errors import HeadMoved, LakeError
 from perago.lake.base import Merge
-from perago.lake.lakefs.fence import FENCE_MARK, Fence
-from perago.lake.lakefs.fence_proof import KEPT_SECONDS
+from perago.lake.lakefs.errors import FENCE_MARK
+from perago.lake.lakefs.fence import Fence
+from perago.lake.lakefs.fence_probe import KEPT_SECONDS
 from perago.settings import FenceMode
 from tests.conftest import LakefsServer
 from tests.support.lakefs_world import a_world, fence, opened

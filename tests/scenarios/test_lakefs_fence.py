@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from perago.lake.lakefs.fence import FENCE_MARK, FENCE_PATH, FENCE_TEXT
-from perago.runtime.ending import Settled
+from perago.lake.lakefs.errors import FENCE_MARK
+from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT
+from perago.runtime.execution_result import Settled
 from tests.conftest import LakefsServer
 from tests.support.abandoned import abandon
 from tests.support.lakefs_world import a_world, action_runs, fence, merge_by_hand, opened

@@ -16,7 +16,7 @@ import pytest
 
 from perago.errors import LakeConflict
 from perago.protocol.names import parse_internal_branch
-from perago.runtime.ending import Settled
+from perago.runtime.execution_result import Settled
 from tests.conftest import LakefsServer
 from tests.support.lakefs_world import a_world, action_runs, eight_at_once, fence
 from tests.support.ports import Wrapped, recording

@@ -13,7 +13,7 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import LakeForbidden, LakeUnavailable
 from perago.orchestrator.base import Assignment
 from perago.protocol.names import claim_branch_name
-from perago.runtime.ending import Settled
+from perago.runtime.execution_result import Settled
 from tests.support.ports import Wrapped, before, recording, refusing
 from tests.support.world import World, change_nothing, make_task, published_ref, write_result
 

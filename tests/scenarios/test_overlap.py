@@ -11,7 +11,7 @@ import pytest
 
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
-from perago.runtime.attempt.overlap import Overlap
+from perago.runtime.attempt.context import Overlap
 from tests.support.overlaps import ORDERS, WhenAsked
 from tests.support.ports import Wrapped, recording, refusing
 from tests.support.world import World, change_nothing, make_task, published_ref

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perago.errors import HeadMoved, LakeUnavailable
-from perago.runtime.ending import Settled
+from perago.runtime.execution_result import Settled
 from tests.support.abandoned import abandon
 from tests.support.lakefs_world import fence
 from tests.support.ports import Wrapped, before, recording

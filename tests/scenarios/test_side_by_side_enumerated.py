@@ -18,11 +18,10 @@ import pytest
 from perago.errors import LakeError
 from perago.lake.base import Merge
 from perago.protocol.publication import build_workspace_publication_plan
-from perago.runtime.attempt import publisher, views
-from perago.runtime.attempt.differences import Differences
+from perago.runtime.attempt import publisher, target_branch
 from perago.runtime.attempt.publisher import Publisher
+from perago.runtime.attempt.target_branch import Differences, Views
 from perago.runtime.attempt.transaction import Transaction
-from perago.runtime.attempt.views import Views
 from tests.support.enumerated import advance, advance_to, close_world
 from tests.support.gates import SWAP, Gated
 from tests.support.server_order import ServerOrder
@@ -260,7 +259,7 @@ def _view_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _compared_with_a_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "segments", lambda attempt, a, advance: [(a, advance[0].id)])
+    monkeypatch.setattr(target_branch, "segments", lambda attempt, a, advance: [(a, advance[0].id)])
 
 
 def _fence_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:

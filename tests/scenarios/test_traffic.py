@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from perago.runtime.attempt.traffic import Traffic
-from perago.runtime.ending import Moved
+from perago.runtime.attempt.observer import Traffic
+from perago.runtime.execution_result import Moved
 from tests.support.world import World, change_nothing, make_task
 
 INPUT = {"data/large.bin": "l" * 5000, "data/small.txt": "s" * 10, "other.txt": "not below the prefix"}

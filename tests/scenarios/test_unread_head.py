@@ -15,8 +15,8 @@ from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT
 from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.publication import TargetBranch
 from perago.runtime.attempt.publisher import Publisher
-from perago.runtime.attempt.target import read_target
-from perago.runtime.ending import Settled
+from perago.runtime.attempt.target_branch import read_target
+from perago.runtime.execution_result import Settled
 from tests.support.enumerated import advance, advance_to, fresh_world, gated
 from tests.support.gates import SWAP, Grant
 from tests.support.ports import before, recording

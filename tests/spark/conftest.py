@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perago.settings import load_settings
-from perago.spark.class_archive import archive_file, quick_options, use_options
+from perago.spark.appcds import archive_file, quick_options, use_options
 from perago.spark.s3a import S3A_PACKAGES
 from perago.spark.session import Sessions
 from tests.conftest import LakefsServer

@@ -23,7 +23,7 @@ def test_delta_tables_live_in_workspaces() -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environ["PYTHONPATH"] = os.pathsep.join(path)
     # Of this Spark too: made once, beside the packages' own place in the cache.
-    subprocess.run([sys.executable, "-m", "perago.spark.class_archive"], env=environ, check=False)
+    subprocess.run([sys.executable, "-m", "perago.spark.appcds"], env=environ, check=False)
 
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "delta_tables.py")],

@@ -8,7 +8,7 @@ import pytest
 
 from perago.settings import load_settings
 from perago.spark.engine_context import EngineContext, failing
-from perago.spark.jobs import SparkJobs, lost_reason
+from perago.spark.worker_engine import SparkJobs, lost_reason
 from perago.spark_defaults import parse_conf
 
 

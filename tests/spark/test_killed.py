@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.adapters import open_lakefs, open_local_lake
+from perago.backend import open_lakefs, open_local_lake
 from perago.lake.base import Lake
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from examples.listening import tasks as listening
-from perago.adapters import open_lakefs, open_local_lake
+from perago.backend import open_lakefs, open_local_lake
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.settings import load_settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from perago import SparkWorkspace
-from perago.spark.workdir_place import SparkPlaces
+from perago.spark.places import SparkPlaces
 from tests.support.spark_files import USERS
 from tests.support.spark_world import Made, Params, SparkWorld
 from tests.support.world import published_ref

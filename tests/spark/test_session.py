@@ -11,11 +11,10 @@ import pytest
 
 from perago import RuntimeConfigError
 from perago.settings import load_settings
-from perago.spark.conf import is_local, is_quick, session_conf
+from perago.spark.config import is_local, is_quick, log_options, session_conf
 from perago.spark.engine_context import EngineContext
-from perago.spark.placement import placement_of
+from perago.spark.places import placement_of
 from perago.spark.session import Sessions
-from perago.spark.spark_log import log_options
 from perago.spark_defaults import parse_conf
 from tests.support.spark_world import make_spark_task
 
@@ -116,8 +115,7 @@ def test_the_session_is_one_for_the_process_and_its_checks_beside_it(sessions: S
 
 
 def test_scratch_folders_of_dead_processes_are_removed(tmp_path: Path) -> None:
-    from perago.runtime.root.identity import process_identity
-    from perago.runtime.root.own_folder import own_folder
+    from perago.runtime.root.state_dir import own_folder, process_identity
 
     dead, alive = tmp_path / "session-dead", tmp_path / "session-alive"
     for folder, owner in ((dead, {**process_identity(), "pid_started": 1}), (alive, process_identity())):

@@ -23,8 +23,8 @@ from perago import (
     task,
 )
 from perago.declare.checks import Check, FolderTree, evaluated, run_checks
-from perago.spark.audit import AuditedTree, Auditor
 from perago.spark.session import Sessions
+from perago.spark.table_audit import AuditedTree, Auditor
 from tests.support.spark_world import Made, Params, SparkWorld, failed, jobs_run
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import httpx
 
-from perago.connect import Embedded
+from perago.assembly import Embedded
 from perago.lake.base import Lake
 from perago.settings import load_settings
-from perago.ui.serving import serving
-from perago.ui.site import Site
+from perago.ui.data_source import Site
+from perago.ui.server import serving
 
 
 @contextmanager

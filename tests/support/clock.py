@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from perago.runtime.worker.timetable import Job
+from perago.runtime.worker.job_scheduler import Job
 from perago.testing import Clock
 
 __all__ = ["LONGEST_WAIT", "Clock", "JobByHand", "eventually"]

@@ -9,10 +9,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from perago.lake.local.lake import LocalLake
-from perago.runtime.ending import Delivery
-from perago.runtime.worker.courier import SECOND_LOOK_SECONDS, Courier
+from perago.runtime.execution_result import Delivery
+from perago.runtime.worker.job_scheduler import Timetable
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.timetable import Timetable
+from perago.runtime.worker.result_sender import SECOND_LOOK_SECONDS, Courier
 
 CLAIM = "perago-claim-x"
 

@@ -11,7 +11,7 @@ from typing import Any
 from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
-from perago.runtime.attempt.overlap import Overlap, at_once
+from perago.runtime.attempt.context import Overlap, at_once
 from tests.support.gates import SWAP, Gated
 from tests.support.server_order import ServerOrder
 from tests.support.world import Made, World, change_nothing

@@ -18,7 +18,7 @@ from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.errors import TaskFailed
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, record_line
-from perago.testing.objects import put_objects
+from perago.testing.lake import put_objects
 from tests.support.abandoned import abandon
 from tests.support.world import Made, Params, World, make_task
 

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from perago.lake.base import Download, Entry, Verification
+from perago.lake.deferred_verification import Unverified
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import Options
-from perago.lake.lakefs.transfer.budget import Budget
-from perago.lake.lakefs.transfer.digests import Hashers
-from perago.lake.lakefs.transfer.downloads import Downloads
-from perago.lake.lakefs.transfer.get import Beside, Getter
-from perago.lake.lakefs.transfer.keeping import Keeping
-from perago.lake.verification import Unverified
+from perago.lake.lakefs.transfer.concurrency import Budget
+from perago.lake.lakefs.transfer.download import Downloads, Keeping
+from perago.lake.lakefs.transfer.fetch import Beside, Getter
+from perago.lake.lakefs.transfer.hashing import Hashers
 
 PIECE = 1000
 LARGE = 4 * 1024 * 1024

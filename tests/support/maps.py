@@ -13,10 +13,10 @@ from perago.declare.task import TaskDefinition
 from perago.lake.base import Commit, Lake
 from perago.runtime.maps.plan import MapPlan
 from perago.runtime.maps.record import MapRecord
-from perago.runtime.maps.row import Row
 from perago.runtime.maps.row_runner import RowRunner
+from perago.runtime.maps.rows import Row
 from perago.settings import Settings, load_settings
-from perago.testing.objects import put_objects
+from perago.testing.lake import put_objects
 from tests.support.world import make_task
 
 STARTED = 1_800_000_000_000

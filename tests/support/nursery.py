@@ -212,7 +212,7 @@ def _be(birth: Birth, streams: list[int]) -> int:
             os.dup2(nothing.fileno(), 0)
         return work(line)
     if birth.program == "worker":
-        from perago.runtime.process.program import is_ours
+        from perago.runtime.process.process_setup import is_ours
         from tests.support import worker_main
 
         is_ours()

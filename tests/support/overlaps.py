@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from perago.runtime.attempt.overlap import at_once
+from perago.runtime.attempt.context import at_once
 
 
 class WhenAsked(Future):

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import TypeVar
 
-from perago.runtime.jobs import Door, JobLost, Spot
+from perago.runtime.worker.hosted.engine import Door, JobLost, Spot
 from tests.support.nursery import Birth, Forked, Nursery
 
 T = TypeVar("T")

@@ -34,11 +34,11 @@ LONGEST = (
 )
 LONG = (
     "tests/docs/test_workflows_page.py",
-    "tests/cli/test_run_again.py::TestOnTheRealServers",
+    "tests/cli/test_run_resume.py::TestOnTheRealServers",
     "tests/cli/test_doctor.py::TestWrongServers::test_servers_that_never",
     "tests/cli/test_remote.py::test_what_is_not_lakefs",
-    "tests/runtime/worker/test_fitness.py",
-    "tests/runtime/worker/test_records.py::test_a_spark_task",
+    "tests/runtime/worker/test_self_check.py",
+    "tests/runtime/worker/test_executions.py::test_a_spark_task",
     "tests/protocol/test_coverage.py",
     "tests/docs/test_site.py",
     "tests/docs/test_quick_start.py",
@@ -63,7 +63,7 @@ HEAVY = (
     "tests/spark/",
     "tests/cli/test_init_wheel.py",
     "tests/docs/test_quick_start.py",
-    "tests/runtime/worker/test_records.py::test_a_spark_task",
+    "tests/runtime/worker/test_executions.py::test_a_spark_task",
     "tests/testing/test_plugin.py::test_all_spark",
     "tests/ui/",
 )

@@ -16,7 +16,7 @@ from perago.lake.base import Commit
 from perago.orchestrator.base import Assignment
 from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.tries import Pace
+from perago.runtime.attempt.publish_retry import Pace
 from tests.support.enumerated import fresh_world
 from tests.support.gates import Gated
 from tests.support.world import Made, World, make_task

@@ -15,12 +15,12 @@ from perago import SparkWorkspace, WorkspaceSpec, task
 from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
+from perago.runtime.attempt.context import Surroundings
 from perago.runtime.attempt.place import OpenPlace
-from perago.runtime.attempt.surroundings import Surroundings
-from perago.runtime.ending import Settled
+from perago.runtime.execution_result import Settled
 from perago.settings import load_settings
+from perago.spark.places import SparkPlaces
 from perago.spark.session import Sessions
-from perago.spark.workdir_place import SparkPlaces
 from tests.support.world import Made, Params, World
 
 __all__ = ["Made", "Params", "SparkWorld", "jobs_run", "make_spark_task"]

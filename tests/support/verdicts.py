@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perago.lake.base import Download, Lake, Verification
-from perago.lake.verification import GoOn
+from perago.lake.deferred_verification import GoOn
 
 
 class Verdict:

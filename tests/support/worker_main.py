@@ -7,13 +7,12 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-from perago.connect import Embedded, Real, assemble_worker, on_spark, prepare_executors
+from perago.assembly import Embedded, Real, assemble_worker, on_spark, prepare_executors
 from perago.declare.discovery import load_tasks
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.servers import opened
 from perago.runtime.worker.hosted.link import Hosted
-from perago.runtime.worker.plan import WorkerPlan
-from perago.runtime.worker.start_checks import check_lake, mend_taskdefs
+from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
 from tests.support.nursery import Nursery

@@ -21,10 +21,10 @@ from perago.declare.taskdef import build_taskdef
 from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Assignment, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.surroundings import Surroundings
-from perago.runtime.ending import Settled
-from perago.testing.objects import put_objects, read_objects
+from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.delivery import Executor
+from perago.runtime.execution_result import Settled
+from perago.testing.lake import put_objects, read_objects
 from tests.support.clock import Clock
 
 _names = itertools.count()

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from perago.assembly import Embedded
 from perago.cli.ui import serving_page
-from perago.connect import Embedded
 from perago.lake.local.lake import LocalLake
 from perago.settings import load_settings
-from perago.ui.serving import Served
+from perago.ui.server import Served
 from tests.support.browsers import chromium
 from tests.support.furnished import Furnished, furnish
 from tests.support.world import World

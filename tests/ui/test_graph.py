@@ -9,10 +9,9 @@ import pytest
 from perago.lake.base import Commit
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord
-from perago.ui.attempts import chosen_step, phases_of
 from perago.ui.graph import Node, graph_of
-from perago.ui.history import Row
-from perago.ui.lanes import draw
+from perago.ui.history import Row, draw
+from perago.ui.step_page import chosen_step, phases_of
 from tests.support.workflows import noop
 
 

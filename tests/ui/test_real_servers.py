@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from perago.assembly import Real
 from perago.cli.ui import serving_page
-from perago.connect import Real
 from perago.declare.taskdef import build_taskdef
 from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.attempt_record import record_line

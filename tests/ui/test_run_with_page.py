@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from perago.assembly import Embedded
 from perago.cli.ui import serving_page
-from perago.connect import Embedded
 from tests.support.commands import Shell
 from tests.support.workflows import fork, join, noop, simple
 from tests.ui.conftest import LONGEST_MS, settings_of

@@ -9,7 +9,7 @@ import pytest
 from perago.errors import TaskDefinitionError
 from perago.orchestrator.conductor.workflow_objects import definition_of
 from perago.workflow import INPUT_WORKSPACE, Step, fork, new_workflow, step
-from tests.workflow.test_step import CleanParams, clean_plays
+from tests.workflow.test_builder import CleanParams, clean_plays
 
 
 def a_step(name: str) -> Step[Any]:

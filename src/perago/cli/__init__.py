@@ -15,10 +15,10 @@ from typer.main import get_group
 
 from perago import __version__
 from perago.cli import output
-from perago.cli.help_page import tidy
+from perago.cli.terminal import tidy
 from perago.errors import PeragoError, RuntimeConfigError
-from perago.runtime.observe.masking import Masker, secrets_of
-from perago.runtime.process.program import is_ours
+from perago.runtime.observe.sanitize import Masker, secrets_of
+from perago.runtime.process.process_setup import is_ours
 from perago.settings import load_settings, unknown_settings
 
 # Typer brings its own copy of click along, or not, by its version: this is the class in both.

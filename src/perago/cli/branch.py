@@ -26,7 +26,7 @@ def branch(
     as_json: AsJson = False,
 ) -> None:
     """Create a branch; it begins at the commit that FROM names now."""
-    from perago.runtime.lake_names import OWN, telling_what_there_is
+    from perago.runtime.lake_lookup import OWN, telling_what_there_is
 
     choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
     if name.startswith(OWN):

@@ -10,12 +10,11 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, warn_about
-from perago.cli.run_input import is_workflow
-from perago.cli.workflow_check import CheckedWorkflow, checked_file, told
+from perago.cli.workflow_input import CheckedWorkflow, checked_file, is_workflow, told
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
+from perago.declare.diagnostics import NotedMistake
 from perago.declare.discovery import Collected, collect
-from perago.declare.mistakes import NotedMistake
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import declaration_warnings
 from perago.declare.workspace import WorkspaceSpec

@@ -11,7 +11,7 @@ from perago.cli import output
 from perago.cli.options import AsJson, Remote, Repository, Root
 from perago.cli.server_choice import open_lake_to_read
 from perago.lake.base import Entry
-from perago.runtime.lake_names import telling_what_there_is
+from perago.runtime.lake_lookup import telling_what_there_is
 
 From = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
 To = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit to compare A with.")]

@@ -21,13 +21,12 @@ from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
 from perago.protocol.names import proof_branch_name
-from perago.runtime.doctor.examination import Wanted, examine
+from perago.runtime.doctor.doctor import Wanted, examine
 from perago.runtime.doctor.finding import Finding, is_broken
-from perago.runtime.doctor.machine import look_at_python
-from perago.runtime.doctor.settings_look import PART as SETTING
-from perago.runtime.doctor.settings_look import Read, Setting, read_settings
-from perago.runtime.observe.masking import Masker, secrets_of
-from perago.runtime.observe.printable import printable
+from perago.runtime.doctor.local_checks import look_at_python
+from perago.runtime.doctor.settings_checks import PART as SETTING
+from perago.runtime.doctor.settings_checks import Read, Setting, read_settings
+from perago.runtime.observe.sanitize import Masker, printable, secrets_of
 
 Repository = Annotated[
     str | None,
@@ -82,7 +81,7 @@ def doctor(
 
 def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
     # The adapters bring their SDKs along; the other commands start without them.
-    from perago.adapters import Examined
+    from perago.backend import Examined
 
     yield look_at_python(__version__)
     yield from read.wrong

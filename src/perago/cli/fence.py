@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from perago.adapters import open_fence
+from perago.backend import open_fence
 from perago.cli import output
 from perago.cli.options import AsJson, Repository, Yes
 from perago.cli.server_choice import Asks, choose_servers

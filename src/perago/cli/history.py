@@ -10,7 +10,7 @@ from perago.cli import output
 from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository, when
 from perago.cli.server_choice import open_lake_to_read
 from perago.protocol.metadata import FENCE, KEY
-from perago.runtime.lake_names import telling_what_there_is
+from perago.runtime.lake_lookup import telling_what_there_is
 
 Branch = Annotated[
     str | None,

@@ -10,10 +10,8 @@ import typer
 
 from perago import __version__
 from perago.cli import output
-from perago.runtime.doctor.machine import look_at_java
-from perago.runtime.project.files import project_files
-from perago.runtime.project.name import project_name
-from perago.runtime.project.writing import write_project
+from perago.runtime.doctor.local_checks import look_at_java
+from perago.runtime.scaffold import project_files, project_name, write_project
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The project, and the new folder: letters, digits, - and _.")

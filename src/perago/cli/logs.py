@@ -14,7 +14,7 @@ from perago.cli.server_choice import servers_to_read
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import TaskState
-    from perago.runtime.runs.following import Printed
+    from perago.runtime.runs.log import Printed
 
 Step = Annotated[str | None, typer.Argument(metavar="STEP", help="A step's reference; all by default.")]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing lines until the run is over.")]
@@ -29,20 +29,20 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Show what the tasks of a run printed and logged; the newest run by default."""
-    from perago.runtime.runs import following
-    from perago.runtime.runs.attempts import attempts_of
+    from perago.runtime.runs import log
+    from perago.runtime.runs.inspect import attempts_of
 
-    found, step = following.run_and_step(servers_to_read(root, remote), run, step)
+    found, step = log.run_and_step(servers_to_read(root, remote), run, step)
     with closing(found.open()) as orchestrator:
         if follow:
-            for one in following.follow(found, orchestrator, step):
+            for one in log.follow(found, orchestrator, step):
                 if as_json:
                     output.json_text(json.dumps(_as_json(one), ensure_ascii=False))
                 else:
                     output.say_printed(_text(one))
             return
         attempts = attempts_of(orchestrator, orchestrator.workflow(found.workflow_id))
-    lines = following.printed_lines(attempts, step)
+    lines = log.printed_lines(attempts, step)
     if as_json:
         output.data([_as_json(one) for one in lines])
         return
@@ -50,12 +50,12 @@ def logs(
         output.say_printed(_text(one))
     if not lines:
         output.note(f"no task of {found.id} printed anything" if step is None else f"{step} printed nothing")
-    _tell_failures([one.task for one in attempts if step is None or following.of_step(one.task, step)])
+    _tell_failures([one.task for one in attempts if step is None or log.of_step(one.task, step)])
 
 
 def _tell_failures(tasks: list[TaskState]) -> None:
     """Why attempts failed is no line of their logs, but what people look for here."""
-    from perago.runtime.runs.words import status_line
+    from perago.runtime.runs.format import status_line
 
     for task in tasks:
         if task.reason and task.status not in ("COMPLETED", "SCHEDULED", "IN_PROGRESS"):
@@ -63,7 +63,7 @@ def _tell_failures(tasks: list[TaskState]) -> None:
 
 
 def _text(one: Printed) -> str:
-    from perago.runtime.runs.words import printed
+    from perago.runtime.runs.format import printed
 
     return printed(one.task.reference, one.task.retry_count, one.line.text)
 

@@ -10,7 +10,7 @@ from perago.cli import output
 from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository
 from perago.cli.server_choice import open_lake_to_read
 from perago.lake.base import Entry, Lake
-from perago.runtime.lake_names import nothing_below, telling_what_there_is
+from perago.runtime.lake_lookup import nothing_below, telling_what_there_is
 
 Rest = Annotated[
     list[str] | None,

@@ -21,15 +21,14 @@ from perago.cli.server_choice import Asks, choose_servers
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
-from perago.protocol.nearest import did_you_mean
+from perago.protocol.suggestions import did_you_mean
 from perago.settings import Settings, shown_address
 
 if TYPE_CHECKING:
-    from perago.connect import Embedded, Real
+    from perago.assembly import Embedded, Real
     from perago.lake.base import Lake
-    from perago.runtime.maps.beginning import Wanted
-    from perago.runtime.maps.driving import Map
-    from perago.runtime.maps.row import Row
+    from perago.runtime.maps.map_run import Map, Wanted
+    from perago.runtime.maps.rows import Row
 
 Target = Annotated[
     str, typer.Argument(metavar="TARGET:TASK", help="A module or file, and the name of a task in it.")
@@ -74,9 +73,9 @@ def map_(
     choice = choose_servers(root, remote, asks=asks, yes=yes, lake_only=True)
     settings = choice.settings
     # The runtime, the adapters and Spark come along only here.
-    from perago.connect import check_map, check_pyspark, open_engine
-    from perago.runtime.maps.handle import held
-    from perago.runtime.maps.outcome import write_outcomes
+    from perago.assembly import check_map, check_pyspark, open_engine
+    from perago.runtime.maps.plan import write_outcomes
+    from perago.runtime.maps.run_file import held
 
     if not dry_run:
         check_pyspark("perago map")
@@ -125,7 +124,7 @@ def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings)
     """The rows, and that the outcomes can be written, before anything is opened."""
     from perago.runtime.maps.rows import rows_of
     from perago.runtime.maps.table import format_of, read_table
-    from perago.runtime.worker.start_checks import check_tasks
+    from perago.runtime.worker.plan import check_tasks
 
     if table.absolute() == outcomes.absolute():
         raise typer.BadParameter("TABLE and OUTCOMES are the same file: name another one for the outcomes")
@@ -137,9 +136,9 @@ def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings)
 def _wanted(
     what: tuple[str, TaskDefinition], rows: list[Row], where: Embedded | Real, retries: int | None
 ) -> Wanted:
-    from perago.connect import max_result_bytes
-    from perago.runtime.maps.beginning import Wanted
-    from perago.spark.conf import runs_here
+    from perago.assembly import max_result_bytes
+    from perago.runtime.maps.map_run import Wanted
+    from perago.spark.config import runs_here
 
     here = runs_here(where.settings.spark_master)
     return Wanted(*what, rows, where, retries, max_result_bytes(), log_here=here)

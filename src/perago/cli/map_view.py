@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perago.cli import output
-from perago.runtime.observe.printable import printable
+from perago.runtime.observe.sanitize import printable
 
 if TYPE_CHECKING:
-    from perago.runtime.maps.row import RowOutcome
+    from perago.runtime.maps.rows import RowOutcome
 
 LINE_SECONDS = 10.0
 MOST_FAILURES = 20

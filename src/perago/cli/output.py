@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from perago.runtime.observe.printable import one_line, printable
+from perago.runtime.observe.sanitize import one_line, printable
 
 FAILED = 1
 USAGE = 2

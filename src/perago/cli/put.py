@@ -14,14 +14,14 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, Remote, Root, Yes, read_repository
-from perago.cli.progress import transfer_bar
 from perago.cli.server_choice import choose_servers
+from perago.cli.terminal import transfer_bar
 from perago.errors import RuntimeConfigError
 from perago.protocol.names import put_branch_name
 from perago.protocol.paths import first_broken, has_dot_part, has_empty_part, has_nul, in_actions, leads_out
 
 if TYPE_CHECKING:
-    from perago.runtime.folder_put import PutPlan, Target
+    from perago.runtime.folder_upload import PutPlan, Target
 
 Where = Annotated[
     str, typer.Argument(metavar="REPO[@BRANCH]", help="The repository, and the branch (main by default).")
@@ -58,8 +58,8 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Put a folder's files onto a branch: only what changed, in one commit, or nothing at all."""
-    from perago.runtime.folder_put import Putting, Target, plan_put, read_folder
-    from perago.runtime.lake_names import telling_what_there_is
+    from perago.runtime.folder_upload import Putting, Target, plan_put, read_folder
+    from perago.runtime.lake_lookup import telling_what_there_is
 
     choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
     settings = choice.settings

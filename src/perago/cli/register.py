@@ -1,4 +1,7 @@
-"""`perago register`: make the server's TaskDefs and workflows those of modules and files, and show what changes."""
+"""How changes of definitions are shown: a line each, and below it every field with what was there and what comes.
+
+`perago register`: make the server's TaskDefs and workflows those of modules and files, and show what changes.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,21 @@ from typing import Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.changes import shown_changes
 from perago.cli.options import AsJson, Local, Root, Yes, warn_about
-from perago.cli.run_input import is_workflow, read_definition
-from perago.cli.server_choice import ServerChoice, need_servers, refuse_without_terminal
-from perago.cli.workflow_check import refuse_mistakes
+from perago.cli.server_choice import ServerChoice, need_servers, refuse_without_terminal, shown_changes
+from perago.cli.workflow_input import is_workflow, read_definition, refuse_mistakes
 from perago.declare.discovery import load_tasks
-from perago.runtime.registration import Change, apply_changes, plan_changes
-from perago.runtime.workflows.definition import check_definition
-from perago.runtime.workflows.registration import (
+from perago.runtime.registration import (
+    Change,
     WorkflowChange,
+    apply_changes,
     apply_workflows,
+    plan_changes,
     plan_workflows,
     registered_names,
 )
 from perago.settings import load_settings
+from perago.workflow.model.definition import check_definition
 
 Sources = Annotated[
     list[str],
@@ -48,7 +51,7 @@ def register(
     if root is not None and not local:
         raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
     # The adapters bring their SDKs along; the other commands start without them.
-    from perago.adapters import open_conductor, open_local_orchestrator
+    from perago.backend import open_conductor, open_local_orchestrator
 
     files = [source for source in sources if is_workflow(source)]
     targets = [source for source in sources if not is_workflow(source)]

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perago.cli import output, run_again
+from perago.cli import output, run_resume
 from perago.cli.options import AsJson, Remote, Root, Yes, read_repository
-from perago.cli.progress import transfer_bar
-from perago.cli.run_input import read_definition, read_import, read_payload
-from perago.cli.run_summary import as_json, summary
-from perago.cli.run_view import Viewer
+from perago.cli.run_view import Viewer, as_json, summary
 from perago.cli.server_choice import ServerChoice, agree_to_run, choose_servers, resumes_remotely
+from perago.cli.terminal import transfer_bar
 from perago.cli.ui import check_page, serving_page
-from perago.cli.workflow_check import refuse_mistakes
+from perago.cli.workflow_input import read_definition, read_import, read_payload, refuse_mistakes
 from perago.declare.discovery import load_tasks
-from perago.declare.workflow.values import UNKNOWN
+from perago.workflow.check.values import UNKNOWN
 
 if TYPE_CHECKING:
-    from perago.connect import Embedded, Real
+    from perago.assembly import Embedded, Real
     from perago.orchestrator.base import WorkflowState
     from perago.runtime.runs.record import Run
     from perago.runtime.worker.plan import WorkerPlan
@@ -99,8 +97,8 @@ def run(
     if ui:
         check_page()
     # The runtime brings the process machinery along: other commands go without.
-    from perago.connect import prepare_executors, speed_up_next_time
-    from perago.runtime.runs.going_on import drive_again
+    from perago.assembly import prepare_executors, speed_up_next_time
+    from perago.runtime.runs.run import drive_again
 
     again = resume or from_ is not None
     if again:
@@ -111,7 +109,7 @@ def run(
     prepare_executors(servers)
     lost: frozenset[str] = frozenset()
     if resume:
-        current, done = run_again.finished(servers, workflow)
+        current, done = run_resume.finished(servers, workflow)
         if done is not None:
             if as_json_:
                 _tell(servers, current, done, as_json_=True)
@@ -119,10 +117,10 @@ def run(
                 output.say(f"run {current.id} is COMPLETED: there is nothing to resume")
             return
         choice.name_lake()
-        plan, lost = run_again.taken_up(servers, current, jobs)
+        plan, lost = run_resume.taken_up(servers, current, jobs)
     elif from_ is not None:
         choice.name_lake()
-        current, plan = run_again.from_step(servers, workflow, from_, jobs=jobs)
+        current, plan = run_resume.from_step(servers, workflow, from_, jobs=jobs)
     else:
         wanted = _Wanted(workflow or "", tuple(tasks), input_, workspace)
         current, plan = _begun(choice, wanted, imports, jobs=jobs, quiet=as_json_)
@@ -138,7 +136,7 @@ def run(
 
 def _tell(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_json_: bool) -> None:
     """How a run ended, and the command that goes on with one that did not complete."""
-    from perago.runtime.runs.look import attempts_at
+    from perago.runtime.runs.inspect import attempts_at
     from perago.runtime.runs.record import log_file, resume_command
 
     command = resume_command(current, servers.settings.root)
@@ -168,10 +166,10 @@ class _Wanted:
 def _begun(
     choice: ServerChoice, wanted: _Wanted, imports: list[str], *, jobs: int, quiet: bool
 ) -> tuple[Run, WorkerPlan]:
-    from perago.connect import Real, assemble_worker
-    from perago.runtime.branch_head import expect_workspace
-    from perago.runtime.folder_import import import_folder
-    from perago.runtime.runs import session
+    from perago.assembly import Real, assemble_worker
+    from perago.runtime.folder_upload import import_folder
+    from perago.runtime.lake_lookup import expect_workspace
+    from perago.runtime.runs import run
     from perago.runtime.runs.record import new_run_id
     from perago.runtime.runs.workflow import side_by_side, used_tasks
     from perago.runtime.servers import opened
@@ -193,7 +191,7 @@ def _begun(
         slots=min(jobs, side_by_side(definition) or jobs),
         passes_logs=True,
     )
-    session.check_root(servers.settings)
+    run.check_root(servers.settings)
     if isinstance(servers, Real):
         agree_to_run(choice, servers, tasks, definition, imports=folders)
     else:
@@ -206,5 +204,5 @@ def _begun(
         with opened(servers) as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)
             import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
-    start = session.Start(definition, payload, wanted.workspace, file=wanted.workflow)
-    return session.begin(run_id, plan, start), plan
+    start = run.Start(definition, payload, wanted.workspace, file=wanted.workflow)
+    return run.begin(run_id, plan, start), plan

@@ -3,13 +3,19 @@
 The rules: all of it goes to stderr.  What a body prints is shown as it is, also where it looks like markup; of what would
 control the terminal only colours are left.  The reason of an attempt is shown here only if another attempt follows: the last
 one's is in the summary.
+
+The end of a workflow, for people and as data: what `perago run` ends with.
+
+The rule: a reason is said once, where it arose; the orchestrator's own words for it are not repeated for the workflow.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import typer
@@ -18,10 +24,10 @@ from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.attempt_record import parse_record
 from perago.protocol.names import SHORT
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.printable import printable
-from perago.runtime.runs import words
-from perago.runtime.runs.attempts import OPEN, seconds_of, worker_tasks
-from perago.runtime.runs.retries import coming_retry, waiting
+from perago.runtime.observe.sanitize import printable
+from perago.runtime.runs import format
+from perago.runtime.runs.format import coming_retry, waiting
+from perago.runtime.runs.inspect import OPEN, LoggedAttempt, by_step, seconds_of, worker_tasks
 
 STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
 
@@ -44,7 +50,7 @@ class Viewer:
 
     def __enter__(self) -> Viewer:
         if not self._silent and sys.stderr.isatty():
-            from perago.cli.live_table import LiveTable
+            from perago.cli.terminal import LiveTable
 
             self._live = LiveTable()
             self._live.start()
@@ -83,7 +89,7 @@ class Viewer:
     def print_line(self, reference: str, retry: int, line: str) -> None:
         """Show a line that a body printed."""
         if self._prints:
-            self._say(words.printed(reference, retry, line))
+            self._say(format.printed(reference, retry, line))
 
     def _tell(self, task: TaskState, state: WorkflowState, *, followed: bool) -> None:
         """A line for what has changed; on a terminal the table has it, all but why an attempt that is over failed."""
@@ -91,11 +97,11 @@ class Viewer:
         if why and task.task_id not in self._told:
             self._told.add(task.task_id)
             self._seen[task.task_id] = task.status
-            self._say(f"{words.status_line(task)}: {why}{coming_retry(state, task, self._clock())}")
+            self._say(f"{format.status_line(task)}: {why}{coming_retry(state, task, self._clock())}")
         elif self._seen.get(task.task_id) != task.status:
             self._seen[task.task_id] = task.status
             if self._live is None:
-                self._say(words.status_line(task))
+                self._say(format.status_line(task))
 
     def _say(self, text: str) -> None:
         if self._live is None:
@@ -135,7 +141,7 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(f"workflow {printable(state.name)}: {state.status} {words.duration(_took(state, now))}")
+    title = Text(f"workflow {printable(state.name)}: {state.status} {format.duration(_took(state, now))}")
     table = Table(title=title, title_justify="left", box=None, expand=True)
     for heading in ("step", "status", "time", "published", "now, or why"):
         table.add_column(heading, overflow="fold")
@@ -145,10 +151,10 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
         if task.status in OPEN:
             why = steps.get(task.task_id, "") or waiting(task, now)
         table.add_row(
-            Text(printable(words.who(task.reference, task.retry_count))),
+            Text(printable(format.who(task.reference, task.retry_count))),
             Text(task.status, style=STYLES.get(task.status, "red")),
-            Text(words.duration(seconds_of(task, now))),
-            Text(printable(words.published(task, SHORT))),
+            Text(format.duration(seconds_of(task, now))),
+            Text(printable(format.published(task, SHORT))),
             Text(printable(why)),
         )
     return table
@@ -156,3 +162,96 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
 
 def _took(state: WorkflowState, now: float) -> float | None:
     return None if state.started is None else max(0.0, (state.ended or now) - state.started)
+
+
+Line = tuple[str, str | None]
+
+
+def summary(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> Iterator[Line]:
+    """Each step's last attempt with how many it took, how long, and what it published; then the workflow's end."""
+    steps = by_step(attempts)
+    width = max((len(reference) for reference in steps), default=0)
+    for reference, tries in steps.items():
+        last = tries[-1].task
+        yield f"{reference:<{width}}  {_step_line(tries)}", STYLES.get(last.status, "red")
+        if last.reason and last.status != "COMPLETED":
+            for line in last.reason.split("\n"):
+                yield f"{'':<{width}}  {line}", None
+    took = format.duration(workflow_seconds(state))
+    yield (
+        f"workflow {state.name}: {state.status}" + (f" in {took}" if took else ""),
+        STYLES.get(state.status, "red"),
+    )
+    if reason := workflow_reason(state, attempts):
+        yield f"  {reason}", None
+    for line in output_lines(state):
+        yield line, None
+
+
+def workflow_reason(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> str:
+    """Why the workflow did not complete, where no attempt says it."""
+    said = any(
+        tries[-1].task.reason and tries[-1].task.status != "COMPLETED" for tries in by_step(attempts).values()
+    )
+    return "" if said or state.status == "COMPLETED" else state.reason or ""
+
+
+def output_lines(state: WorkflowState) -> Iterator[str]:
+    """The workflow's output; that of one that failed only if there is something in it."""
+    if state.output if state.status == "COMPLETED" else any(one is not None for one in state.output.values()):
+        yield f"output: {json.dumps(dict(state.output), indent=2, ensure_ascii=False)}"
+
+
+def as_json(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> dict[str, Any]:
+    """The workflow as data, every attempt included."""
+    return {
+        "workflow_id": state.id,
+        "workflow": state.name,
+        "status": state.status,
+        "reason": state.reason,
+        "started": state.started,
+        "seconds": workflow_seconds(state),
+        "output": dict(state.output),
+        "tasks": [_task_json(attempt) for attempt in attempts],
+    }
+
+
+def workflow_seconds(state: WorkflowState) -> float | None:
+    """How long a workflow took that is over."""
+    if state.running or state.started is None or state.ended is None:
+        return None
+    return round(max(0.0, state.ended - state.started), 3)
+
+
+def _step_line(tries: Sequence[LoggedAttempt]) -> str:
+    last = tries[-1]
+    count = "1 attempt " if len(tries) == 1 else f"{len(tries)} attempts"
+    took = format.duration(_seconds([one.task for one in tries]))
+    moved = format.changes(last.record)
+    published = format.published(last.task) + (f" ({moved})" if moved else "")
+    return f"{last.task.status:<12}  {count}  {took:>8}  {published}".rstrip()
+
+
+def _seconds(tasks: Sequence[TaskState]) -> float | None:
+    """How long all attempts of a step took together."""
+    known = [took for task in tasks if (took := seconds_of(task)) is not None]
+    return sum(known) if known else None
+
+
+def _task_json(attempt: LoggedAttempt) -> dict[str, Any]:
+    task = attempt.task
+    took = seconds_of(task)
+    return {
+        "reference": task.reference,
+        "task": task.task_name,
+        "task_id": task.task_id,
+        "status": task.status,
+        "retry_count": task.retry_count,
+        "iteration": task.iteration,
+        "started": task.started,
+        "seconds": None if took is None else round(took, 3),
+        "worker": task.worker,
+        "output": dict(task.output),
+        "reason": task.reason,
+        "records": [asdict(record) for record in attempt.records],
+    }

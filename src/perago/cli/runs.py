@@ -90,7 +90,7 @@ def prune(older_than: OlderThan, root: Root = None, yes: Yes = False, as_json: A
 
 
 def _lines(rows: list[RunRow]) -> list[str]:
-    from perago.runtime.runs.words import duration as took
+    from perago.runtime.runs.format import duration as took
 
     table = [
         (

@@ -12,6 +12,7 @@ required.  `start` never asks: it is a service, and `--register` says what it wr
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,13 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from perago.adapters import has_local_lake
+from perago.assembly import Embedded, Real
+from perago.backend import has_local_lake
 from perago.cli import output
-from perago.cli.changes import shown_changes
-from perago.connect import Embedded, Real
 from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
-from perago.runtime.observe.masking import Masker, secrets_of
+from perago.runtime.observe.sanitize import Masker, secrets_of
+from perago.runtime.registration import (
+    Change,
+    WorkflowChange,
+    plan_changes,
+    plan_workflows,
+)
 from perago.settings import LAKEFS_NAMES, Settings, load_settings, shown_address
 
 if TYPE_CHECKING:
@@ -200,10 +206,8 @@ def agree_to_run(
     imports: Iterable[tuple[str, Path]],
 ) -> None:
     """Show the servers and what a run would change on them, and ask."""
-    from perago.runtime.registration import plan_changes
     from perago.runtime.server_checks import name_orchestrator
     from perago.runtime.servers import opened
-    from perago.runtime.workflows.registration import plan_workflows
 
     with opened(servers) as (lake, orchestrator):
         choice.name_lake(lake)
@@ -215,3 +219,30 @@ def agree_to_run(
     for line, style in shown_changes(changes, workflows, planned=True):
         output.note(line, style)
     choice.agree(f"Start workflow {definition['name']} there?")
+
+
+_DONE = {"create": "created", "update": "updated", "keep": "unchanged"}
+
+
+_PLANNED = {"create": "would be created", "update": "would be updated", "keep": "unchanged"}
+
+
+def shown_changes(
+    changes: Iterable[Change], workflows: Iterable[WorkflowChange], *, planned: bool
+) -> Iterator[tuple[str, str]]:
+    """Lines with their styles; `planned` where nothing has been changed yet."""
+    words = _PLANNED if planned else _DONE
+    for change in changes:
+        yield f"{change.name}: {words[change.action]}", "bold"
+        yield from _diff(change.fields)
+    for workflow in workflows:
+        yield f"workflow {workflow.name} version {workflow.version}: {words[workflow.action]}", "bold"
+        yield from _diff(workflow.fields)
+
+
+def _diff(fields: Iterable[tuple[str, Any, Any]]) -> Iterator[tuple[str, str]]:
+    for path, new, old in fields:
+        if old is not None:
+            yield f"  - {path}: {json.dumps(old, ensure_ascii=False)}", "red"
+        if new is not None:
+            yield f"  + {path}: {json.dumps(new, ensure_ascii=False)}", "green"

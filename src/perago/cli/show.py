@@ -14,15 +14,13 @@ from perago.cli.server_choice import servers_to_read
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import WorkflowState
-    from perago.runtime.runs.attempts import LoggedAttempt
-    from perago.runtime.runs.look import Found
+    from perago.runtime.runs.inspect import Found, LoggedAttempt
 
 
 def show(run: RunName = None, root: Root = None, remote: Remote = None, as_json: AsJson = False) -> None:
     """Show a run: steps, attempts, times by step, checks, bytes and output; the newest run by default."""
-    from perago.cli.run_summary import as_json as data_of
-    from perago.runtime.runs.attempts import attempts_of
-    from perago.runtime.runs.look import find
+    from perago.cli.run_view import as_json as data_of
+    from perago.runtime.runs.inspect import attempts_of, find
 
     found = find(servers_to_read(root, remote), run)
     with closing(found.open()) as orchestrator:
@@ -38,9 +36,8 @@ def show(run: RunName = None, root: Root = None, remote: Remote = None, as_json:
 
 
 def _head(found: Found, state: WorkflowState) -> Iterator[tuple[str, str | None]]:
-    from perago.cli.run_summary import workflow_seconds
-    from perago.cli.run_view import STYLES
-    from perago.runtime.runs.words import duration
+    from perago.cli.run_view import STYLES, workflow_seconds
+    from perago.runtime.runs.format import duration
 
     yield f"run {found.id}", "bold"
     yield f"workflow {state.name} ({state.id})", None
@@ -54,8 +51,8 @@ def _head(found: Found, state: WorkflowState) -> Iterator[tuple[str, str | None]
 
 def _steps(attempts: Sequence[LoggedAttempt]) -> Iterator[tuple[str, str | None]]:
     from perago.cli.run_view import STYLES
-    from perago.runtime.runs.attempts import by_step
-    from perago.runtime.runs.words import record_lines, status_line
+    from perago.runtime.runs.format import record_lines, status_line
+    from perago.runtime.runs.inspect import by_step
 
     for tries in by_step(attempts).values():
         for attempt in tries:
@@ -71,7 +68,7 @@ def _steps(attempts: Sequence[LoggedAttempt]) -> Iterator[tuple[str, str | None]
 
 
 def _tail(found: Found, state: WorkflowState, attempts: Sequence[LoggedAttempt], root: Path | None) -> None:
-    from perago.cli.run_summary import output_lines, workflow_reason
+    from perago.cli.run_view import output_lines, workflow_reason
 
     if reason := workflow_reason(state, attempts):
         output.say(reason, lines=True)

@@ -72,12 +72,11 @@ def start(
     if not local:
         need_servers(settings)
     # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
-    from perago.connect import Embedded, Real, assemble_worker, on_spark, prepare_executors
+    from perago.assembly import Embedded, Real, assemble_worker, on_spark, prepare_executors
     from perago.runtime.server_checks import server_names
     from perago.runtime.servers import opened
-    from perago.runtime.worker.service import serve
-    from perago.runtime.worker.start_checks import check_lake, check_taskdefs, mend_taskdefs
-    from perago.runtime.worker.supervisor import Supervisor
+    from perago.runtime.worker.plan import check_lake, check_taskdefs, mend_taskdefs
+    from perago.runtime.worker.supervisor import Supervisor, serve
 
     servers = Embedded(settings) if local else Real(settings)
     prepare_executors(servers)

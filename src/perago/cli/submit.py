@@ -20,19 +20,18 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, Local, Root, Yes, read_repository
-from perago.cli.run_input import read_definition, read_payload
-from perago.cli.run_summary import as_json, summary
-from perago.cli.run_view import Viewer
+from perago.cli.run_view import Viewer, as_json, summary
 from perago.cli.server_choice import ServerChoice, need_servers, refuse_without_terminal
+from perago.cli.workflow_input import read_definition, read_payload
 from perago.errors import OrchestratorError, RuntimeConfigError
 from perago.settings import Settings, load_settings
 
 if TYPE_CHECKING:
     from perago.lake.base import Lake
     from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
-    from perago.runtime.runs.attempts import LoggedAttempt
-    from perago.runtime.runs.following import NewLines
-    from perago.runtime.workflows.submission import Prepared
+    from perago.runtime.runs.inspect import LoggedAttempt
+    from perago.runtime.runs.log import NewLines
+    from perago.runtime.submit import Prepared
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow's name, as it is registered.")]
 Input = Annotated[str, typer.Option("--input", metavar="FILE|JSON", help="The workflow's input.")]
@@ -72,8 +71,8 @@ def submit(
     if not local:
         need_servers(where.settings, lakefs=workspace is not None)
         refuse_without_terminal("before it writes", yes=yes)
-    from perago.runtime.runs.attempts import attempts_of
-    from perago.runtime.workflows.submission import Wanted, prepare, start
+    from perago.runtime.runs.inspect import attempts_of
+    from perago.runtime.submit import Wanted, prepare, start
 
     with ExitStack() as closing:
         orchestrator = where.orchestrator()
@@ -120,7 +119,7 @@ class _Where:
 
     def orchestrator(self) -> Orchestrator:
         # The adapters bring their SDKs along; the other commands start without them.
-        from perago.adapters import open_conductor, open_local_orchestrator
+        from perago.backend import open_conductor, open_local_orchestrator
 
         if not self.local:
             orchestrator = open_conductor(self.settings)
@@ -136,7 +135,7 @@ class _Where:
         return open_local_orchestrator(self.settings)
 
     def lake(self) -> Lake:
-        from perago.adapters import open_lakefs, open_local_lake
+        from perago.backend import open_lakefs, open_local_lake
 
         if self.local:
             return open_local_lake(self.settings)
@@ -187,8 +186,8 @@ def _refuse_file(name: str, where: _Where) -> None:
 
 
 def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, silent: bool) -> WorkflowState:
-    from perago.runtime.runs.following import NewLines
-    from perago.runtime.workflows.submission import follow
+    from perago.runtime.runs.log import NewLines
+    from perago.runtime.submit import follow
 
     try:
         with Viewer(silent=silent) as viewer:

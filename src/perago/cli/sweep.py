@@ -10,13 +10,13 @@ from typing import Annotated, Any
 
 import typer
 
-from perago.adapters import open_conductor, open_local_orchestrators
+from perago.backend import open_conductor, open_local_orchestrators
 from perago.cli import output
 from perago.cli.options import AsJson, Remote, Root, Yes, duration
 from perago.cli.server_choice import ServerChoice, choose_servers, need_servers
 from perago.errors import LakeError
 from perago.lake.base import Lake
-from perago.runtime.maps.row_owner import MapRows
+from perago.runtime.maps.row_runner import MapRows
 from perago.runtime.sweep.branches import Owners, Verdict, find_leftovers, judge, remove
 from perago.settings import parse_duration
 

@@ -17,8 +17,8 @@ from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import shown_address
 
 if TYPE_CHECKING:
-    from perago.connect import Embedded, Real
-    from perago.ui.serving import Served
+    from perago.assembly import Embedded, Real
+    from perago.ui.server import Served
 
 _EXTRA = ("jinja2", "starlette", "uvicorn")
 
@@ -62,9 +62,9 @@ def serving_page(
 ) -> AbstractContextManager[Served]:
     """Serve the page over these servers for as long as the block runs."""
     check_page()
-    from perago.adapters import has_local_lake, open_lakefs, open_local_lake
-    from perago.ui.serving import serving
-    from perago.ui.site import Site
+    from perago.backend import has_local_lake, open_lakefs, open_local_lake
+    from perago.ui.data_source import Site
+    from perago.ui.server import serving
 
     settings = servers.settings
     if servers.embedded:
@@ -88,7 +88,7 @@ def serving_page(
 def check_page() -> None:
     """Make sure that what the page needs is installed: it is an extra."""
     try:
-        import perago.ui.serving  # noqa: F401 - to see whether it can be imported
+        import perago.ui.server  # noqa: F401 - to see whether it can be imported
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package not in _EXTRA:

@@ -1,4 +1,8 @@
-"""Checks on a workspace: before the body (`pre`) and after it (`post`).
+"""What a check found when it looked: whether it holds, and its figures in words.
+
+A check that measures something has a `finding(tree)`; one that only says what is wrong has a `violation(tree)`, or raises.
+
+Checks on a workspace: before the body (`pre`) and after it (`post`).
 
 A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that
 raises to say no.  The rule of the phases: what fails before the body is a `PreGuardrailViolation` (terminal),
@@ -10,20 +14,17 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from perago.declare.author_code import ctrl_c_is_live
-from perago.declare.author_traceback import described
+from perago.declare.diagnostics import Mistake, calling_place, report
 from perago.declare.file_tree import FolderTree as FolderTree
 from perago.declare.file_tree import ListingTree as ListingTree
-from perago.declare.file_tree import Tree as Tree
-from perago.declare.file_tree import literal_folder, may_match_in
-from perago.declare.findings import Finding, Measuring, counted, wrong
-from perago.declare.mistakes import Mistake, calling_place, report
+from perago.declare.file_tree import Tree, literal_folder, may_match_in
+from perago.declare.user_code import ctrl_c_is_live, described
 from perago.errors import (
     GuardrailViolation,
     PostGuardrailViolation,
@@ -45,6 +46,39 @@ from perago.protocol.paths import (
     leads_out,
 )
 from perago.protocol.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`text` has the figures of a check that holds, or what is wrong where it does not."""
+
+    text: str = ""
+    passed: bool = True
+
+    @property
+    def wrong(self) -> str | None:
+        """What is wrong, or None."""
+        return None if self.passed else self.text
+
+
+def wrong(text: str) -> Finding:
+    """What a check that does not hold has found."""
+    return Finding(text, passed=False)
+
+
+@runtime_checkable
+class Measuring(Protocol):
+    """A check that says what it found, whether it holds or not."""
+
+    def finding(self, tree: Tree) -> Finding:
+        """What it found in the tree."""
+
+
+def counted(things: Sized | int, one: str, many: str = "") -> str:
+    """A number with its noun: "1 path", "3 paths", "no paths"."""
+    number = things if isinstance(things, int) else len(things)
+    return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
+
 
 Phase = Literal["pre", "post"]
 CheckKind = Literal["require_file", "require_dir", "require_glob", "forbid_glob"]

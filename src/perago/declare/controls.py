@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from perago.declare.declared import Declared, Positive, Whole
-from perago.declare.mistakes import BrokenRule
+from perago.declare.diagnostics import BrokenRule
+from perago.declare.spec_base import Declared, Positive, Whole
 
 RetryLogic = Literal["FIXED", "EXPONENTIAL_BACKOFF", "LINEAR_BACKOFF"]
 TimeoutAction = Literal["RETRY", "TIME_OUT_WF", "ALERT_ONLY"]

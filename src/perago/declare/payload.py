@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaSerializer, to_json
 
-from perago.declare.mistakes import one_line
+from perago.declare.diagnostics import one_line
 from perago.errors import TaskInputError, TaskResultError
 
 _TOLD = 5

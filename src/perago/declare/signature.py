@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
-from perago.declare.mistakes import Mistake
+from perago.declare.diagnostics import Mistake
 from perago.errors import install_extra
 
 Kind = Literal["plain", "spark"]

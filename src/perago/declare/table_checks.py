@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from perago.declare.checks import Tree
-from perago.declare.findings import Finding
-from perago.declare.mistakes import Mistake, calling_place, report
+from perago.declare.checks import Finding
+from perago.declare.diagnostics import Mistake, calling_place, report
+from perago.declare.file_tree import Tree
 from perago.errors import GuardrailViolation
 from perago.protocol.paths import either, is_absolute, is_empty, leads_out
 from perago.protocol.view import View

@@ -18,11 +18,11 @@ from pydantic import BaseModel
 from perago.declare import payload
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.mistakes import Mistake, Place, calling_place, report
+from perago.declare.diagnostics import Mistake, Place, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
 from perago.declare.workspace import WorkspaceSpec
-from perago.protocol.nearest import did_you_mean
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
+from perago.protocol.suggestions import did_you_mean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -13,8 +13,8 @@ from typing import Annotated, Literal, Self
 from pydantic import PlainValidator, model_validator
 
 from perago.declare.checks import Check, label, looks_outside, not_a_check
-from perago.declare.declared import Declared, Flag
-from perago.declare.mistakes import BrokenRule
+from perago.declare.diagnostics import BrokenRule
+from perago.declare.spec_base import Declared, Flag
 from perago.protocol.paths import (
     ACTIONS,
     LONGEST_NAME,

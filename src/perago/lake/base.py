@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from perago.lake.verification import Verification
+from perago.lake.deferred_verification import Verification
 from perago.protocol.publication import Commit
 
 __all__ = [

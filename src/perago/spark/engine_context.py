@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perago.settings import Settings
-from perago.spark.conf import runs_here
+from perago.spark.config import runs_here
 from perago.spark.session import Sessions
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perago.declare.author_traceback import where
+from perago.declare.user_code import where
 from perago.errors import TaskFailed
+from perago.runtime.attempt.observer import Note
 from perago.runtime.attempt.place import Site
-from perago.runtime.attempt.traffic import Note
-from perago.runtime.looking import looking
+from perago.runtime.periodic import looking
 from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
 from perago.spark.session import AttemptSession, why_gone
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import Changes
 from perago.spark.failures import SPARK_ERRORS
-from perago.spark.parquet_footer import stored_schema
 from perago.spark.paths import DELTA_LOG
 from perago.spark.schema import other_types
+from perago.spark.tables import stored_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

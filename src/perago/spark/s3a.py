@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from perago.settings import LakeFSSettings
-from perago.spark.packages import Packages
+from perago.spark.config import Packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,16 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import RuntimeConfigError, TaskFailed
-from perago.runtime.root.own_folder import own_folder
-from perago.runtime.root.removal import remove_tree
+from perago.runtime.root.state_dir import own_folder
+from perago.runtime.root.workdirs import remove_tree
 from perago.settings import Settings
-from perago.spark.class_archive import archive_file, ends_the_jvm, quick_options, use_options
-from perago.spark.conf import is_local, is_quick, runs_here, session_conf, with_jvm_options
+from perago.spark.appcds import archive_file, ends_the_jvm, quick_options, use_options
+from perago.spark.config import (
+    Packages,
+    is_local,
+    is_quick,
+    log_options,
+    runs_here,
+    session_conf,
+    with_jvm_options,
+)
 from perago.spark.failures import JVM_IS_GONE
-from perago.spark.packages import Packages
 from perago.spark.python_workers import share_modules
 from perago.spark.shared_state import LOG_LEVEL, SharedState, write_no_checksum_files
-from perago.spark.spark_log import log_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -161,7 +161,7 @@ def write_no_checksum_files(session: SparkSession) -> None:
 
 
 def _remove(path: Path) -> None:
-    from perago.runtime.root.removal import remove_tree
+    from perago.runtime.root.workdirs import remove_tree
 
     if path.is_dir() and not path.is_symlink():
         remove_tree(path)

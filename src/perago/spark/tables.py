@@ -1,18 +1,140 @@
-"""Reading and writing tables, with a schema where one is declared."""
+"""What Perago knows of formats; the rest is between Spark and the package that brings a format.
+
+    format                          its schema is          an overwrite
+    csv  json  text  xml            what the reader says   Spark empties the folder
+    avro  orc  parquet              in the files           Spark empties the folder
+    delta, and any other            in the table           is the format's own doing
+
+A Delta table is a folder of Parquet files and a log that says which of them count.  Read as Parquet it shows rows that were
+deleted long ago, and an overwrite as Parquet destroys it: so it is taken for a Delta table, or refused.
+
+What a stored table says about itself, without a Spark job.
+
+Spark's Parquet files keep their schema, nullability included, in the footer; reading one file's footer is what Spark
+would do too, in a job of its own.  Where there is none (another writer, another format) Spark has to look.
+
+Reading and writing tables, with a schema where one is declared.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.sql.types import StructType
+
 from perago.errors import GuardrailViolation
-from perago.spark.formats import FILES, WITHOUT_A_SCHEMA, check_format, known_name
-from perago.spark.parquet_footer import first_file, parquet_schema, stored_schema
+from perago.protocol.paths import has_wildcard
+from perago.spark.failures import all_messages
+from perago.spark.paths import DELTA_LOG
 from perago.spark.s3a import make_room
 from perago.spark.schema import TableSchema, declared, differences, other_types
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+
+WITHOUT_A_SCHEMA = frozenset({"csv", "json", "text", "xml"})
+FILES = WITHOUT_A_SCHEMA | {"avro", "orc", "parquet"}
+DELTA = "delta"
+
+_PACKAGES = {
+    "avro": "org.apache.spark:spark-avro_2.13:VERSION",
+    "delta": "io.delta:delta-spark_{minor}_2.13:VERSION",
+}
+_MORE = {
+    "delta": ";spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension"
+    ";spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
+}
+_NOT_FOUND = ("[DATA_SOURCE_NOT_FOUND]", "Failed to find data source")
+
+
+def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = False) -> None:
+    """Refuse a Delta table that is to be read or written as plain files, and plain files that Delta would write among."""
+    if has_wildcard(uri) or not (format in FILES or (writing and format == DELTA)):
+        return
+    if _exists(spark, f"{uri}/{DELTA_LOG}"):
+        if format != DELTA:
+            raise GuardrailViolation(f'it is a Delta table, not {format}; say format="delta"')
+    elif format == DELTA and first_file(spark, uri) is not None:
+        raise GuardrailViolation(
+            "there are files of another format; write to another path, or make them a Delta table by CONVERT TO DELTA"
+        )
+
+
+def unknown_format(error: Exception, format: str) -> str | None:
+    """How to make the session know a format, if that is what the error is about."""
+    said = all_messages(error)
+    if not any(text in said for text in _NOT_FOUND):
+        return None
+    from pyspark import __version__ as version
+
+    format = known_name(format)
+    package = _PACKAGES.get(format, "GROUP:NAME:VERSION").format(minor=".".join(version.split(".")[:2]))
+    return (
+        f"this Spark session does not know the format {format!r}; add the package that has it, in a version for "
+        f"Spark {version}: PERAGO_SPARK_CONF='spark.jars.packages={package}{_MORE.get(format, '')}'"
+    )
+
+
+def known_name(format: str) -> str:
+    """The name of a format as this file has it: Spark takes capitals for small letters."""
+    return format.lower() if format.lower() in FILES | {DELTA} else format
+
+
+def _exists(spark: SparkSession, uri: str) -> bool:
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(uri)
+    return bool(path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).exists(path))
+
+
+_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
+
+
+def first_file(spark: SparkSession, uri: str) -> str | None:
+    """The URI of any file of the table at `uri` that Spark would read (a pattern is resolved first), or None."""
+    jvm: Any = spark._jvm
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    path = jvm.org.apache.hadoop.fs.Path(uri)
+    system = path.getFileSystem(conf)
+    for start in system.globStatus(path) or []:
+        pending = [start]
+        while pending:
+            status = pending.pop()
+            name = status.getPath().getName()
+            if name.startswith(("_", ".")) and status is not start:
+                continue
+            if status.isDirectory():
+                pending += list(system.listStatus(status.getPath()))
+            elif status.getLen() > 0:
+                return str(status.getPath().toString())
+    return None
+
+
+def parquet_schema(spark: SparkSession, file: str) -> StructType | None:
+    """The schema that Spark wrote into the file's footer, or None where another writer made it."""
+    jvm: Any = spark._jvm
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    path = jvm.org.apache.hadoop.fs.Path(file)
+    try:
+        reader = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(
+            jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(path, conf)
+        )
+        try:
+            text = reader.getFooter().getFileMetaData().getKeyValueMetaData().get(_SPARK_SCHEMA)
+        finally:
+            reader.close()
+    except Py4JJavaError:
+        return None  # no Parquet: Spark's own reader says so, in better words
+    return StructType.fromJson(json.loads(text)) if text else None
+
+
+def stored_schema(spark: SparkSession, file: str, format: str) -> StructType:
+    """The schema that one file stores, by a Spark job where it takes one."""
+    found = parquet_schema(spark, file) if format == "parquet" else None
+    return found if found is not None else spark.read.format(format).load(file).schema
 
 
 def read_table(

@@ -118,7 +118,7 @@ class SparkWorkspace:
 
     def _failed(self, doing: str, path: str, format: str, error: Exception) -> Exception:
         from perago.spark.failures import SPARK_ERRORS, short_reason
-        from perago.spark.formats import unknown_format
+        from perago.spark.tables import unknown_format
 
         if isinstance(error, GuardrailViolation):
             return GuardrailViolation(f"{doing} table {path!r}: {error}")

@@ -17,17 +17,10 @@ The pytest fixtures `perago_lake`, `perago_worker` and `perago_spark` come with 
 
 from perago.errors import TrialError
 from perago.testing.clock import Clock
-from perago.testing.incidents import STEPS, Crashed, crash, goes_stale, head_moves
+from perago.testing.faults import STEPS, Crashed, crash, goes_stale, head_moves
+from perago.testing.lake import TrialLake
+from perago.testing.results import Changes, Trial, TrialAttempt, TrialCommit, TrialStep, WorkflowTrial
 from perago.testing.trial import try_task, try_workflow
-from perago.testing.trial_lake import TrialLake
-from perago.testing.values import (
-    Changes,
-    Trial,
-    TrialAttempt,
-    TrialCommit,
-    TrialStep,
-    WorkflowTrial,
-)
 from perago.testing.worker import TrialWorker
 
 __all__ = [

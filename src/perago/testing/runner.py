@@ -1,4 +1,10 @@
-"""Attempts of one trial, one after the other, by production's own transaction and delivery.
+"""What an author's code prints and logs while it runs in a trial, as lines.
+
+The rule: capturing takes nothing away.  What is printed still reaches the stream that was there, and what is logged still
+reaches the handlers, so a test runner shows both as it always does.  What a child process or a C library writes to the
+descriptors is not seen here: a JVM that starts meanwhile would keep a pipe in their place for its whole life.
+
+Attempts of one trial, one after the other, by production's own transaction and delivery.
 
 The rule: only what happens around an attempt is a test's.  A crash leaves the transaction where it stands and cleans
 nothing up; a lost lease is time that passes; a head that moves is a commit.  The clock stands still otherwise, so no lease
@@ -7,24 +13,92 @@ runs out by itself however slow the machine is.
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from perago.declare.task import TaskDefinition
 from perago.errors import TrialError
 from perago.orchestrator.base import Assignment, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.inline import Executor
-from perago.runtime.attempt.input import given_workspaces
-from perago.runtime.process.state import as_before
-from perago.testing.bench import Bench
-from perago.testing.captured import captured
+from perago.runtime.attempt.contract import given_workspaces
+from perago.runtime.attempt.delivery import Executor
+from perago.runtime.observe.logs import BodyLogs, handlers_on_the_way
+from perago.runtime.process.process_state import as_before
 from perago.testing.clock import Clock
-from perago.testing.incidents import At, Crash, Crashed, HeadMove, LostLease
-from perago.testing.trial_lake import TrialLake
-from perago.testing.values import TrialAttempt
+from perago.testing.environment import Bench
+from perago.testing.faults import At, Crash, Crashed, HeadMove, LostLease
+from perago.testing.lake import TrialLake
+from perago.testing.results import TrialAttempt
+
+
+class _Tee:
+    """A stream that keeps the lines written to it, and is otherwise the stream that it stands for."""
+
+    def __init__(self, stream: Any, lines: list[str]) -> None:
+        self._stream = stream
+        self._lines = lines
+        self._rest = ""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write on, and keep the lines that are whole."""
+        written = self._stream.write(text)
+        *whole, self._rest = (self._rest + text).split("\n")
+        self._lines.extend(whole)
+        return int(written)
+
+    def writelines(self, texts: Any) -> None:
+        """Write several texts."""
+        for text in texts:
+            self.write(text)
+
+    def finish(self) -> None:
+        """Keep a last line that was not ended."""
+        if self._rest:
+            self._lines.append(self._rest)
+            self._rest = ""
+
+
+class _Logged(BodyLogs):
+    """Keeps what is logged as production would word it, unless a handler has just printed it to one of our streams."""
+
+    def __init__(self, lines: list[str], tees: tuple[_Tee, ...]) -> None:
+        super().__init__(lambda text: lines.extend(text.removesuffix("\n").split("\n")), running=lambda: True)
+        self._tees = tees
+
+    def is_shown(self, record: logging.LogRecord) -> bool:
+        """Whether one of our streams has it already."""
+        streams = [getattr(handler, "stream", None) for handler in handlers_on_the_way(record)]
+        return any(stream is tee for stream in streams for tee in self._tees)
+
+
+@contextmanager
+def captured(lines: list[str]) -> Iterator[None]:
+    """Add to `lines` what is printed and logged for as long as the block runs."""
+    before = sys.stdout, sys.stderr
+    tees = _Tee(before[0], lines), _Tee(before[1], lines)
+    root, handler = logging.getLogger(), _Logged(lines, tees)
+    level = root.level
+    sys.stdout, sys.stderr = tees
+    root.addHandler(handler)
+    # As in a worker: what bodies log from INFO on is theirs to see.
+    root.setLevel(min(level or logging.INFO, logging.INFO))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+        root.removeHandler(handler)
+        root.setLevel(level)
+        for tee in tees:
+            tee.finish()
+
 
 WORKER = "trial"
 LONGEST_RATE_LIMIT = 86_400

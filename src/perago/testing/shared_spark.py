@@ -13,11 +13,11 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from perago.connect import short_lived
+from perago.assembly import short_lived
 from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import load_settings
+from perago.spark.places import SparkPlaces
 from perago.spark.session import Sessions
-from perago.spark.workdir_place import SparkPlaces
 
 _CONF = "PERAGO_SPARK_CONF"
 

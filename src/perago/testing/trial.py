@@ -10,14 +10,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from perago.errors import RuntimeConfigError, TrialError
-from perago.runtime.folder_import import folder_uploads
-from perago.testing.bench import Bench, opened_bench
+from perago.runtime.folder_upload import folder_uploads
+from perago.testing.arguments import Task, Workflow, task_of
 from perago.testing.clock import Clock
-from perago.testing.given import Task, Workflow, task_of
-from perago.testing.incidents import At
-from perago.testing.objects import Files, checked_files
-from perago.testing.trial_lake import REPOSITORY
-from perago.testing.values import Trial, WorkflowTrial
+from perago.testing.environment import Bench, opened_bench
+from perago.testing.faults import At
+from perago.testing.lake import REPOSITORY, Files, checked_files
+from perago.testing.results import Trial, WorkflowTrial
 from perago.testing.worker import TrialWorker
 
 

@@ -15,11 +15,9 @@ from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.errors import TrialError
 from perago.orchestrator.base import WorkflowState
-from perago.runtime.runs.attempts import worker_tasks
+from perago.runtime.runs.inspect import worker_tasks
 from perago.runtime.runs.workflow import used_tasks
-from perago.testing.bench import Bench
-from perago.testing.clock import Clock
-from perago.testing.given import (
+from perago.testing.arguments import (
     Task,
     Workflow,
     check_fits,
@@ -31,10 +29,12 @@ from perago.testing.given import (
     workflow_incidents,
     workflow_of,
 )
-from perago.testing.incidents import At
+from perago.testing.clock import Clock
+from perago.testing.environment import Bench
+from perago.testing.faults import At
+from perago.testing.lake import MAIN, TrialLake
+from perago.testing.results import Changes, Trial, TrialStep, WorkflowTrial
 from perago.testing.runner import Runner
-from perago.testing.trial_lake import MAIN, TrialLake
-from perago.testing.values import Changes, Trial, TrialStep, WorkflowTrial
 
 STEP = "trial"
 """The reference name of the one step that `try_task` runs."""

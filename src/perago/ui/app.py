@@ -23,10 +23,10 @@ from perago.errors import (
     PeragoError,
     RuntimeConfigError,
 )
-from perago.ui import lake_pages, live, object_pages, run_pages
-from perago.ui.guard import Guard
+from perago.ui import lake_pages, object_pages, run_pages, sse
+from perago.ui.auth import Guard
+from perago.ui.data_source import Site
 from perago.ui.rendering import STATIC, render
-from perago.ui.site import Site
 
 log = logging.getLogger("perago.ui")
 Page = Callable[[Site, Request], Any]
@@ -78,7 +78,7 @@ def make_app(site: Site, *, host: str, token: str | None) -> ASGIApp:
         routes=[
             Route("/", lambda _: RedirectResponse("/runs")),
             *routes,
-            Route("/live/{what}", live.endpoint(site)),
+            Route("/live/{what}", sse.endpoint(site)),
             Route("/static/{name}", static),
         ],
         exception_handlers={PeragoError: failed, HTTPException: failed, Exception: failed},

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perago.orchestrator.base import TaskState, WorkflowState
-from perago.runtime.runs.attempts import OPEN, seconds_of
-from perago.runtime.runs.keeping import first_line
+from perago.runtime.runs.inspect import OPEN, seconds_of
+from perago.runtime.runs.run import first_line
 
 Shape = Literal["step", "fork", "switch", "loop"]
 _DEEPEST = 40

@@ -11,11 +11,11 @@ from starlette.requests import Request
 from perago.errors import LakeError, LakeNotFound, PeragoError
 from perago.lake.base import Commit, Ref
 from perago.protocol.attempt_record import AttemptRecord
-from perago.runtime.lake_names import OWN, telling_what_there_is
-from perago.ui.attempts import phases_of
+from perago.runtime.lake_lookup import OWN, telling_what_there_is
+from perago.ui.data_source import Site
 from perago.ui.history import History, Row, history_page, row_of
 from perago.ui.rendering import render
-from perago.ui.site import Site
+from perago.ui.step_page import phases_of
 
 REPOSITORIES = 50
 BRANCHES = 20

@@ -16,12 +16,12 @@ from starlette.responses import StreamingResponse
 
 from perago.errors import LakeNotFound
 from perago.lake.base import Entry
-from perago.runtime.lake_names import no_object
-from perago.ui.guard import OBJECT_POLICY
+from perago.runtime.lake_lookup import no_object
+from perago.ui.auth import OBJECT_POLICY
+from perago.ui.data_source import Site
 from perago.ui.lake_pages import place
-from perago.ui.previews.look import MOST_SHOWN_WHOLE, PICTURES, Look, Object, ending_of, look_at
+from perago.ui.preview import MOST_SHOWN_WHOLE, PICTURES, Look, Object, ending_of, look_at
 from perago.ui.rendering import render
-from perago.ui.site import Site
 
 ROWS = 200
 CHANGES = 200

@@ -20,9 +20,9 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perago.protocol.names import SHORT
-from perago.runtime.observe.printable import overwritten, printable
-from perago.runtime.runs import words
-from perago.ui.previews.texts import DEPTH, depth_of
+from perago.runtime.observe.sanitize import overwritten, printable
+from perago.runtime.runs import format
+from perago.ui.text_preview import DEPTH, depth_of
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -103,7 +103,7 @@ def _utc(seconds: float) -> datetime:
 def _took(seconds: float | None) -> str:
     if seconds is not None and seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    return words.duration(seconds)
+    return format.duration(seconds)
 
 
 @lru_cache(maxsize=1)
@@ -122,7 +122,7 @@ def _environment() -> Environment:
         moment=moment,
         iso=_iso,
         took=_took,
-        size=words.size,
+        size=format.size,
         short=lambda text: str(text)[:SHORT],
         overwritten=lambda text: shown(overwritten(str(text))),
         state_class=lambda status: _STATES.get(status, _BAD)[0],

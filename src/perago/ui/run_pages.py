@@ -10,13 +10,12 @@ from starlette.responses import StreamingResponse
 
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.base import WorkflowState
-from perago.runtime.runs.attempts import read_attempt
+from perago.runtime.runs.inspect import Found, find, read_attempt
 from perago.runtime.runs.listing import At, page_of_runs
-from perago.runtime.runs.look import Found, find
-from perago.ui.attempts import chosen_step, step_page
+from perago.ui.data_source import Site
 from perago.ui.graph import graph_of
 from perago.ui.rendering import Part, part, render, shown
-from perago.ui.site import Site
+from perago.ui.step_page import chosen_step, step_page
 
 RUNS = 50
 

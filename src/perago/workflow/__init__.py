@@ -1,15 +1,42 @@
 """Workflows in Python: steps of Perago tasks for the official Conductor client's workflow classes.
 
-This is what authors of workflows import; a test pins it.  Importing it brings the official client along, which takes a
-while, so keep workflows in a module of their own, apart from the tasks that every executor loads.
+This is what authors of workflows import; a test pins it.  The official client takes a while to import, so the names below
+are loaded on first use: the workflow model and the checks live in this package too, and need no client.
 """
 
 from __future__ import annotations
 
-from perago.orchestrator.conductor.workflow_objects import new_workflow
-from perago.workflow.fork import fork
-from perago.workflow.params import given
-from perago.workflow.references import INPUT_WORKSPACE, Workspace, expression
-from perago.workflow.step import Step, step
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from perago.orchestrator.conductor.workflow_objects import new_workflow
+    from perago.workflow.builder import Step, fork, given, step
+    from perago.workflow.references import INPUT_WORKSPACE, Workspace, expression
 
 __all__ = ["INPUT_WORKSPACE", "Step", "Workspace", "expression", "fork", "given", "new_workflow", "step"]
+
+_BUILDER, _REFERENCES = "perago.workflow.builder", "perago.workflow.references"
+_MODULES = {
+    "INPUT_WORKSPACE": _REFERENCES,
+    "Step": _BUILDER,
+    "Workspace": _REFERENCES,
+    "expression": _REFERENCES,
+    "fork": _BUILDER,
+    "given": _BUILDER,
+    "new_workflow": "perago.orchestrator.conductor.workflow_objects",
+    "step": _BUILDER,
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name from its module on first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,7 +12,7 @@ from typing import Any
 from perago.declare.discovery import imported
 from perago.errors import TaskDefinitionError
 from perago.orchestrator.conductor.workflow_objects import definition_of, is_workflow
-from perago.protocol.nearest import did_you_mean, listed
+from perago.protocol.suggestions import did_you_mean, listed
 
 
 def load_definition(source: str) -> dict[str, Any]:

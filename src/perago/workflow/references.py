@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from perago.declare.mistakes import calling_place, shortened
-from perago.declare.workflow.shapes import Shape
-from perago.declare.workflow.values import whole
+from perago.declare.diagnostics import calling_place, shortened
 from perago.errors import TaskDefinitionError
-from perago.protocol.nearest import did_you_mean, listed
+from perago.protocol.suggestions import did_you_mean, listed
+from perago.workflow.check.shapes import Shape
+from perago.workflow.check.values import whole
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.lake.copies import cloned
+from perago.lake.file_copy import cloned
 from perago.lake.lakefs.cache.cache import Cache
 from tests.support.kept import COLLIDING, Kept, key_of
 from tests.support.left import Leaving, WrittenSource, an_entry

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from perago.lake.lakefs.transfer.budget import Budget
-from perago.lake.lakefs.transfer.digests import Digested, Hashers
+from perago.lake.lakefs.transfer.concurrency import Budget
+from perago.lake.lakefs.transfer.hashing import Digested, Hashers
 
 PIECES = [bytes([number]) * (1000 + number) for number in range(200)]
 

@@ -23,8 +23,7 @@ from perago.errors import (
     NothingToCommit,
 )
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
-from perago.lake.lakefs.errors import is_busy, status_class, translate, was_not_sent
-from perago.lake.lakefs.fence import FENCE_MARK
+from perago.lake.lakefs.errors import FENCE_MARK, is_busy, status_class, translate, was_not_sent
 from perago.lake.lakefs.sdk import sdk
 
 

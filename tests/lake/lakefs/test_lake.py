@@ -11,7 +11,9 @@ import pytest
 
 from perago.errors import HeadMoved, LakeError, LakeForbidden, LakeNotFound, LakeRefused, LandedElsewhere
 from perago.lake.base import Download, FenceLevel, Merge
-from perago.lake.lakefs.fence import FENCE_KEY, FENCE_MARK, FENCE_PATH, FENCE_TEXT, Fence
+from perago.lake.lakefs.errors import FENCE_MARK
+from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT, Fence
+from perago.lake.lakefs.fence_probe import FENCE_KEY
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer
 from tests.support.lake_work import Work, at_once

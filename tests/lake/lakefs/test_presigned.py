@@ -12,7 +12,7 @@ from perago.errors import LakeError, LakeForbidden, LakeRefused, LakeUnavailable
 from perago.lake.base import Download, Entry, Verification
 from perago.lake.lakefs.lake import LakeFSLake
 from perago.runtime.observe.logs import TextFormatter
-from perago.runtime.observe.masking import MASK, Masker
+from perago.runtime.observe.sanitize import MASK, Masker
 from tests.conftest import LakefsServer, ProductionServers, fresh_repository
 from tests.support.lake_work import Work
 from tests.support.lakefs import WITHOUT_WAITING, lakefs_lake

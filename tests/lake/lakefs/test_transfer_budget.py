@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from perago.lake.lakefs.transfer.budget import Budget
+from perago.lake.lakefs.transfer.concurrency import Budget
 
 
 def test_room_is_taken_up_to_the_bound_and_given_back() -> None:

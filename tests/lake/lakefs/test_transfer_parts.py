@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perago.lake.lakefs.client import Options
-from perago.lake.lakefs.transfer.put import parts_of
+from perago.lake.lakefs.transfer.upload import parts_of
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB

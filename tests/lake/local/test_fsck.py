@@ -10,8 +10,8 @@ import pytest
 
 from perago.errors import LakeError
 from perago.lake.base import Download
+from perago.lake.local.blobs import MOST_IN_DATABASE
 from perago.lake.local.lake import LocalLake
-from perago.lake.local.objects import MOST_IN_DATABASE
 from tests.support.lake_work import Work
 
 LARGE = MOST_IN_DATABASE + 1

@@ -12,9 +12,9 @@ import pytest
 
 from perago.errors import BranchDirty, HeadMoved, LakeConflict, LakeError, LakeNotFound, LakeRefused
 from perago.lake.base import Download, Merge
-from perago.lake.copies import copy_whole
+from perago.lake.file_copy import copy_whole
+from perago.lake.local.blobs import MOST_IN_DATABASE
 from perago.lake.local.lake import LocalLake
-from perago.lake.local.objects import MOST_IN_DATABASE
 from tests.support.lake_work import Work
 
 LARGE = MOST_IN_DATABASE + 1

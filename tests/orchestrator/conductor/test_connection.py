@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.orchestrator.conductor.connection import Connection, open_connection
+from perago.orchestrator.conductor.http import Connection, open_connection
 from perago.orchestrator.conductor.sdk import httpx
 from tests.support.scripted_server import Request, scripted
 

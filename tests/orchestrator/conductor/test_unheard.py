@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perago.errors import OrchestratorRefused, OrchestratorUnavailable
-from perago.orchestrator.conductor.unheard import MOST, Unheard
+from perago.orchestrator.conductor.orchestrator import MOST, Unheard
 
 
 def miss(unheard: Unheard, task_id: str) -> None:

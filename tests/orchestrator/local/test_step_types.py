@@ -12,9 +12,8 @@ import pytest
 
 from perago.orchestrator import local
 from perago.orchestrator.local import step_types
-from perago.orchestrator.local.decider import decide
+from perago.orchestrator.local.decider import decide, tasks_for
 from perago.orchestrator.local.parse import read_workflow
-from perago.orchestrator.local.schedule import tasks_for
 from perago.orchestrator.local.state import Env, Run, Task
 from perago.orchestrator.local.step_types import STEP_TYPES, StepType, is_loop, is_system, looked_at
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from perago.orchestrator.local.state import Task
-from perago.orchestrator.local.taskdef import TaskRules
-from perago.orchestrator.local.timeouts import deadline, timed_out, total_time_is_up
+from perago.orchestrator.local.taskdef import TaskRules, deadline, timed_out, total_time_is_up
 
 
 def a_task(status: str, **fields: Any) -> Task:

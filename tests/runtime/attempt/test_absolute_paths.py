@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from perago import WorkspaceSpec, task
 from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import Changes
-from perago.runtime.attempt.absolute_paths import check_absolute_paths
+from perago.runtime.attempt.place import check_absolute_paths
 from perago.testing import try_task
 
 ICEBERG = json.dumps({"format-version": 2, "table-uuid": "1", "location": "/workdir/t"})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perago.errors import TaskResultError
-from perago.runtime.attempt.result_size import check_size
+from perago.runtime.attempt.contract import check_size
 
 
 @pytest.mark.parametrize(

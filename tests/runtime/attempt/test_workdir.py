@@ -13,7 +13,7 @@ from perago.errors import LakeError, PostGuardrailViolation
 from perago.protocol.names import workdir_name
 from perago.protocol.publication import Workspace
 from perago.runtime.attempt.workdir import Workdir, scan_folder
-from perago.runtime.root.identity import process_identity
+from perago.runtime.root.state_dir import process_identity
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.sweep.workdirs import sweep_workdirs
 from tests.support.forks import killed_before_call

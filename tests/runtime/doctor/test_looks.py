@@ -8,14 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from perago.runtime.doctor.bounded import within
-from perago.runtime.doctor.clock import Skew, look_at_clock, read_skew
-from perago.runtime.doctor.disk import LITTLE, TOO_LITTLE, judged, look_at_times
-from perago.runtime.doctor.finding import Finding
-from perago.runtime.doctor.lake_look import look_at_transfer
-from perago.runtime.doctor.machine import look_at_java
-from perago.runtime.doctor.settings_look import shown_size
-from perago.runtime.observe.masking import Masker
+from perago.runtime.doctor.finding import Finding, within
+from perago.runtime.doctor.local_checks import (
+    LITTLE,
+    TOO_LITTLE,
+    Skew,
+    judged,
+    look_at_clock,
+    look_at_java,
+    look_at_times,
+    read_skew,
+)
+from perago.runtime.doctor.server_checks import look_at_transfer
+from perago.runtime.doctor.settings_checks import shown_size
+from perago.runtime.observe.sanitize import Masker
 from perago.settings import TransferMode
 from tests.support.proxy import fault_proxy
 from tests.support.scripted_server import scripted

@@ -12,8 +12,8 @@ from perago import TaskFailed, TaskTerminalError
 from perago.errors import LakeUnavailable
 from perago.runtime.maps.plan import MOST_DEATHS
 from perago.runtime.maps.record import REPOSITORY, Ended, Taken
-from perago.runtime.maps.row import Row
-from perago.runtime.maps.row_owner import MapRows, attempt_of
+from perago.runtime.maps.row_runner import MapRows, attempt_of
+from perago.runtime.maps.rows import Row
 from tests.support.maps import STARTED, Mapped
 from tests.support.world import Made, Params, make_task, write_result
 

@@ -14,8 +14,7 @@ from pydantic import BaseModel
 from perago import WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
-from perago.runtime.maps.row import Row
-from perago.runtime.maps.rows import mistake_in, rows_of
+from perago.runtime.maps.rows import Row, mistake_in, rows_of
 from perago.runtime.maps.table import read_table, write_table
 
 

@@ -15,7 +15,7 @@ import pytest
 from perago.declare.discovery import load_tasks
 from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_logs, logging_to
-from perago.runtime.process.state import as_before
+from perago.runtime.process.process_state import as_before
 from perago.settings import load_settings
 
 ATTEMPT = Attempt("wf-1", "task-1", "clean", "clean", retry_count=0, seq=1, iteration=0)

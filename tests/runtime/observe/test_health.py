@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perago.runtime.observe.health import Limits, Pulse, check
-from perago.runtime.observe.masking import Masker
+from perago.runtime.observe.sanitize import Masker
 from tests.support.clock import Clock
 
 LIMITS = Limits(poll=60, supervisor=30)

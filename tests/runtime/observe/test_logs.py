@@ -13,7 +13,7 @@ import pytest
 
 from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_logs, logging_to
-from perago.runtime.observe.masking import MASK
+from perago.runtime.observe.sanitize import MASK
 from perago.settings import Settings, load_settings
 from tests.support.environ import SERVERS
 

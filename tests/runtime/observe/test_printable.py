@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from perago.runtime.observe.printable import overwritten, printable
+from perago.runtime.observe.sanitize import overwritten, printable
 
 
 @pytest.mark.parametrize(

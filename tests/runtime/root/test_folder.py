@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from perago.runtime.root.folder import make_root
+from perago.runtime.root.state_dir import make_root
 
 
 def test_a_root_that_perago_makes_is_ignored_by_git(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.root.lock import locked_root
+from perago.runtime.root.state_dir import locked_root
 
 HOLD = """
 import sys
 from pathlib import Path
-from perago.runtime.root.lock import locked_root
+from perago.runtime.root.state_dir import locked_root
 with locked_root(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.runs.alive import holding, is_going_on
+from perago.runtime.runs.record import holding, is_going_on
 
 HOLD = """
 import sys
 from pathlib import Path
-from perago.runtime.runs.alive import holding
+from perago.runtime.runs.record import holding
 with holding(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

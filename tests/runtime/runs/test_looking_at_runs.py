@@ -9,15 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from perago.adapters import look_at_orchestrator
-from perago.connect import Embedded, Real
+from perago.assembly import Embedded, Real
+from perago.backend import look_at_orchestrator
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.runs.alive import holding
-from perago.runtime.runs.following import follow, run_and_step
+from perago.runtime.runs.inspect import Found, find
 from perago.runtime.runs.listing import UNKNOWN, judge_runs, list_runs, remove_run
-from perago.runtime.runs.look import Found, find
-from perago.runtime.runs.record import Run, RunEnd, orchestrator_file, runs_folder, save_end, save_run
+from perago.runtime.runs.log import follow, run_and_step
+from perago.runtime.runs.record import (
+    Run,
+    RunEnd,
+    holding,
+    orchestrator_file,
+    runs_folder,
+    save_end,
+    save_run,
+)
 from perago.settings import load_settings
 from tests.contract.orchestrators import Line
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.folder_import import folder_uploads
+from perago.runtime.folder_upload import folder_uploads
 from perago.runtime.runs.record import Run, find_run, new_run_id, runs_folder, save_run
 
 

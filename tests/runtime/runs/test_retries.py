@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perago.orchestrator.base import TaskState, WorkflowState
-from perago.runtime.runs.retries import coming_retry, waiting
+from perago.runtime.runs.format import coming_retry, waiting
 
 
 def task(status: str, retry_count: int, **fields: Any) -> TaskState:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perago.protocol.names import workdir_name
-from perago.runtime.root.identity import process_identity
+from perago.runtime.root.state_dir import process_identity
 from perago.runtime.sweep.workdirs import sweep_workdirs
 from perago.runtime.worker.outbox import OUTBOX
 

@@ -17,12 +17,12 @@ import pytest
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.outcome import Outcome
-from perago.runtime.ending import Delivery, Parcel
+from perago.runtime.execution_result import Delivery, Parcel
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse, check
-from perago.runtime.worker.courier import LEASE_SECONDS, Courier, Delay
+from perago.runtime.worker.job_scheduler import Timetable
 from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.timetable import Timetable
+from perago.runtime.worker.result_sender import LEASE_SECONDS, Courier, Delay
 from tests.support.attempts import Scripted, an_attempt, snapshot
 from tests.support.clock import Clock, JobByHand, eventually
 from tests.support.scripted_server import NGINX, Answer, Request, scripted

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from perago.protocol.outcome import Outcome
-from perago.runtime.ending import Parcel
+from perago.runtime.execution_result import Parcel
 from perago.runtime.worker.outbox import Outbox
 from tests.support.attempts import an_attempt
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
-from perago.runtime.observe.masking import Masker
-from perago.runtime.runs.run_log import RunLog
-from perago.runtime.worker.messages import Logged
-from perago.runtime.worker.passed_logs import PassedOn, log_again
+from perago.runtime.observe.sanitize import Masker
+from perago.runtime.runs.log import RunLog
+from perago.runtime.worker.executor_protocol import Logged
+from perago.runtime.worker.task_logs import PassedOn, log_again
 from perago.settings import load_settings
 
 ATTEMPT = Attempt("wf-1", "task-1", "clean", "clean", retry_count=0, seq=1, iteration=0)

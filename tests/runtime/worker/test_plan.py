@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 
 from perago import TaskControls, WorkspaceSpec, task
-from perago.runtime.observe.masking import Masker
+from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.local_executor import Processes
 from perago.runtime.worker.plan import WorkerPlan
-from perago.runtime.worker.process_link import Processes
-from perago.runtime.worker.slot import Execution, Wiring
-from perago.runtime.worker.slots import Slots
+from perago.runtime.worker.slots import Execution, Slots, Wiring
 from perago.settings import load_settings
-from tests.runtime.worker.test_slot import NoServers
+from tests.runtime.worker.test_slots import NoServers
 from tests.support.attempts import an_assignment
 from tests.support.budgets import a_budget
 from tests.support.world import Made, Params

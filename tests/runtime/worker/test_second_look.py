@@ -11,7 +11,7 @@ import pytest
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
-from perago.runtime.ending import Claim, Delivery, Parcel
+from perago.runtime.execution_result import Claim, Delivery, Parcel
 from perago.runtime.worker.outbox import Outbox
 from tests.support.attempts import Scripted, an_attempt, snapshot
 from tests.support.couriers import CLAIM, carrying, claimed_lake

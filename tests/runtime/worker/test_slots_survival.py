@@ -19,12 +19,11 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.observe.masking import Masker
+from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.local_executor import Processes, ProcessLink
 from perago.runtime.worker.plan import Crew
-from perago.runtime.worker.process_link import Processes, ProcessLink
-from perago.runtime.worker.slot import Execution, Slot, Wiring
-from perago.runtime.worker.slots import Slots
+from perago.runtime.worker.slots import Execution, Slot, Slots, Wiring
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.clock import eventually

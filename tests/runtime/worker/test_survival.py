@@ -11,23 +11,22 @@ from typing import Any
 
 import pytest
 
-from perago.connect import Embedded, assemble_worker
+from perago.assembly import Embedded, assemble_worker
 from perago.declare.discovery import load_tasks
 from perago.declare.taskdef import build_taskdef
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import Outcome
-from perago.runtime.ending import Delivery, Parcel
+from perago.runtime.execution_result import Delivery, Parcel
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import Pulse, check
-from perago.runtime.root.lock import LOCK, locked_root
-from perago.runtime.worker.broker import Broker
-from perago.runtime.worker.courier import Courier
+from perago.runtime.root.state_dir import LOCK, locked_root
+from perago.runtime.worker.job_scheduler import Mailbox, Timetable
 from perago.runtime.worker.leases import LeaseKeeper
-from perago.runtime.worker.mailbox import Mailbox
 from perago.runtime.worker.outbox import Outbox
+from perago.runtime.worker.poller import Broker
+from perago.runtime.worker.result_sender import Courier
 from perago.runtime.worker.supervisor import Supervisor
-from perago.runtime.worker.timetable import Timetable
 from perago.settings import load_settings
 from tests.support import steps
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot

@@ -22,7 +22,6 @@ from typing import Any
 import urllib3
 
 from perago.errors import LakeBusy, LakeError, LakeUnavailable
-from perago.lake.lakefs.deadlines import bound_answers
 from perago.lake.lakefs.errors import (
     address_of,
     gave_no_answer,
@@ -32,6 +31,7 @@ from perago.lake.lakefs.errors import (
     translate,
     was_not_sent,
 )
+from perago.lake.lakefs.response_timeouts import bound_answers
 from perago.lake.lakefs.sdk import sdk
 
 Json = dict[str, Any]

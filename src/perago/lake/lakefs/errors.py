@@ -42,9 +42,9 @@ from perago.errors import (
     LakeUnavailable,
     NothingToCommit,
 )
-from perago.lake.lakefs.fence import FENCE_MARK
 from perago.lake.lakefs.sdk import sdk
 
+FENCE_MARK = "perago fence:"
 _STATUSES: dict[int, type[LakeError]] = {
     401: LakeUnauthenticated,
     403: LakeForbidden,

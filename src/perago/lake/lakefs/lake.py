@@ -45,20 +45,23 @@ from perago.lake.lakefs.client import (
     Repeat,
     check_status,
 )
-from perago.lake.lakefs.differences import differing_paths
-from perago.lake.lakefs.fence_levels import Levels, Recent
-from perago.lake.lakefs.fence_proof import FenceProof
-from perago.lake.lakefs.gates import Gates
-from perago.lake.lakefs.listing import Listings, repository_names
+from perago.lake.lakefs.fence import Levels, Recent
+from perago.lake.lakefs.fence_probe import FenceProof
+from perago.lake.lakefs.listing import (
+    Listings,
+    change_page,
+    changed_paths,
+    differing_paths,
+    folder_page,
+    is_dirty,
+    repository_names,
+)
 from perago.lake.lakefs.objects import copy_objects, create_object, delete_objects
-from perago.lake.lakefs.pages import change_page, folder_page
-from perago.lake.lakefs.refs import Refs
-from perago.lake.lakefs.repositories import create_repository
+from perago.lake.lakefs.premerge_actions import Gates
+from perago.lake.lakefs.refs import Refs, create_repository, server_name, store_of
 from perago.lake.lakefs.sdk import sdk
-from perago.lake.lakefs.server import server_name, store_of
-from perago.lake.lakefs.transfer.choice import TransferMode
+from perago.lake.lakefs.transfer.routing import TransferMode
 from perago.lake.lakefs.transfer.transfer import Transfer
-from perago.lake.lakefs.uncommitted import changed_paths, is_dirty
 from perago.protocol.metadata import EXPECTED_HEAD
 
 _LEAST_SECONDS = 0.1

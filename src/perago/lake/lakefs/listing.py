@@ -3,6 +3,19 @@
 An entry's checksum is the MD5 of its bytes where lakeFS can know it.  Objects that came by a multipart upload carry a
 hash of hashes of the same form, so uploads of ours above the gateway's smallest part size also carry their MD5 as
 metadata, which wins.  For other people's such objects see `checksums`.
+
+What is uncommitted on a branch of lakeFS.
+
+What differs between two commits of lakeFS, at or below some paths.
+
+lakeFS compares names by their beginning, and a root is cut at path parts: `plays` stands for the object `plays` and for all
+below `plays/`, and `plays-old` sorts between the two.  So a root that may be either is asked for twice at most.
+
+The first answer is asked for alone: that one path differs is nearly always all that a caller wants to know.
+
+Pages of lakeFS's listings and comparisons, as the server cuts them: a page costs what is on it.
+
+The server gives at most a thousand rows at a time, so a larger page is put together from several answers.
 """
 
 from __future__ import annotations
@@ -10,11 +23,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import Any
 
-from perago.lake.base import Entry
+from perago.lake.base import Change, Changes, Entry, FolderPage, FolderRow
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import is_like_an_md5
 from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout
@@ -120,3 +134,121 @@ def _checksum(one: Json) -> str | None:
         return str(own)
     given = one.get("checksum", "")
     return str(given) if _ETAG.fullmatch(given) else None
+
+
+def is_dirty(client: LakeFSClient, repository: str, branch: str) -> bool:
+    """Whether a branch holds uncommitted changes."""
+    answer = client.call(
+        f"look for uncommitted objects on branch {branch!r} of repository {repository!r}",
+        lambda apis, limit: apis.branches.diff_branch(repository, branch, amount=1, _request_timeout=limit),
+        repeat=Repeat.ALWAYS,
+    )
+    return bool(answer["results"])
+
+
+def changed_paths(
+    client: LakeFSClient, repository: str, branch: str, prefix: str, after: str
+) -> Iterator[str]:
+    """Paths after `after` that begin with `prefix` and have uncommitted changes, in order."""
+
+    def page(apis: Apis, limit: Timeout, start: str) -> Any:
+        return apis.branches.diff_branch(
+            repository, branch, prefix=prefix, after=start, amount=_PAGE, _request_timeout=limit
+        )
+
+    doing = f"list what is uncommitted on branch {branch!r} of repository {repository!r}"
+    for results in client.pages(doing, page, after=after):
+        for one in results:
+            yield str(one["path"])
+
+
+_FIRST, _DIFF_PAGE = 1, 1000
+
+
+def differing_paths(
+    client: LakeFSClient, repository: str, left: str, right: str, roots: Sequence[str]
+) -> Iterator[str]:
+    """Paths at or below the roots whose objects differ, root by root."""
+    for root in roots:
+        if root.endswith("/") or not root:
+            yield from _beginning_with(client, repository, left, right, root)
+            continue
+        # Of all names that begin so, that of the object itself comes first.
+        first = next(_beginning_with(client, repository, left, right, root), None)
+        if first == root:
+            yield root
+        if first is not None:
+            yield from _beginning_with(client, repository, left, right, f"{root}/")
+
+
+def _beginning_with(
+    client: LakeFSClient, repository: str, left: str, right: str, prefix: str
+) -> Iterator[str]:
+    found = compared(client, (repository, left, right), prefix, lambda after: _DIFF_PAGE if after else _FIRST)
+    return (str(one["path"]) for one in found)
+
+
+def compared(
+    client: LakeFSClient, at: tuple[str, str, str], prefix: str, amount: Callable[[str], int], after: str = ""
+) -> Iterator[Json]:
+    """The differences of two commits whose paths begin so, as the server tells them; a page has `amount(path before it)`."""
+    repository, left, right = at
+
+    def page(apis: Apis, limit: Timeout, behind: str) -> Any:
+        return apis.refs.diff_refs(
+            repository,
+            left,
+            right,
+            after=behind,
+            amount=amount(behind),
+            prefix=prefix,
+            type="two_dot",
+            _request_timeout=limit,
+        )
+
+    doing = f"compare {left!r} with {right!r} below {prefix!r} of repository {repository!r}"
+    for results in client.pages(doing, page, after=after):
+        yield from results
+
+
+_MOST = 1000
+
+
+def folder_page(client: LakeFSClient, at: tuple[str, str], prefix: str, after: str, limit: int) -> FolderPage:
+    """At most `limit` rows right below a prefix of a ref, after a row."""
+    repository, ref = at
+
+    def page(apis: Apis, timeout: Timeout, behind: str) -> Any:
+        return apis.objects.list_objects(
+            repository,
+            ref,
+            prefix=prefix,
+            after=behind,
+            amount=min(limit + 1, _MOST),
+            delimiter="/",
+            _request_timeout=timeout,
+        )
+
+    doing = f"list the folder {prefix!r} at {ref!r} of repository {repository!r}"
+    found = (one for results in client.pages(doing, page, after=after) for one in results)
+    rows = [_folder_row(one) for one in islice(found, limit + 1)]
+    return FolderPage(rows[:limit], len(rows) > limit)
+
+
+def change_page(
+    client: LakeFSClient, at: tuple[str, str, str], prefix: str, after: str, limit: int
+) -> Changes:
+    """At most `limit` differences between two commits below a prefix, after a path."""
+    found = compared(client, at, prefix, lambda _: min(limit + 1, _MOST), after)
+    rows = [_change(one) for one in islice(found, limit + 1)]
+    return Changes(rows[:limit], len(rows) > limit)
+
+
+def _folder_row(one: Json) -> FolderRow:
+    return FolderRow(one["path"], None if one["path_type"] == "common_prefix" else one["size_bytes"])
+
+
+def _change(one: Json) -> Change:
+    if one["type"] == "removed":
+        return Change(one["path"], "removed", None)
+    return Change(one["path"], "added" if one["type"] == "added" else "changed", one["size_bytes"])

@@ -2,14 +2,19 @@
 
 - `head` asks the log for `<branch>@`: one call, no batching delay on the server, and a tag of that name is refused.
 - Making and dropping count only with the status that lakeFS itself gives, never with a proxy's.
+
+Making a repository on a lakeFS server, where the server says in which storage it may be.
+
+Whether what answers at an address is lakeFS, which version of it, and what it says of its store.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from perago.errors import LakeNotFound, LakeRefused
+from perago.errors import LakeNotFound, LakeRefused, LakeUnavailable
 from perago.lake.base import Commit, Ref
 from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout, check_status
 from perago.lake.lakefs.sdk import sdk
@@ -151,3 +156,60 @@ def _commit(answer: Json) -> Commit:
         metadata={key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
         created=float(answer["creation_date"]),
     )
+
+
+def create_repository(client: LakeFSClient, name: str) -> None:
+    """Make a repository with branch `main` in a new folder of the server's default storage."""
+    doing = f"make repository {name!r}"
+    storage = client.call(doing, _storage, repeat=Repeat.ALWAYS)
+    prefix = storage.get("default_namespace_prefix") or ""
+    if not prefix and storage.get("blockstore_type") == "local":
+        prefix = "local://"
+    if not prefix:
+        raise LakeRefused(
+            f"this lakeFS has no default storage for repository {name!r}: make it with "
+            f"`lakectl repo create lakefs://{name} STORAGE-NAMESPACE`, then go on without --import"
+        )
+    # A namespace can be used once only, even after its repository is gone.
+    separator = "" if prefix.endswith("/") else "/"
+    place = f"{prefix}{separator}{name}-{secrets.token_hex(4)}"
+    wanted = sdk.RepositoryCreation(name=name, storage_namespace=place, default_branch="main")
+
+    def create(apis: Apis, limit: Timeout) -> Any:
+        return apis.repositories.create_repository(wanted, _request_timeout=limit)
+
+    client.call(doing, create, repeat=Repeat.UNSENT)
+
+
+def _storage(apis: Apis, limit: Timeout) -> dict[str, Any]:
+    answer: dict[str, Any] = apis.config.get_config(_request_timeout=limit)
+    return dict(answer.get("storage_config") or {})
+
+
+_SECONDS = 10.0
+"""A server that starts gets so long; one that is none does not get much longer."""
+
+
+def server_name(client: LakeFSClient) -> str:
+    """lakeFS and its version, by its own word; any user may ask for it."""
+    doing = "ask lakeFS for its version"
+    answer = client.call(doing, _config, repeat=Repeat.ALWAYS, timeout=_SECONDS)
+    try:
+        said = answer["version_config"]
+        version, edition = said["version"], said.get("version_context") or "lakeFS"
+    except (KeyError, TypeError, AttributeError):
+        shown = " ".join(str(answer).split())[:80]
+        raise LakeUnavailable(f"{doing}: what answers there is not lakeFS: {shown!r}") from None
+    return f"{edition} {version}"
+
+
+def store_of(client: LakeFSClient) -> tuple[str, bool]:
+    """The kind of object store behind it, and whether it hands out presigned addresses."""
+    doing = "ask lakeFS for its store"
+    answer = client.call(doing, _config, repeat=Repeat.ALWAYS, timeout=_SECONDS)
+    store = answer.get("storage_config") or {}
+    return str(store.get("blockstore_type") or "unknown"), bool(store.get("pre_sign_support"))
+
+
+def _config(apis: Apis, limit: Timeout) -> Any:
+    return apis.config.get_config(_request_timeout=limit)

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 
-from perago.lake.local.objects import Objects
+from perago.lake.local.blobs import Objects
 from perago.lake.local.refs import commit_id
 from perago.lake.local.trees import decode, node_id
 

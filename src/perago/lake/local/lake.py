@@ -31,14 +31,13 @@ from perago.lake.base import (
     Upload,
     Verification,
 )
-from perago.lake.local import refs, staging
-from perago.lake.local.files import ALGORITHM, Files
+from perago.lake.local import refs
+from perago.lake.local.blob_files import ALGORITHM, Files
+from perago.lake.local.blobs import Objects
 from perago.lake.local.fsck import problems
-from perago.lake.local.moves import check_unmoved, tree_to_merge
-from perago.lake.local.objects import Objects
-from perago.lake.local.pages import change_page, folder_page
+from perago.lake.local.merge import check_unmoved, tree_to_merge
 from perago.lake.local.store import BUSY_SECONDS, Store
-from perago.lake.local.tree_diff import differences
+from perago.lake.local.tree_diff import change_page, differences, folder_page
 from perago.lake.local.trees import EMPTY, Value, find, scan, update
 from perago.protocol.view import Roots
 
@@ -118,8 +117,8 @@ class LocalLake:
         """Objects whose path starts with `prefix`; a branch's uncommitted objects count."""
         with self._store.read() as db:
             commit, branch = refs.resolve(db, repository, ref)
-            staged = staging.below(db, branch, prefix) if branch else {}
-        return staging.overlaid(scan(self._store.nodes(), commit.tree, prefix), staged)
+            staged = refs.below(db, branch, prefix) if branch else {}
+        return refs.overlaid(scan(self._store.nodes(), commit.tree, prefix), staged)
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
         """At most `limit` of what lies right below `prefix`, after the row `after`."""
@@ -179,7 +178,7 @@ class LocalLake:
                 branch = refs.find_branch(db, repository, name)
             except LakeNotFound:
                 return
-            staging.clear(db, branch)
+            refs.clear(db, branch)
             db.execute("DELETE FROM branches WHERE id = ?", (branch.key,))
 
     def upload(
@@ -192,7 +191,7 @@ class LocalLake:
         self._objects.add(files, progress)
         with self._store.write(durable=False) as db:
             self._still(db, repository, wanted)
-            staging.put(db, wanted, {file.path: (file.size, file.checksum) for file in files})
+            refs.put(db, wanted, {file.path: (file.size, file.checksum) for file in files})
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
         """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already."""
@@ -201,13 +200,13 @@ class LocalLake:
         # On disk before it returns: whoever made the object acts on it.
         with self._store.write(durable=True) as db:
             found = refs.find_branch(db, repository, branch)
-            staged = staging.at(db, found, path)
+            staged = refs.at(db, found, path)
             tree = refs.get_commit(db, found.repository, found.head).tree
             if (staged[path] if path in staged else find(self._store.nodes(db), tree, path)) is not None:
                 raise LakeConflict(
                     f"branch {branch!r} of repository {repository!r} has an object {path!r} already"
                 )
-            staging.put(db, found, {path: value})
+            refs.put(db, found, {path: value})
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Remove objects from a branch, uncommitted; a path that is not there is no error."""
@@ -216,8 +215,8 @@ class LocalLake:
             tree = refs.get_commit(db, found.repository, found.head).tree
             nodes = self._store.nodes(db)
             gone = {path: None for path in paths if find(nodes, tree, path) is not None}
-            staging.forget(db, found, paths)
-            staging.put(db, found, gone)
+            refs.forget(db, found, paths)
+            refs.put(db, found, gone)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
         """Put objects of the ref `source` onto a branch under the same paths, uncommitted."""
@@ -225,19 +224,19 @@ class LocalLake:
         objects = {path: self._object(repository, source, path) for path in paths}
         with self._store.write(durable=False) as db:
             self._still(db, repository, wanted)
-            staging.put(db, wanted, objects)
+            refs.put(db, wanted, objects)
 
     def uncommitted(self, repository: str, branch: str) -> bool:
         """Whether a branch holds uncommitted changes."""
         with self._store.read() as db:
-            return staging.is_dirty(db, refs.find_branch(db, repository, branch))
+            return refs.is_dirty(db, refs.find_branch(db, repository, branch))
 
     def changed_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
         """Paths with uncommitted changes, deletions included, in order."""
         with self._store.read() as db:
-            found = staging.below(db, refs.find_branch(db, repository, branch), prefix)
+            found = refs.below(db, refs.find_branch(db, repository, branch), prefix)
         return (path for path in found if path > after)
 
     def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
@@ -262,10 +261,10 @@ class LocalLake:
         # A commit on a hidden branch counts only once a publication names it, and that brings both to disk.
         with self._store.write(durable=not found.hidden) as db:
             found = self._still(db, repository, found)
-            staged = staging.below(db, found, "")
+            staged = refs.below(db, found, "")
             old = refs.get_commit(db, found.repository, found.head).tree
             tree = update(self._store.nodes(db), old, staged) if staged else old
-            staging.clear(db, found)
+            refs.clear(db, found)
             if tree != old:
                 content = Commit("", (found.head,), message, metadata)
                 new = refs.add_commit(db, found.repository, tree, content, created_ns=self._clock())
@@ -349,7 +348,7 @@ class LocalLake:
     def _object(self, repository: str, ref: str, path: str) -> Value:
         with self._store.read() as db:
             commit, branch = refs.resolve(db, repository, ref)
-            staged = staging.at(db, branch, path) if branch else {}
+            staged = refs.at(db, branch, path) if branch else {}
             found = staged[path] if path in staged else find(self._store.nodes(db), commit.tree, path)
         if found is None:
             raise LakeNotFound(f"there is no object {path!r} at {ref!r} of repository {repository!r}")

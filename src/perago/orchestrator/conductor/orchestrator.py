@@ -1,4 +1,8 @@
-"""The real Conductor, over its official client (facts measured on server 3.32.3).
+"""Tasks of which an update got no answer: the server may carry it out at any time, or never.
+
+The rule: what was noted once stays noted.  That a later update was answered does not say that the earlier one is over.
+
+The real Conductor, over its official client (facts measured on server 3.32.3).
 
 What this adapter makes up for, beyond plain calls:
 
@@ -20,7 +24,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +37,35 @@ from perago.errors import (
 )
 from perago.orchestrator.base import Assignment, Json, LogLine, WorkflowState, WorkflowSummary
 from perago.orchestrator.conductor import wire
-from perago.orchestrator.conductor.unheard import Unheard
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
+
+MOST = 4096
+"""More than a worker has in flight; beyond that the oldest are forgotten."""
+
+
+class Unheard:
+    """Task ids; safe for threads."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, None] = {}
+        self._changing = threading.Lock()
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._tasks
+
+    @contextmanager
+    def noting(self, task_id: str) -> Iterator[None]:
+        """Note the task if the update inside gets no answer."""
+        try:
+            yield
+        except OrchestratorUnavailable:
+            with self._changing:
+                self._tasks[task_id] = None
+                while len(self._tasks) > MOST:
+                    del self._tasks[next(iter(self._tasks))]
+            raise
+
 
 MAX_OUTPUT_BYTES = 3072 * 1024
 """The server keeps a larger output outside the task (by default in a temporary folder, gone with a restart), and

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from perago.protocol.expressions import EXPRESSION, TASK_ID, Part, parse_path
+from perago.workflow.model.expressions import EXPRESSION, TASK_ID, Part, parse_path
 
 
 def resolve(value: Any, scope: Mapping[str, Any], *, task_id: str | None = None) -> Any:

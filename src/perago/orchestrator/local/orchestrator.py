@@ -18,28 +18,38 @@ from pathlib import Path
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.base import Assignment, Json, LogLine, WorkflowState, WorkflowSummary
 from perago.orchestrator.local.decider import decide, end_run
-from perago.orchestrator.local.going_on import replace_orphans, retry_run
 from perago.orchestrator.local.parse import parse_workflow
-from perago.orchestrator.local.queue import any_waiting, take
-from perago.orchestrator.local.registered import find_workflow, workflow_body, workflow_versions
-from perago.orchestrator.local.rows import (
+from perago.orchestrator.local.persistence import (
+    definition_of,
     due_runs,
+    find_workflow,
     insert_run,
     load_run,
     load_task,
+    log_lines,
     parse_rules,
     registered_taskdefs,
     renew_taskdefs,
     save_run,
     save_task,
+    summaries,
+    workflow_body,
+    workflow_state,
+    workflow_versions,
 )
-from perago.orchestrator.local.start_from import Branches, Recording, recording_of, start_from
+from perago.orchestrator.local.queue import any_waiting, take
+from perago.orchestrator.local.resume import (
+    Branches,
+    Recording,
+    recording_of,
+    replace_orphans,
+    retry_run,
+    start_from,
+)
 from perago.orchestrator.local.state import Env, Run, milliseconds
 from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import Store, dump_json
-from perago.orchestrator.local.taskdef import TaskRules, parse_taskdef
-from perago.orchestrator.local.timeouts import deadline
-from perago.orchestrator.local.views import definition_of, log_lines, summaries, workflow_state
+from perago.orchestrator.local.taskdef import TaskRules, deadline, parse_taskdef
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.attempt_record import MOST_BYTES
 from perago.protocol.outcome import Outcome

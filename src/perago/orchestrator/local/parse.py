@@ -15,7 +15,7 @@ from typing import Any
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.local.definition import SIMPLE, Step, WorkflowDefinition
 from perago.orchestrator.local.step_types import STEP_TYPES
-from perago.protocol.expressions import expressions_in, source_of
+from perago.workflow.model.expressions import expressions_in, source_of
 
 Json = Mapping[str, Any]
 _WORKFLOW_POLICIES = ("TIME_OUT_WF", "ALERT_ONLY")

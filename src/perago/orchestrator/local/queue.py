@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 from perago.orchestrator.base import Assignment
-from perago.orchestrator.local.rows import rules_in, save_task, task_in
+from perago.orchestrator.local.persistence import rules_in, save_task, task_in
 from perago.orchestrator.local.state import Task, milliseconds
 from perago.orchestrator.local.taskdef import TaskRules
 from perago.protocol.attempt import IN_PROGRESS, Attempt

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perago.orchestrator.local.definition import JOIN, LOOP_MARK, Step, WorkflowDefinition
-from perago.orchestrator.local.script import UnsupportedScript, parse_script
+from perago.orchestrator.local.js_parser import UnsupportedScript, parse_script
 
 Json = Mapping[str, Any]
 SCRIPT_EVALUATORS = ("javascript", "graaljs")

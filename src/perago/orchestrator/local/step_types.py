@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perago.orchestrator.local import step_begins, step_checks, system_tasks
+from perago.orchestrator.local import step_checks, step_handlers
 from perago.orchestrator.local.definition import (
     DO_WHILE,
     FORK_JOIN,
@@ -30,7 +30,7 @@ from perago.orchestrator.local.definition import (
     WorkflowDefinition,
 )
 from perago.orchestrator.local.state import Env, Run, Task
-from perago.orchestrator.local.system_tasks import Looked
+from perago.orchestrator.local.step_handlers import Looked
 
 
 def _nothing(*_: object) -> Iterator[str]:
@@ -64,37 +64,37 @@ class StepType:
 
 
 _TABLE = (
-    StepType(SIMPLE, step_begins.simple),
+    StepType(SIMPLE, step_handlers.simple),
     StepType(
         SWITCH,
-        step_begins.switch,
+        step_handlers.switch,
         task_type=SWITCH,
         one_path=True,
-        look=system_tasks.look_at_switch,
+        look=step_handlers.look_at_switch,
         unsupported=step_checks.unsupported_switch,
         mistakes=step_checks.switch_mistakes,
     ),
-    StepType(FORK_JOIN, step_begins.fork, task_type="FORK", mistakes=step_checks.fork_mistakes),
+    StepType(FORK_JOIN, step_handlers.fork, task_type="FORK", mistakes=step_checks.fork_mistakes),
     StepType(
         JOIN,
-        step_begins.join,
+        step_handlers.join,
         task_type=JOIN,
-        look=system_tasks.look_at_join,
+        look=step_handlers.look_at_join,
         between_rounds=True,
         goes_on=True,
     ),
     StepType(
         DO_WHILE,
-        step_begins.loop,
+        step_handlers.loop,
         task_type=DO_WHILE,
         named_by_type=False,
-        look=system_tasks.look_at_loop,
+        look=step_handlers.look_at_loop,
         loops=True,
         goes_on=True,
         unsupported=step_checks.unsupported_loop,
         mistakes=step_checks.loop_mistakes,
     ),
-    StepType(NOOP, step_begins.nothing, task_type=NOOP, named_by_type=False),
+    StepType(NOOP, step_handlers.nothing, task_type=NOOP, named_by_type=False),
 )
 STEP_TYPES: Mapping[str, StepType] = {row.name: row for row in _TABLE}
 _SYSTEM: Mapping[str, StepType] = {row.task_type: row for row in _TABLE if row.task_type}

@@ -1,4 +1,14 @@
-"""Where a body works: the port between a transaction and the workspace its body sees.
+"""A prefix or view that held nothing: a likely reason for a failure that looks for files, so that failure's text says so.
+
+The rule: an empty one is no mistake by itself, since a task may be the first to write there.  And the failure is told in
+any case: a lake that has no answer, or takes long, only leaves its text as it is.  What is outside a view is not listed, not
+even for a hint.
+
+What a body changed outside its task's `writes`: nothing, or the attempt fails before anything is staged.
+
+The rule: new, changed and deleted files count alike, wherever in the workdir they are, and the reason names them.
+
+Where a body works: the port between a transaction and the workspace its body sees.
 
 A place gives the body its first argument, the checks a tree to look at, and the publisher the result.  Two kinds:
 
@@ -12,23 +22,48 @@ the task may change gets no further than here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import re
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
+from urllib.parse import unquote
 
-from perago.declare.checks import Check, FolderTree, Tree
+from perago.declare.checks import Check, FolderTree
+from perago.declare.file_tree import Tree
 from perago.declare.task import TaskDefinition
-from perago.errors import RuntimeConfigError
+from perago.errors import PostGuardrailViolation, RuntimeConfigError
 from perago.lake.base import Lake, Verification
+from perago.protocol.changes import Changes, FileStates
 from perago.protocol.publication import Workspace
-from perago.protocol.states import FileStates
-from perago.runtime.attempt.absolute_paths import check_absolute_paths
+from perago.protocol.view import View
 from perago.runtime.attempt.listing import Listing
-from perago.runtime.attempt.result import Result
-from perago.runtime.attempt.traffic import Traffic
+from perago.runtime.attempt.observer import Traffic
+from perago.runtime.attempt.publish_decision import Result
 from perago.runtime.attempt.workdir import Workdir
-from perago.runtime.attempt.writes import check_writes
+
+NAMED = 5
+"""So many paths are named; of the rest people learn that there are more."""
+
+
+def check_writes(changes: Changes, view: View) -> None:
+    """Refuse, by name, changes to paths below the prefix that the task may not change."""
+    roots = view.write_roots
+    outside = [path for path in (*changes.put, *changes.delete) if not roots.hold(view.prefix + path)]
+    if outside:
+        raise outside_writes(sorted(outside), view)
+
+
+def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuardrailViolation:
+    """The refusal for these paths; `more` is what to say of those beyond, where they are not counted."""
+    beyond = len(paths) - NAMED
+    rest = f" and {beyond} more" if beyond > 0 else ""
+    return PostGuardrailViolation(
+        f"the task changed {', '.join(paths[:NAMED])}{more or rest}, outside what it may change "
+        f"({view.told(view.write_roots)}). Nothing is published; leave such files as they were, or name them in "
+        "WorkspaceSpec(writes=…)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +175,79 @@ class WorkdirPlace:
     def _not_ours(self, path: str) -> bool:
         # What was published under such a name before is data, whatever it is called.
         return self._is_leftover is not None and path not in self._base.files and self._is_leftover(path)
+
+
+Read = Callable[[str], bytes]
+
+
+_SINK = re.compile(r"(?:.*/)?_spark_metadata/[^/]+")
+
+
+_CHECKPOINT = re.compile(r"(.*/)?offsets/\d+")
+
+
+_ICEBERG = re.compile(r"(?:.*/)?metadata/[^/]+\.metadata\.json")
+
+
+_MANIFEST = re.compile(r"(?:.*/)?_symlink_format_manifest/.+")
+
+
+_DELTA = re.compile(r"(?:.*/)?_delta_log/\d{20}\.json")
+
+
+_STREAMS = "keep sinks and checkpoints elsewhere, and write each batch with workspace.write (foreachBatch)"
+
+
+_REMEDIES = {
+    "the log of a streaming sink": _STREAMS,
+    "a streaming checkpoint": _STREAMS,
+    "an Iceberg table": "write the table in another format, such as Parquet or Delta",
+    "a manifest of symbolic links": "generate it where the table is read",
+    "a shallow clone": "write a copy of the rows instead",
+}
+
+
+def check_absolute_paths(changes: Changes, files: Container[str], read: Read, *, gone: str) -> None:
+    """Refuse, by name, changed files that store absolute paths.
+
+    Args:
+        changes: What the body changed, by paths below the prefix.
+        files: All files that are to be published.
+        read: Returns the content of one of them.
+        gone: A part of every absolute path that leads into this attempt's own place.
+    """
+    found: dict[str, list[str]] = {}
+    for path in changes.put:
+        if (kind := _kind(path, files, read, gone)) is not None:
+            found.setdefault(kind, []).append(path)
+    for kind, paths in found.items():
+        named = f"{', '.join(paths[:NAMED])}{' and more' if len(paths) > NAMED else ''}"
+        raise PostGuardrailViolation(
+            f"the task wrote {named}: {kind}, which names files by absolute paths, and these lead nowhere once the attempt "
+            f"has ended. Nothing is published; {_REMEDIES[kind]}"
+        )
+
+
+def _kind(path: str, files: Container[str], read: Read, gone: str) -> str | None:
+    if _SINK.fullmatch(path):
+        return "the log of a streaming sink"
+    if (match := _CHECKPOINT.fullmatch(path)) and (beside := f"{match[1] or ''}metadata") in files:
+        return "a streaming checkpoint" if read(beside).startswith(b'{"id":') else None
+    if _ICEBERG.fullmatch(path):
+        return "an Iceberg table" if b'"format-version"' in read(path) else None
+    if _MANIFEST.fullmatch(path):
+        return "a manifest of symbolic links"
+    if _DELTA.fullmatch(path) and any(gone in named for named in _files_of_delta(read(path))):
+        return "a shallow clone"
+    return None
+
+
+def _files_of_delta(log: bytes) -> Iterator[str]:
+    """The paths of the data files that one version of a Delta table adds."""
+    for line in log.splitlines():
+        try:
+            added = json.loads(line).get("add") or {}
+        except (ValueError, AttributeError):
+            continue  # no entry of Delta's
+        yield unquote(str(added.get("path", "")))
+        yield str((added.get("deletionVector") or {}).get("pathOrInlineDv", ""))

@@ -46,16 +46,23 @@ from perago.protocol.publication import (
     WorkspacePublicationPlan,
     build_workspace_publication_plan,
 )
-from perago.protocol.segments import still_fits
+from perago.protocol.rebase import still_fits
 from perago.protocol.signing import Signature, recorded_result, recorded_work
 from perago.runtime.attempt.listing import list_view
-from perago.runtime.attempt.result import Again, ByMerge, ByRelocation, Decision, Move, Published, Result
-from perago.runtime.attempt.revoking import CheckCurrent, revoke
-from perago.runtime.attempt.settling import Settling
+from perago.runtime.attempt.publish_decision import (
+    Again,
+    ByMerge,
+    ByRelocation,
+    Decision,
+    Move,
+    Published,
+    Result,
+)
+from perago.runtime.attempt.publish_retry import Tries
+from perago.runtime.attempt.revoke import CheckCurrent, revoke
+from perago.runtime.attempt.settle import Settling
 from perago.runtime.attempt.staging import Staging
-from perago.runtime.attempt.target import read_history, read_target
-from perago.runtime.attempt.tries import Tries
-from perago.runtime.attempt.views import Views
+from perago.runtime.attempt.target_branch import Views, read_history, read_target
 
 log = logging.getLogger("perago.publisher")
 

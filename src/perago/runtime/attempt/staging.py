@@ -20,10 +20,10 @@ from perago.protocol.names import staging_branch_name
 from perago.protocol.paths import in_actions
 from perago.protocol.publication import StagedWorkspace
 from perago.protocol.signing import Signature
-from perago.runtime.attempt.overlap import Overlap
-from perago.runtime.attempt.result import Result
-from perago.runtime.attempt.traffic import Traffic
-from perago.runtime.own_branches import drop_quietly
+from perago.runtime.attempt.context import Overlap
+from perago.runtime.attempt.observer import Traffic
+from perago.runtime.attempt.publish_decision import Result
+from perago.runtime.internal_branches import drop_quietly
 from perago.settings import FenceMode
 
 

@@ -27,39 +27,35 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from perago.declare.author_code import author_code
 from perago.declare.checks import Check, needs_path
 from perago.declare.task import TaskDefinition
+from perago.declare.user_code import author_code
 from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError
 from perago.lake.base import Verification
 from perago.orchestrator.base import Assignment
 from perago.protocol import steps
 from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
-from perago.protocol.fitness import own_reason
 from perago.protocol.names import InternalBranch, staging_branch_name
 from perago.protocol.outcome import LostToTwin, Outcome, completed
 from perago.protocol.publication import StagedWorkspace, TargetBranch
 from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
-from perago.runtime.attempt.input import Input, read_input
-from perago.runtime.attempt.joining import Start, start_of
-from perago.runtime.attempt.look import in_vain, look_at
-from perago.runtime.attempt.output import output_of, to_record
-from perago.runtime.attempt.overlap import give_up
+from perago.protocol.worker_faults import own_reason
+from perago.runtime.attempt.context import Surroundings, give_up
+from perago.runtime.attempt.contract import Input, check_size, output_of, read_input, to_record
+from perago.runtime.attempt.listing import with_folders
+from perago.runtime.attempt.observer import Traffic, Witness
 from perago.runtime.attempt.place import Place, Site
-from perago.runtime.attempt.prefix import with_folders
+from perago.runtime.attempt.preflight import in_vain, look_at
+from perago.runtime.attempt.publish_decision import Again, ByRelocation, Move, Published, Result
+from perago.runtime.attempt.publish_retry import Tries
 from perago.runtime.attempt.publisher import Publisher
-from perago.runtime.attempt.result import Again, ByRelocation, Move, Published, Result
-from perago.runtime.attempt.result_size import check_size
-from perago.runtime.attempt.revoking import ask_for_current
+from perago.runtime.attempt.revoke import ask_for_current
 from perago.runtime.attempt.staging import Staging
-from perago.runtime.attempt.surroundings import Surroundings
-from perago.runtime.attempt.traffic import Traffic
-from perago.runtime.attempt.tries import Tries
-from perago.runtime.attempt.witness import Witness
 from perago.runtime.attempt.workdir import Workdir
-from perago.runtime.ending import Claim, Settled
+from perago.runtime.attempt.workspace_join import Start, start_of
+from perago.runtime.execution_result import Claim, Settled
 
 log = logging.getLogger("perago.transaction")
 

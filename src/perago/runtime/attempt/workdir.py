@@ -23,18 +23,19 @@ from perago.errors import PostGuardrailViolation
 from perago.lake.base import Download, Entry, Lake, Progress, Verification
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import (
+    EditedStates,
     FileStat,
     FileState,
+    FileStates,
     check_projection,
     must_hash,
 )
 from perago.protocol.names import WorkdirName, workdir_name
 from perago.protocol.paths import ACTIONS, MARKER, in_actions, is_marker, is_not_unicode
 from perago.protocol.publication import Workspace
-from perago.protocol.states import EditedStates, FileStates
 from perago.runtime.attempt.listing import Listing, list_view
 from perago.runtime.root.file_times import mapped_writes_show
-from perago.runtime.root.identity import process_identity
+from perago.runtime.root.state_dir import process_identity
 from perago.runtime.root.workdirs import make_workdir, remove_workdir
 
 _FEW = 16

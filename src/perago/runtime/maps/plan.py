@@ -2,15 +2,23 @@
 
 It holds the keys to the lake.  It goes inside what an engine sends to its executors, never into a configuration that is
 shown (docs/decisions/0021).
+
+From how an execution ended to the outcome of its row, and to the table of outcomes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from perago.lake.base import Lake
+from perago.protocol.outcome import Outcome
+from perago.runtime.execution_result import Settled
+from perago.runtime.maps.record import Taken
+from perago.runtime.maps.rows import Row, RowOutcome, Status
+from perago.runtime.maps.table import write_table
 from perago.settings import Settings
 
 MOST_DEATHS = 3
@@ -53,3 +61,52 @@ def map_log(root: Path, run: str) -> Path:
     folder = root / "maps"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / f"{run}.log"
+
+
+COLUMNS = (
+    "row",
+    "repository",
+    "branch",
+    "status",
+    "reason",
+    "ref",
+    "published",
+    "attempts",
+    "seconds",
+    "steps",
+    "downloaded",
+    "uploaded",
+    "saved",
+    "changed",
+    "deleted",
+    "result",
+)
+
+
+def outcome_of(row: Row, taken: Taken, outcome: Outcome, settled: Settled) -> RowOutcome:
+    """What an execution has to say of its row; one that must keep silent is stale, and nobody takes it."""
+    output = outcome.output or {}
+    return RowOutcome(
+        row=row.number,
+        repository=row.repository,
+        branch=row.branch,
+        status=cast(Status, outcome.status),
+        reason=outcome.reason or "",
+        ref=taken.ref,
+        published=str(output.get("workspace", {}).get("ref", "")),
+        attempts=taken.attempts,
+        seconds=round(sum(settled.seconds.values()), 4),
+        steps={step: round(took, 4) for step, took in settled.seconds.items()},
+        downloaded=settled.moved.downloaded,
+        uploaded=settled.moved.uploaded,
+        saved=settled.moved.saved,
+        changed=settled.seen.changed,
+        deleted=settled.seen.deleted,
+        result=output.get("result"),
+    )
+
+
+def write_outcomes(path: Path, outcomes: Iterable[RowOutcome]) -> None:
+    """The table of outcomes, in the order of the rows."""
+    ordered = sorted(outcomes, key=lambda one: one.row)
+    write_table(path, COLUMNS, (one.to_json() for one in ordered))

@@ -27,7 +27,7 @@ from typing import Any
 
 from perago.errors import LakeConflict, LakeError, LakeNotFound, LakeUnavailable
 from perago.lake.base import Lake
-from perago.runtime.maps.row import RowOutcome
+from perago.runtime.maps.rows import RowOutcome
 
 REPOSITORY = "perago-maps"
 HEADER = "map.json"

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perago.protocol.attempt import Attempt
-from perago.runtime.ending import Parcel, Settled
+from perago.runtime.execution_result import Parcel, Settled
 from perago.runtime.observe.metrics import NoMetrics, ending_of
 
 Kind = Literal[

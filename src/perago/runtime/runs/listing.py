@@ -14,10 +14,8 @@ from pathlib import Path
 
 from perago.errors import OrchestratorError, RuntimeConfigError
 from perago.orchestrator.base import WorkflowState, WorkflowSummary
-from perago.runtime.root.removal import remove_tree
-from perago.runtime.runs.alive import holding, is_going_on
-from perago.runtime.runs.keeping import end_of, first_line
-from perago.runtime.runs.look import Found, LookedAt
+from perago.runtime.root.workdirs import remove_tree
+from perago.runtime.runs.inspect import Found, LookedAt
 from perago.runtime.runs.record import (
     END,
     RECORD,
@@ -25,10 +23,13 @@ from perago.runtime.runs.record import (
     RunEnd,
     all_runs,
     find_end,
+    holding,
+    is_going_on,
     read_runs,
     resume_command,
     runs_folder,
 )
+from perago.runtime.runs.run import end_of, first_line
 
 UNKNOWN = "unknown"
 _GOING_ON = "keep: it is going on"

@@ -4,23 +4,29 @@
 <root>/runs/<run id>/orchestrator.db   the embedded orchestrator's state
 <root>/runs/<run id>/run.log           what it showed and did
 <root>/runs/<run id>/end.json          how it ended, as far as this machine knows
+
+Whether a run's process is alive, by a lock on the run's folder that the system gives back when its holder dies.
+
+What is kept of a run while it is driven: that it goes on, its log, and how it stood in the end.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from perago.errors import RuntimeConfigError
-from perago.protocol.nearest import did_you_mean, listed
+from perago.protocol.suggestions import did_you_mean, listed
 
 RECORD = "run.json"
 END = "end.json"
@@ -162,3 +168,48 @@ def _write(path: Path, value: dict[str, Any]) -> None:
     temporary = path.with_name(f"{path.name}.new")
     temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
     temporary.rename(path)
+
+
+LOCK = ".lock"
+_TRIES = 20
+_PAUSE_SECONDS = 0.05
+
+
+@contextmanager
+def holding(folder: Path, *, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """Say, for as long as the block runs, that the run goes on; `RuntimeConfigError` where it does elsewhere."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        # Whoever looks holds it for a moment: that is not worth an error.
+        for turn in range(_TRIES):
+            if _locked(file, fcntl.LOCK_EX):
+                break
+            if turn == _TRIES - 1:
+                raise RuntimeConfigError(
+                    f"run {folder.name} is going on in another process: wait for its end"
+                )
+            pause(_PAUSE_SECONDS)
+        yield
+    finally:
+        os.close(file)
+
+
+def is_going_on(folder: Path) -> bool:
+    """Whether a process holds the run."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return not _locked(file, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
+
+
+def _locked(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from perago.declare.workflow.step_types import NAMED
 from perago.errors import RuntimeConfigError
+from perago.workflow.check.step_types import NAMED
 
 _ONE_AT_A_TIME = NAMED - {"EXCLUSIVE_JOIN"}
 """Step types that take one executor at the most, and before whose end nothing after them begins."""

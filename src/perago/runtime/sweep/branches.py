@@ -43,7 +43,7 @@ from perago.protocol.names import (
     parse_internal_branch,
     proof_branch_made,
 )
-from perago.runtime.own_branches import target_of_claim
+from perago.runtime.internal_branches import target_of_claim
 
 log = logging.getLogger("perago.sweep")
 

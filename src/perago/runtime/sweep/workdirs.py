@@ -10,6 +10,8 @@ by its name; one of a name that earlier versions gave needs a marker that gives 
 
 Without a marker (the body removed it, or a kill cut the making or the removal) it goes at once.  That holds because
 the caller has the root's lock: nobody else makes workdirs there.
+
+The sweep of a worker's own root: a chore that comes back, and that no full disk or foreign file can end.
 """
 
 from __future__ import annotations
@@ -18,14 +20,17 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perago.protocol.names import WorkdirName, parse_workdir_name, removing_name, workdir_name
 from perago.protocol.paths import MARKER
-from perago.runtime.root.identity import is_alive
+from perago.runtime.root.state_dir import is_alive
 from perago.runtime.root.workdirs import put_away
+from perago.settings import Settings
 
 log = logging.getLogger("perago.sweep")
 
@@ -108,3 +113,24 @@ def _age(path: Path, now: float) -> float:
         return now - path.stat().st_mtime
     except OSError:
         return 0.0
+
+
+supervisor_log = logging.getLogger("perago.supervisor")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkdirSweep:
+    """Removes workdirs that no execution of this worker uses; `swept` is called with their number."""
+
+    settings: Settings
+    runs_here: Callable[[str], bool]
+    swept: Callable[[int], None]
+
+    def sweep(self) -> float:
+        """Sweep once; returns the seconds until the next time."""
+        root, ttl = self.settings.workspace_root, self.settings.workspace_gc_ttl
+        try:
+            self.swept(len(sweep_workdirs(root, now=time.time(), ttl=ttl, runs_here=self.runs_here)))
+        except OSError as error:
+            supervisor_log.warning("workdirs could not be swept: %s", error)
+        return max(1.0, self.settings.workspace_gc_interval)

@@ -32,21 +32,29 @@ from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
-from perago.runtime.attempt.orchestrator_wait import ask_until_answered
-from perago.runtime.attempt.surroundings import Observer, Surroundings
+from perago.runtime.attempt.context import Observer, Surroundings, ask_until_answered
 from perago.runtime.attempt.transaction import Transaction
-from perago.runtime.ending import Settled
+from perago.runtime.execution_result import Settled
 from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
-from perago.runtime.observe.masking import Masker, secrets_of
-from perago.runtime.process.leftovers import Leftovers, busy_threads
-from perago.runtime.process.orphans import adopt_orphans, end_descendants
-from perago.runtime.process.program import stand_apart
-from perago.runtime.process.streams import flush_output
+from perago.runtime.observe.sanitize import Masker, secrets_of
+from perago.runtime.process.process_leaks import Leftovers, busy_threads
+from perago.runtime.process.process_setup import adopt_orphans, end_descendants, stand_apart
+from perago.runtime.process.stdio_state import flush_output
 from perago.runtime.servers import Servers
 from perago.runtime.servers import opened as opened_ports
-from perago.runtime.worker.messages import Answer, Began, Broken, Cleaned, Ended, Noted, Ready, Run, Stop
-from perago.runtime.worker.output import Printer
-from perago.runtime.worker.passed_logs import PassedOn
+from perago.runtime.worker.executor_protocol import (
+    Answer,
+    Began,
+    Broken,
+    Cleaned,
+    Ended,
+    Noted,
+    Ready,
+    Run,
+    Stop,
+)
+from perago.runtime.worker.output_capture import Printer
+from perago.runtime.worker.task_logs import PassedOn
 from perago.settings import Settings
 
 log = logging.getLogger("perago.executor")

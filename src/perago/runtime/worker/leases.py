@@ -23,7 +23,7 @@ from perago.errors import OrchestratorError, OrchestratorNotFound
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse
-from perago.runtime.worker.timetable import Timetable
+from perago.runtime.worker.job_scheduler import Timetable
 
 log = logging.getLogger("perago.leases")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import Outcome
-from perago.runtime.ending import Claim, Parcel, Publication
+from perago.runtime.execution_result import Claim, Parcel, Publication
 
 log = logging.getLogger("perago.outbox")
 

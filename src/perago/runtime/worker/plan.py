@@ -1,16 +1,27 @@
-"""What a worker is made of: its tasks, its slots and the times that its publish budgets ask for."""
+"""What a worker is made of: its tasks, its slots and the times that its publish budgets ask for.
+
+What must hold before a worker starts; each failure is one line with its remedy.
+
+Everything here would otherwise show at the first attempt, on a server's page, hours later.
+"""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from perago.declare.task import TaskDefinition
+from perago.errors import LakeError, RuntimeConfigError
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+from perago.protocol.policies import POLICIES, REUSE, SUPERSEDE, declared
+from perago.runtime.registration import Change, apply_changes, plan_changes
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.links import Launch
-from perago.runtime.worker.process_link import Processes
+from perago.runtime.worker.executor_protocol import Launch
+from perago.runtime.worker.local_executor import Processes
+from perago.runtime.worker.self_check import ask_lake
 from perago.settings import Settings
 
 LEAST_SENDING_SECONDS = 30.0
@@ -86,3 +97,55 @@ class WorkerPlan:
     def sending_seconds(self) -> float:
         """How long a drain waits for results to be taken, once all attempts have ended."""
         return max(LEAST_SENDING_SECONDS, self.grace_seconds)
+
+
+def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
+    """The fence that the settings ask for is possible for every task."""
+    for task in tasks:
+        spec = task.workspace
+        if (
+            settings.fence == "hard"
+            and spec is not None
+            and not spec.read_only
+            and not POLICIES[spec.on_abandoned].fits_hard_fence
+        ):
+            raise RuntimeConfigError(
+                f"PERAGO_FENCE=hard, but task {task.name!r} replaces abandoned publications, which no server can "
+                f'fence: declare WorkspaceSpec({declared(SUPERSEDE)}) or "{REUSE.name}", or set PERAGO_FENCE=auto'
+            )
+
+
+def check_lake(lake: Lake) -> None:
+    """The lake answers, and knows the keys."""
+    try:
+        ask_lake(lake)
+    except LakeError as error:
+        raise RuntimeConfigError(
+            f"the lake cannot be used: {error}; check LAKECTL_SERVER_ENDPOINT_URL and the LAKECTL_CREDENTIALS_*"
+        ) from error
+
+
+def mend_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
+    """Make the orchestrator's TaskDefs those of the modules; returns the names of those that were not."""
+    wrong = _wrong(orchestrator, tasks)
+    apply_changes(orchestrator, wrong)
+    return [change.name for change in wrong]
+
+
+def check_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], *, remedy: str) -> None:
+    """The orchestrator's TaskDefs are those of the modules; `remedy` is the command that makes them so."""
+    wrong = _wrong(orchestrator, tasks)
+    if wrong:
+        raise RuntimeConfigError(f"{'; '.join(map(_told, wrong))}. Run `{remedy}`, or start with --register")
+
+
+def _wrong(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[Change]:
+    return [change for change in plan_changes(orchestrator, tasks) if change.action != "keep"]
+
+
+def _told(change: Change) -> str:
+    if change.action == "create":
+        return f"TaskDef {change.name!r} is not registered"
+    fields = ", ".join(f"{path} is {old!r}, declared {new!r}" for path, new, old in change.fields[:3])
+    more = f" and {len(change.fields) - 3} more" if len(change.fields) > 3 else ""
+    return f"TaskDef {change.name!r} differs: {fields}{more}"

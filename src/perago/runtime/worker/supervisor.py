@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -22,18 +22,19 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import not_handed_out
-from perago.runtime.ending import Claim, parcel_of
-from perago.runtime.observe.events import Event, Listener
+from perago.runtime.execution_result import Claim, parcel_of
+from perago.runtime.observe.events import Event, Listener, counting
 from perago.runtime.observe.health import Pulse
-from perago.runtime.observe.masking import Masker, secrets_of
-from perago.runtime.root.lock import locked_root
-from perago.runtime.worker.dead_executor import DeadExecutorCleanup
-from perago.runtime.worker.deliveries import Deliveries
+from perago.runtime.observe.logs import logging_to
+from perago.runtime.observe.metrics import open_metrics
+from perago.runtime.observe.sanitize import Masker, secrets_of
+from perago.runtime.process.process_setup import reaping_orphans
+from perago.runtime.root.state_dir import locked_root, make_root
+from perago.runtime.sweep.workdirs import WorkdirSweep
+from perago.runtime.worker.event_publisher import News
 from perago.runtime.worker.executions import Executions, fields_of, say_ending
-from perago.runtime.worker.fitness import Fitness, try_to_work
-from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
-from perago.runtime.worker.mailbox import Mailbox
-from perago.runtime.worker.messages import (
+from perago.runtime.worker.executor_exit import DeadExecutorCleanup, Turnover
+from perago.runtime.worker.executor_protocol import (
     Answer,
     Began,
     Broken,
@@ -45,18 +46,15 @@ from perago.runtime.worker.messages import (
     RunAgain,
     Unclean,
 )
-from perago.runtime.worker.news import News
-from perago.runtime.worker.passed_logs import log_again
+from perago.runtime.worker.job_scheduler import Mailbox, Timetable
+from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
+from perago.runtime.worker.lifecycle import Shutdown, _show_status, on_stop_signals
+from perago.runtime.worker.pending_results import Deliveries
 from perago.runtime.worker.plan import Crew, WorkerPlan
-from perago.runtime.worker.polling import Polling
-from perago.runtime.worker.shutdown import Shutdown
-from perago.runtime.worker.signals import on_stop_signals
-from perago.runtime.worker.slot import Execution, Slot, Wiring
-from perago.runtime.worker.slots import Slots
-from perago.runtime.worker.sweeping import Sweeping
-from perago.runtime.worker.tasklog import TaskLogs
-from perago.runtime.worker.timetable import Timetable
-from perago.runtime.worker.turnover import Turnover
+from perago.runtime.worker.poller import Polling
+from perago.runtime.worker.self_check import Fitness, try_to_work
+from perago.runtime.worker.slots import Execution, Slot, Slots, Wiring
+from perago.runtime.worker.task_logs import TaskLogs, log_again
 
 log = logging.getLogger("perago.supervisor")
 
@@ -109,9 +107,9 @@ class Supervisor:
             self._fitness,
             self._news,
         )
-        self._sweeping = Sweeping(
+        self._sweeping = WorkdirSweep(
             plan.settings,
-            self._executions,
+            self._executions.has,
             swept=lambda count: self._mail.post(lambda: self._news.tell(Event("swept", count=count))),
         )
         self._slots = Slots(plan.crews, self._wiring())
@@ -332,3 +330,17 @@ class Supervisor:
 
     def _printed(self, execution_id: str, attempt: Attempt, line: str) -> None:
         self._mail.post(lambda: self._news.tell(Event("printed", attempt, execution_id, text=line)))
+
+
+def serve(plan: WorkerPlan, worker: Supervisor, *, http: str | None, environ: Mapping[str, str]) -> int:
+    """Run until a signal; `http` is where /healthz and /metrics are served; returns the exit code."""
+    make_root(plan.settings.root)
+    with ExitStack() as opened:
+        opened.enter_context(logging_to(plan.settings, name="supervisor"))
+        opened.enter_context(reaping_orphans())
+        metrics = opened.enter_context(
+            open_metrics(environ, worker.pulse, worker_id=plan.worker_id, prometheus=http is not None)
+        )
+        if http is not None:
+            _show_status(opened, http, worker.pulse, metrics)
+        return worker.run(on_event=counting(metrics))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from perago.runtime.jobs import Door
-from perago.runtime.worker.hosted.switchboard import Switchboard
+from perago.runtime.worker.hosted.engine import Door
+from perago.runtime.worker.hosted.transport import Switchboard
 
 
 @pytest.fixture

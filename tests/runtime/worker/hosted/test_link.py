@@ -14,20 +14,15 @@ import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import Outcome
-from perago.runtime.ending import Settled
-from perago.runtime.jobs import Door, JobLost, Spot
-from perago.runtime.observe.masking import Masker
+from perago.runtime.execution_result import Settled
+from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.hosted.calls import Hello, HostPlan, Kill, Output, Report, Unwanted, Welcome
-from perago.runtime.worker.hosted.connection import HostConnection
-from perago.runtime.worker.hosted.host import numbered
-from perago.runtime.worker.hosted.link import Hosted, HostedLink
-from perago.runtime.worker.hosted.switchboard import call
-from perago.runtime.worker.links import Departure, Ears
-from perago.runtime.worker.messages import (
+from perago.runtime.worker.executor_protocol import (
     Began,
     Broken,
     Cleaned,
+    Departure,
+    Ears,
     Ended,
     Ready,
     Run,
@@ -35,6 +30,12 @@ from perago.runtime.worker.messages import (
     Stop,
     Unclean,
 )
+from perago.runtime.worker.hosted.connection import HostConnection
+from perago.runtime.worker.hosted.engine import Door, JobLost, Spot
+from perago.runtime.worker.hosted.host import numbered
+from perago.runtime.worker.hosted.link import Hosted, HostedLink
+from perago.runtime.worker.hosted.protocol import Hello, HostPlan, Kill, Output, Report, Unwanted, Welcome
+from perago.runtime.worker.hosted.transport import call
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.no_servers import NoServers

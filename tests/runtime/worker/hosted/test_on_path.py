@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.worker.hosted.calls import Hello, Welcome
+from perago.runtime.worker.executor_protocol import Began
 from perago.runtime.worker.hosted.connection import HANDSHAKE_SECONDS, accept
-from perago.runtime.worker.hosted.switchboard import MOST_STRANGERS, Switchboard, call
-from perago.runtime.worker.messages import Began
+from perago.runtime.worker.hosted.protocol import Hello, Welcome
+from perago.runtime.worker.hosted.transport import MOST_STRANGERS, Switchboard, call
 from tests.support.clock import eventually
 from tests.support.relay import Relay, Tamper, relay
 

@@ -42,9 +42,12 @@ from perago.lake.lakefs.cache.files import (
     ByCrc,
     ByMd5,
     Check,
+    Noted,
+    UncheckedCopy,
     Unreadable,
     close_to_others,
     copy_checked,
+    copy_unchecked,
     create,
     files_in,
     is_whole,
@@ -53,7 +56,6 @@ from perago.lake.lakefs.cache.files import (
     take_in,
 )
 from perago.lake.lakefs.cache.index import Index
-from perago.lake.lakefs.cache.unchecked import Noted, UncheckedCopy, copy_unchecked
 
 _LARGE = 4 * 1024 * 1024
 """Below it the look for a CRC costs as much as it saves."""

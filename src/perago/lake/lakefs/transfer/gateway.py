@@ -24,8 +24,8 @@ from perago.lake.lakefs.checksums import SMALLEST_PART
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.errors import translate
 from perago.lake.lakefs.listing import MD5_METADATA
-from perago.lake.lakefs.transfer.again import again
-from perago.lake.lakefs.transfer.ways import Buffer, Parts
+from perago.lake.lakefs.transfer.concurrency import again
+from perago.lake.lakefs.transfer.routing import Buffer, Parts
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult

@@ -20,8 +20,8 @@ import urllib3
 
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnavailable
 from perago.lake.lakefs.client import Options
-from perago.lake.lakefs.deadlines import bound_answers
-from perago.lake.lakefs.transfer.ways import StoreUnreachable
+from perago.lake.lakefs.response_timeouts import bound_answers
+from perago.lake.lakefs.transfer.routing import StoreUnreachable
 
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,60})</Code>")
 _HERE = ("127.0.0.1", "localhost", "::1")

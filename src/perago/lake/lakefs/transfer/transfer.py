@@ -18,20 +18,16 @@ from perago.lake.base import Download, Progress, Upload, Verification
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import LakeFSClient, Options
-from perago.lake.lakefs.transfer.addresses import Addresses, asked_alone
-from perago.lake.lakefs.transfer.budget import Budget
-from perago.lake.lakefs.transfer.choice import Choice, TransferMode
-from perago.lake.lakefs.transfer.digests import Hashers
-from perago.lake.lakefs.transfer.downloads import Downloads
-from perago.lake.lakefs.transfer.each import each
+from perago.lake.lakefs.transfer.concurrency import Budget, each
+from perago.lake.lakefs.transfer.download import Downloads, Keeping
+from perago.lake.lakefs.transfer.fetch import Beside, Getter
 from perago.lake.lakefs.transfer.gateway import Stores
-from perago.lake.lakefs.transfer.get import Beside, Getter
-from perago.lake.lakefs.transfer.keeping import Keeping
-from perago.lake.lakefs.transfer.presigned_get import PresignedReads
-from perago.lake.lakefs.transfer.presigned_put import PresignedWrites
-from perago.lake.lakefs.transfer.put import Putter
+from perago.lake.lakefs.transfer.hashing import Hashers
+from perago.lake.lakefs.transfer.presigned_read import Addresses, PresignedReads, asked_alone
+from perago.lake.lakefs.transfer.presigned_write import PresignedWrites
+from perago.lake.lakefs.transfer.routing import Choice, Sink, Source, StoreUnreachable, TransferMode
 from perago.lake.lakefs.transfer.store_http import StoreHttp
-from perago.lake.lakefs.transfer.ways import Sink, Source, StoreUnreachable
+from perago.lake.lakefs.transfer.upload import Putter
 
 _IN_FLIGHT_BYTES = 64 * 1024 * 1024
 _READ_CHUNK = 1024 * 1024

@@ -15,8 +15,20 @@ from functools import partial
 from typing import Any
 
 from perago.protocol.outcome import describe
-from perago.runtime.jobs import JobLost, Jobs
-from perago.runtime.worker.hosted.calls import (
+from perago.runtime.worker.executor_protocol import (
+    Answer,
+    Cleaned,
+    Departure,
+    Ears,
+    Ended,
+    Logged,
+    Run,
+    RunAgain,
+)
+from perago.runtime.worker.hosted.connection import HostConnection
+from perago.runtime.worker.hosted.engine import JobLost, Jobs
+from perago.runtime.worker.hosted.host import host
+from perago.runtime.worker.hosted.protocol import (
     KEPT,
     Hello,
     HostPlan,
@@ -26,12 +38,8 @@ from perago.runtime.worker.hosted.calls import (
     Unwanted,
     Welcome,
 )
-from perago.runtime.worker.hosted.connection import HostConnection
-from perago.runtime.worker.hosted.host import host
-from perago.runtime.worker.hosted.switchboard import Switchboard
-from perago.runtime.worker.links import Departure, Ears
-from perago.runtime.worker.messages import Answer, Cleaned, Ended, Logged, Run, RunAgain
-from perago.runtime.worker.output import LineSplitter
+from perago.runtime.worker.hosted.transport import Switchboard
+from perago.runtime.worker.output_capture import LineSplitter
 
 log = logging.getLogger("perago.slot")
 

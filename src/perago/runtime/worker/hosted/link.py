@@ -20,15 +20,14 @@ from pathlib import Path
 
 from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import describe
-from perago.runtime.jobs import Door, JobLost, Jobs
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.hosted.calls import Hello, HostPlan, Report, Welcome
+from perago.runtime.worker.executor_protocol import Broken, Departure, Ears, Ready, Request, Run, Unclean
 from perago.runtime.worker.hosted.connection import HostConnection
+from perago.runtime.worker.hosted.engine import Door, JobLost, Jobs
 from perago.runtime.worker.hosted.host import host
 from perago.runtime.worker.hosted.job import HostedJob, Hosts
-from perago.runtime.worker.hosted.switchboard import Switchboard
-from perago.runtime.worker.links import Departure, Ears
-from perago.runtime.worker.messages import Broken, Ready, Request, Run, Unclean
+from perago.runtime.worker.hosted.protocol import Hello, HostPlan, Report, Welcome
+from perago.runtime.worker.hosted.transport import Switchboard
 
 
 class Hosted:

@@ -1,0 +1,197 @@
+"""What `perago run` is given: read and checked before anything is written.  Other commands read workflows here as well.
+
+How commands check workflows: every mistake is a line on stderr, and an error ends the command before anything starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from perago.cli import output
+from perago.declare.discovery import Collected
+from perago.declare.task import TaskDefinition
+from perago.errors import RuntimeConfigError, TaskDefinitionError
+from perago.protocol.suggestions import nearest
+from perago.workflow.check.check import check_workflow
+from perago.workflow.check.diagnostics import WorkflowMistake
+from perago.workflow.check.steps import read_flow
+
+_LONGEST_LINE = 120
+_KINDS: dict[type, str] = {
+    list: "a list",
+    str: "a string",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+}
+
+
+def read_import(item: str) -> tuple[str, Path]:
+    """The two parts of --import."""
+    name, separator, folder = item.partition("=")
+    if not separator or not name or not folder:
+        raise typer.BadParameter(f"--import takes REPO=DIR, not {item!r}")
+    return name, Path(folder)
+
+
+def is_workflow(source: str) -> bool:
+    """Whether a word on the command line names a workflow, and not a module with tasks."""
+    return source.endswith(".json") or is_python(source)
+
+
+def is_python(source: str) -> bool:
+    """Whether a workflow's name is that of an object in Python, `module:name` or `file.py:name`."""
+    return ":" in source and not source.endswith(".json")
+
+
+def read_definition(source: str) -> dict[str, Any]:
+    """The workflow's definition, out of a file or of a module."""
+    if is_python(source) or source.endswith(".py"):
+        # It brings the official client along, and most workflows are files.
+        from perago.workflow.loading import load_definition
+
+        return load_definition(source)
+    file = Path(source)
+    definition = _read_object(_read_text(file), str(file))
+    if not isinstance(definition.get("name"), str):
+        raise RuntimeConfigError(f'{file} is no workflow definition: it has no name; add "name": "…"')
+    return definition
+
+
+def read_payload(given: str) -> dict[str, Any]:
+    """The workflow's input."""
+    text = given if given.lstrip().startswith(("{", "[")) else None
+    if text is not None:
+        return _read_object(text, "--input")
+    if not Path(given).is_file():
+        raise RuntimeConfigError(
+            f"--input {given!r} is neither a file{_files_near(Path(given))} nor a JSON object: "
+            'write --input \'{"key": "value"}\''
+        )
+    return _read_object(_read_text(Path(given)), f"--input {given}")
+
+
+def _read_text(file: Path) -> str:
+    if file.is_dir():
+        raise RuntimeConfigError(f"{file} is a folder: name a JSON file in it")
+    if not file.is_file():
+        raise RuntimeConfigError(
+            f"there is no file {file}{_files_near(file)}: name the file that holds the workflow"
+        )
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"cannot read {file} ({error.strerror}): give a file that can be read"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise RuntimeConfigError(
+            f"{file} is not UTF-8 text (byte {error.start}): save it as UTF-8"
+        ) from error
+
+
+def _files_near(file: Path) -> str:
+    """The JSON files of its folder, as a part of a sentence."""
+    there = sorted(path.stem for path in file.parent.glob("*.json")) if file.parent.is_dir() else []
+    # Without their ending, which would make any two of them alike.
+    meant = nearest(file.stem, there)
+    if meant is not None:
+        return f" (did you mean {str(file.with_name(f'{meant}.json'))!r}?)"
+    return (
+        f" (there {'are' if len(there) > 1 else 'is'} {', '.join(f'{name}.json' for name in there)})"
+        if there
+        else ""
+    )
+
+
+def _read_object(text: str, what: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        line = text.splitlines()[error.lineno - 1 : error.lineno] or [""]
+        raise RuntimeConfigError(
+            f"{what} is not JSON: {error.msg}, line {error.lineno} column {error.colno}; correct this line: "
+            f"{line[0].strip()[:_LONGEST_LINE]}"
+        ) from error
+    except RecursionError as error:
+        raise RuntimeConfigError(f"{what} is nested too deeply: take levels out") from error
+    if not isinstance(value, dict):
+        raise RuntimeConfigError(
+            f"{what} must hold one JSON object, {{…}}, and holds {_KINDS.get(type(value), 'null')}"
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedWorkflow:
+    """A workflow file and what is wrong with it; without a name if it could not be read."""
+
+    file: str
+    name: str | None
+    steps: int
+    mistakes: Sequence[WorkflowMistake]
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it cannot run."""
+        return any(mistake.level == "error" for mistake in self.mistakes)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        mistakes = [
+            {"level": mistake.level, "step": mistake.step, "message": mistake.message}
+            for mistake in self.mistakes
+        ]
+        return {"file": self.file, "name": self.name, "steps": self.steps, "mistakes": mistakes}
+
+
+class _Everything:
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
+def checked_file(file: str, found: Collected) -> CheckedWorkflow:
+    """Check a workflow file against the tasks that were found."""
+    try:
+        definition = read_definition(file)
+    except (RuntimeConfigError, TaskDefinitionError) as error:
+        # The reason names the file itself.  A module that holds tasks too has been told about already.
+        known = {str(mistake) for mistake in found.errors}
+        mistakes = [] if str(error) in known else [WorkflowMistake("error", "", None, str(error))]
+        return CheckedWorkflow(file, None, 0, mistakes)
+    tasks = {task.name: task for task in found.tasks}
+    # A task that is missing may be one whose declaration is wrong, which is told already.
+    elsewhere: Container[str] = _Everything() if found.errors else ()
+    mistakes = check_workflow(definition, tasks, file=file, elsewhere=elsewhere)
+    return CheckedWorkflow(file, definition["name"], len(read_flow(definition)[0].steps), mistakes)
+
+
+def refuse_mistakes(
+    definition: Mapping[str, Any],
+    tasks: Iterable[TaskDefinition],
+    *,
+    file: str,
+    given: Mapping[str, Any] | None = None,
+    elsewhere: Container[str] = (),
+) -> None:
+    """Say what is wrong with a workflow, and end the command if that is certain."""
+    by_name = {task.name: task for task in tasks}
+    if told(check_workflow(definition, by_name, file=file, given=given, elsewhere=elsewhere)):
+        raise typer.Exit(output.FAILED)
+
+
+def told(mistakes: Sequence[WorkflowMistake]) -> bool:
+    """Print mistakes, warnings first; whether there is an error among them."""
+    errors = [mistake for mistake in mistakes if mistake.level == "error"]
+    for mistake in mistakes:
+        if mistake.level == "warning":
+            output.warn(str(mistake))
+    for mistake in errors:
+        output.error(str(mistake))
+    return bool(errors)

@@ -1,0 +1,86 @@
+"""The base of every declared value: frozen, closed, and wrong in one way only.
+
+Pydantic finds what is wrong; this module says it in the words of the declaration.  A `ValidationError` never
+leaves here: it becomes the `TaskDefinitionError` of `mistakes`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from perago.declare.diagnostics import BrokenRule, Mistake, calling_place, report
+from perago.protocol.suggestions import did_you_mean
+
+_JAVA_INT = 2**31 - 1
+"""Conductor keeps these numbers in Java ints."""
+
+Whole = Annotated[int, Field(strict=True, ge=0, le=_JAVA_INT)]
+Positive = Annotated[int, Field(strict=True, ge=1, le=_JAVA_INT)]
+Flag = Annotated[bool, Field(strict=True)]
+
+
+class Declared(BaseModel):
+    """A value that task authors write down; unknown fields are refused.
+
+    The text below a field is for editors.  Pydantic's own use of it is off: it reads every source at import.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            report(_mistakes(type(self), error), calling_place())
+            super().__init__(**self._harmless())
+
+    @classmethod
+    def _harmless(cls) -> dict[str, Any]:
+        """What stands in for a noted mistake: the defaults, and values for the fields that have none."""
+        return {}
+
+
+def _mistakes(declared: type[Declared], error: ValidationError) -> list[Mistake]:
+    return [_mistake(declared, details) for details in error.errors(include_url=False)]
+
+
+def _mistake(declared: type[Declared], details: ErrorDetails) -> Mistake:
+    broken = details.get("ctx", {}).get("error")
+    path = [*details["loc"], broken.field] if isinstance(broken, BrokenRule) else details["loc"]
+    field = declared.__name__ + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    if isinstance(broken, BrokenRule):
+        return Mistake(field, str(broken), broken.value)
+    if details["type"] == "missing":
+        return Mistake(field, f"is required: add {details['loc'][-1]}=…")
+    return Mistake(field, _rule(declared, details), details["input"])
+
+
+def _rule(declared: type[Declared], details: ErrorDetails) -> str:
+    context = details.get("ctx", {})
+    match details["type"]:
+        case "extra_forbidden":
+            meant = did_you_mean(str(details["loc"][-1]), declared.model_fields)
+            return (
+                f"is not a field of {declared.__name__}, which has {', '.join(declared.model_fields)}{meant}"
+            )
+        case "greater_than_equal":
+            return f"must be {context['ge']} or more"
+        case "less_than_equal":
+            return f"must be {context['le']} or less"
+        case "literal_error":
+            return f"must be one of {context['expected']}"
+        case "int_type":
+            return "must be a whole number"
+        case "bool_type":
+            return "must be True or False"
+        case "string_type":
+            return "must be text"
+        case "model_type":
+            return f"must be a {context['class_name']}"
+        case "value_error":
+            return str(context["error"])
+        case _:
+            return details["msg"]

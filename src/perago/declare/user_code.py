@@ -1,0 +1,213 @@
+"""What an author is shown of an error in their code: their own frames, with the last of them in the reason.
+
+    frame                                                 in the traceback   named in the reason
+    Perago's                                              no                 no
+    before the author's first one (pydantic calls them)   no                 no
+    the author's: of the module that was called, or of    yes                the last one
+      any file that is neither Python's nor installed
+    of a library that the author called                   yes                no
+
+Causes, contexts, notes and groups are shown as Python shows them.  The rule: whatever the exception's class does, making the
+text raises nothing; and it is bounded, cut in the middle, since what went wrong stands at either end.  Secrets are masked
+before it is cut: half of one would not be known.
+
+Running what an author wrote: whatever it raises ends the attempt with a reason, and never the process.
+
+An `Exception` already does.  KeyboardInterrupt, CancelledError, GeneratorExit, SystemExit and the like come out of a body
+too, and would end an executor.  The one that passes is Ctrl-C in a process that nobody supervises, a unit test say.
+
+A process that an author's code forked, and that comes back out of it, ends there: it has the pipe, the clients and the
+attempt of its parent, and would publish beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from perago.errors import PeragoError, TaskFailed
+from perago.protocol.outcome import describe
+
+MOST_LINES = 200
+LINE_CHARS = 2000
+_MOST_CHARS = 2 * MOST_LINES * LINE_CHARS
+"""So much is looked through for lines; Java's frames come on top of what is shown."""
+_OURS = str(Path(__file__).parents[1]) + "/"
+_CALLERS = ("pydantic", "pydantic_core", "contextlib", "functools")
+"""Modules that stand between Perago and an author's code."""
+_LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
+_FROZEN = "<frozen "
+_JAVA_FRAME = re.compile(r"\s+at [\w.$]+[(/]|\s+\.\.\. \d+ more")
+"""Spark's errors come with hundreds of them."""
+Frame = tuple[str, int, str, str]
+"""File, line, function and module."""
+
+
+def described(error: BaseException) -> str:
+    """The error as one reason, with the last line of the author's that it passed; Perago's own texts stand alone."""
+    place = where(error)
+    return f"{describe(error)} ({place})" if place and not isinstance(error, PeragoError) else describe(error)
+
+
+def where(error: BaseException) -> str:
+    """The author's last frame: "tasks.py:12 in clean"; empty where the error has none."""
+    try:
+        frames = _author_frames(list(_frames(error.__traceback__)))
+    except BaseException:
+        return ""
+    if not frames:
+        return ""
+    file, line, function, _ = frames[-1]
+    return f"{Path(file).name}:{line} in {function}"
+
+
+def author_lines(error: BaseException, mask: Callable[[str], str] = str) -> list[str]:
+    """The traceback without Perago's frames, as bounded lines; none where no frame of an author is in it."""
+    try:
+        whole = traceback.TracebackException.from_exception(_raised(error), compact=True)
+        text = mask("".join(whole.format())) if _cut_ours(whole) else None
+    except BaseException:
+        # An exception of an author's class, whose attributes may do anything, leave the process included.
+        return []
+    if text is None:
+        return []
+    lines = _shortened(text.rstrip("\n")).split("\n")
+    return _bounded([line for line in lines if not _JAVA_FRAME.match(line)])
+
+
+def _raised(error: BaseException) -> BaseException:
+    """What the author's code raised, where an error of ours only says that it did."""
+    while isinstance(error, PeragoError) and error.__cause__ is not None and not where(error):
+        error = error.__cause__
+    return error
+
+
+def _frames(trace: TracebackType | None) -> Iterator[Frame]:
+    for frame, line in traceback.walk_tb(trace):
+        code = frame.f_code
+        yield code.co_filename, line, code.co_name, str(frame.f_globals.get("__name__", ""))
+
+
+def _author_frames(frames: Sequence[Frame]) -> list[Frame]:
+    """Those of the module that was called first, and of other files that are not installed."""
+    begun = [frame for frame in frames if not _is_ours(frame[0])]
+    while begun and _is_of_caller(begun[0][0]):
+        begun = begun[1:]
+    if not begun:
+        return []
+    package = begun[0][3].partition(".")[0]
+    return [one for one in begun if one[3].partition(".")[0] == package or not is_library(one[0])]
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is Python's own or an installed package's."""
+    return file.startswith((_FROZEN, *_LIBRARIES)) or "/site-packages/" in file or "/dist-packages/" in file
+
+
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS)
+
+
+def _is_of_caller(file: str) -> bool:
+    return is_library(file) and any(f"/{name}/" in file or file.endswith(f"/{name}.py") for name in _CALLERS)
+
+
+def _cut_ours(told: traceback.TracebackException) -> bool:
+    """Drop our frames, and those before the author's first, from an error and all that it came from.
+
+    Tells whether any frame is left.
+    """
+    left, seen, waiting = False, set(), [told]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        kept = [frame for frame in one.stack or () if not _is_ours(frame.filename)]
+        while kept and _is_of_caller(kept[0].filename):
+            kept = kept[1:]
+        # Python writes "Traceback" above an empty stack, and nothing above none.
+        one.stack = traceback.StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
+        left = left or bool(kept)
+        groups = getattr(one, "exceptions", None) or ()
+        waiting += [other for other in (one.__cause__, one.__context__, *groups) if other is not None]
+    return left
+
+
+def _shortened(text: str) -> str:
+    """Without the middle of what is far too long to be looked at line by line."""
+    if len(text) <= _MOST_CHARS:
+        return text
+    half = _MOST_CHARS // 2
+    return f"{text[:half]}\n… {len(text) - 2 * half} characters are left out\n{text[-half:]}"
+
+
+def _bounded(lines: Sequence[str]) -> list[str]:
+    shown = [line if len(line) <= LINE_CHARS else line[:LINE_CHARS] + " …" for line in lines]
+    if len(shown) <= MOST_LINES:
+        return shown
+    half = MOST_LINES // 2
+    return [*shown[:half], f"… {len(shown) - 2 * half} lines are left out", *shown[-half:]]
+
+
+@contextmanager
+def author_code(what: str) -> Iterator[None]:
+    """Turn what is raised and is not an `Exception` into a `TaskFailed` that names it and says that `what` did it."""
+    live, pid = ctrl_c_is_live(), os.getpid()
+    try:
+        try:
+            yield
+        finally:
+            if os.getpid() != pid:
+                _end_fork(what, sys.exc_info()[1])
+    except Exception:
+        raise
+    except SystemExit as left:
+        place = where(left)
+        at = f" ({place})" if place else ""
+        raise TaskFailed(f"{what} called sys.exit({_shown(left.code)}){at}") from left
+    except BaseException as error:
+        if live and isinstance(error, KeyboardInterrupt):
+            raise
+        raise TaskFailed(f"{what} raised {described(error)}") from error
+
+
+def ctrl_c_is_live() -> bool:
+    """Whether Ctrl-C raises KeyboardInterrupt here; to be asked before the author's code can change that."""
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _end_fork(what: str, error: BaseException | None) -> NoReturn:
+    """End a forked process that came back; the caller is in its parent's attempt."""
+    code = 0 if error is None else 1
+    try:
+        if isinstance(error, SystemExit):
+            # As Python itself would leave: nothing is 0, anything but a number is 1.
+            code = 0 if error.code is None else error.code if isinstance(error.code, int) else 1
+        elif error is None:
+            sys.stderr.write(
+                f"process {os.getpid()}, which {what} forked, came back from it and is ended; end it with os._exit()\n"
+            )
+        else:
+            traceback.print_exception(error)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):
+                stream.flush()
+    finally:
+        os._exit(code & 0xFF)
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except BaseException:
+        return f"a {type(value).__name__}"

@@ -1,0 +1,283 @@
+"""Whether a lakeFS server runs the fence that its commits carry: shown once by a merge that it must refuse.
+
+The fence file says nothing about the server: with `actions.enabled: false` it is an object like any other.  So
+before a merge counts as hard, the server has to refuse one: a commit that carries the fence is merged into a
+throw-away branch at that very commit, with an expected head that no commit has.  Three calls; where the server does
+not compare, an empty commit lands on the throw-away branch and goes with it.
+
+The rule: no proof, no "hard".  A proof holds for the server; a doubt holds for one repository, since permissions
+differ.  Both are kept in this process and for a while only: someone may switch actions off, or on.  That takes a
+restart of the server, so a proof ends with the first connection that breaks, too.
+
+Shows the order in which a lakeFS server publishes, since no documentation promises it.
+
+A merge is held in flight by a pre-merge action that sleeps.  Meanwhile its source is dropped: it lands all the same,
+because the source was resolved first.  The same again with a barrier behind the drop: it must not land.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeUnavailable
+from perago.lake.base import Lake, Merge, Upload
+from perago.lake.lakefs.client import LakeFSClient, Repeat
+from perago.lake.lakefs.sdk import sdk
+from perago.protocol.metadata import EXPECTED_HEAD, KEY
+from perago.protocol.names import proof_branch_name
+from perago.protocol.paths import ACTIONS
+
+log = logging.getLogger("perago.lake.lakefs.fence")
+
+FENCE_KEY = "perago-fence"
+"""The logical task key of fence commits: no workflow step has it, so no retry takes one for its own."""
+
+
+SIGNED = {KEY: FENCE_KEY}
+
+
+_TIMEOUT = 60.0
+
+
+def new_side_name() -> str:
+    """A name that nobody else makes."""
+    return proof_branch_name(time.time(), uuid.uuid4().hex[:12])
+
+
+class SideBranches:
+    """Makes hidden branches in one lake, and puts text on them."""
+
+    def __init__(self, lake: Lake, new_name: Callable[[], str] = new_side_name) -> None:
+        self._lake = lake
+        self._new_name = new_name
+
+    @contextmanager
+    def at(self, repository: str, commit: str) -> Iterator[str]:
+        """A branch at a commit, for the length of the block."""
+        name = self._new_name()
+        self._lake.create_branch(repository, name, commit)
+        try:
+            yield name
+        finally:
+            self._lake.drop_branch(repository, name)
+
+    def put(self, repository: str, branch: str, path: str, text: str) -> None:
+        """An object on a branch, uncommitted."""
+        data = text.encode()
+        checksum = hashlib.new(self._lake.checksum_algorithm, data).hexdigest()
+        with TemporaryDirectory(prefix="perago-fence-") as folder:
+            file = Path(folder) / "object"
+            file.write_bytes(data)
+            self._lake.upload(repository, branch, [Upload(file, path, len(data), checksum)])
+
+
+def signed_merge(source: str, target: str, expected_head: str, message: str) -> Merge:
+    """A merge that no retry takes for a publication of its own."""
+    return Merge(source, target, expected_head, message, SIGNED, _TIMEOUT)
+
+
+KEPT_SECONDS = 600.0
+NO_HEAD = "0" * 64
+"""A head that no branch is ever at."""
+
+_TIMEOUT = 60.0
+
+
+class FenceProof:
+    """What is known of one server; safe for threads."""
+
+    def __init__(
+        self,
+        client: LakeFSClient,
+        clock: Callable[[], float],
+        *,
+        new_name: Callable[[], str] = new_side_name,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._new_name = new_name
+        self._lock = threading.Lock()
+        self._proven_until = float("-inf")
+        self._proven_at_break = 0
+        self._doubts: dict[str, tuple[float, str]] = {}
+
+    def doubt(self, repository: str, commit: str) -> str:
+        """Why the server is not known to hold the fence that `commit` carries; empty where it was seen to."""
+        if self._is_proven(self._clock()):
+            return ""
+        with self._lock:
+            now = self._clock()
+            if self._is_proven(now):
+                return ""
+            until, doubt = self._doubts.get(repository, (now, ""))
+            return doubt if now < until else self._ask(repository, commit)
+
+    def forget(self) -> None:
+        """Drop the proof: the server was seen not to compare."""
+        self._proven_until = float("-inf")
+
+    def _is_proven(self, now: float) -> bool:
+        return now < self._proven_until and self._client.breaks == self._proven_at_break
+
+    def _ask(self, repository: str, commit: str) -> str:
+        """Have the server refuse, and remember what it did."""
+        said = self._doubts.pop(repository, (0.0, ""))[1]
+        breaks = self._client.breaks
+        try:
+            doubt = self._prove(repository, commit)
+        except LakeUnavailable as error:
+            log.warning(
+                "the fence of repository %r could not be proven, its merges count as soft: %s",
+                repository,
+                error,
+            )
+            return str(error)
+        except LakeError as error:
+            doubt = str(error)
+        until = self._clock() + KEPT_SECONDS
+        if not doubt:
+            self._proven_until, self._proven_at_break = until, breaks
+            return ""
+        self._doubts[repository] = (until, doubt)
+        if doubt != said:
+            log.warning(
+                "repository %r carries the fence, but its merges count as soft: %s", repository, doubt
+            )
+        return doubt
+
+    def _prove(self, repository: str, commit: str) -> str:
+        branch = self._new_name()
+        doing = f"prove the fence of repository {repository!r} on branch {branch!r}"
+        target = sdk.BranchCreation(name=branch, source=commit, hidden=True)
+        wrong = sdk.Merge(
+            message="Prove the Perago fence",
+            metadata={**SIGNED, EXPECTED_HEAD: NO_HEAD},
+            allow_empty=True,
+            squash_merge=True,
+        )
+        self._client.call(
+            doing,
+            lambda apis, limit: apis.branches.create_branch(repository, target, _request_timeout=limit),
+            repeat=Repeat.UNSENT,
+        )
+        try:
+            self._client.call(
+                doing,
+                lambda apis, limit: apis.refs.merge_into_branch(
+                    repository, commit, branch, merge=wrong, _request_timeout=limit
+                ),
+                repeat=Repeat.UNSENT,
+                timeout=_TIMEOUT,
+            )
+        except HeadMoved:
+            return ""
+        finally:
+            self._drop(repository, branch)
+        return (
+            "the server let a merge through that expected another head, so it does not run actions: set "
+            "`actions.enabled: true` in the lakeFS configuration, then run `perago fence prove`"
+        )
+
+    def _drop(self, repository: str, branch: str) -> None:
+        try:
+            self._client.call(
+                f"drop branch {branch!r} of repository {repository!r}",
+                lambda apis, limit: apis.branches.delete_branch(repository, branch, _request_timeout=limit),
+                repeat=Repeat.ALWAYS,
+            )
+        except LakeError as error:
+            log.warning("failed to drop branch %s of %s: %s", branch, repository, error)
+
+
+HELD_SECONDS = 3
+SENT_SECONDS = 1.0
+"""After so long the merge has reached the action, and is held there."""
+
+_ACTION = f"""\
+name: perago order proof
+on:
+  pre-merge:
+hooks:
+  - id: hold
+    type: lua
+    properties:
+      script: |
+        local time = require("time")
+        time.sleep({HELD_SECONDS * 10**9})
+"""
+_BARRIER_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class OrderProof:
+    """A merge that landed although its source was dropped, and what the server said to one behind a barrier."""
+
+    landed: str
+    stopped: str
+
+
+class Order:
+    """The order of one lake's server."""
+
+    def __init__(
+        self, lake: Lake, sides: SideBranches, *, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        self._lake = lake
+        self._sides = sides
+        self._sleep = sleep
+
+    def prove(self, repository: str, head: str) -> OrderProof:
+        """Hold two merges in flight on branches of their own, and stop the second; `LakeError` if that fails."""
+        with self._held_merge(repository, head) as (source, _, merge):
+            self._lake.drop_branch(repository, source)
+            landed = self._ending(merge)
+        if not isinstance(landed, str):
+            raise LakeError(
+                f"the server's order could not be shown: a merge whose source was dropped in flight ended with {landed}"
+            )
+        with self._held_merge(repository, head) as (source, target, merge):
+            self._lake.drop_branch(repository, source)
+            self._lake.barrier(repository, target, _BARRIER_SECONDS)
+            stopped = self._ending(merge)
+            now = self._lake.head(repository, target).id
+        if not isinstance(stopped, LakeNotFound) or now != head:
+            raise LakeError(
+                f"the barrier does not hold on this server: a merge whose source was dropped ended with {stopped}, and "
+                f"the branch is at {now}, not at {head}; a dead attempt could publish here after its retry"
+            )
+        return OrderProof(landed, str(stopped))
+
+    @contextmanager
+    def _held_merge(self, repository: str, head: str) -> Iterator[tuple[str, str, Future[str]]]:
+        """Source, target, and a merge of the one into the other that the server holds in flight."""
+        with ExitStack() as opened:
+            target = opened.enter_context(self._sides.at(repository, head))
+            source = opened.enter_context(self._sides.at(repository, head))
+            self._sides.put(repository, source, f"{ACTIONS}perago-order-proof.yaml", _ACTION)
+            self._lake.commit(repository, source, "A publication that is held in flight", SIGNED)
+            pool = opened.enter_context(ThreadPoolExecutor(1, "perago-order-proof"))
+            # "hard": the adapter would prove the fence first, with a merge that this action holds as well.
+            request = replace(signed_merge(source, target, head, "Prove the server's order"), level="hard")
+            merge = pool.submit(self._lake.merge, repository, request)
+            self._sleep(SENT_SECONDS)
+            if merge.done():
+                raise LakeError(
+                    f"the server's order could not be shown: a merge that its action holds for {HELD_SECONDS} s had "
+                    f"ended at once with {self._ending(merge)}; are actions switched off on this server?"
+                )
+            yield source, target, merge
+
+    @staticmethod
+    def _ending(merge: Future[str]) -> str | BaseException:
+        error = merge.exception()
+        return error if error is not None else merge.result()

@@ -1,0 +1,106 @@
+"""Which pre-merge actions stand before a branch of lakeFS, other than Perago's own fence.
+
+lakeFS takes every object below `_lakefs_actions/` for an action, whatever its name ends in, and runs the actions of a
+merge's source whose `on: pre-merge` fits the destination: no `branches` means every branch, otherwise one pattern has to
+match (Go's `path.Match`).  A hard reset runs none of them.
+
+The rule: what cannot be read as an action for certain counts as a gate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import yaml
+
+from perago.lake.base import Entry
+from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT, Read, Recent
+from perago.protocol.paths import ACTIONS
+
+_EVENT = "pre-merge"
+_MERGE_KEY = "<<"
+
+# Go's path.Match: `*`, `?`, `[^a-z]` and `\` before a character that stands for itself.
+_CHARACTER = r"(?:\\.|[^\\\]-])"
+_TOKEN = re.compile(
+    rf"(?P<many>\*)|(?P<one>\?)|\[(?P<none_of>\^?)(?P<ranges>(?:{_CHARACTER}(?:-{_CHARACTER})?)+)\]"
+    r"|\\(?P<escaped>.)|(?P<plain>[^\\\[*?])",
+    re.DOTALL,
+)
+
+
+class Gates:
+    """The gates of commits, read once for each: commits never change."""
+
+    def __init__(self, entries: Callable[[str, str, str], Iterator[Entry]], read: Read) -> None:
+        self._entries = entries
+        self._read = read
+        self._known: Recent[dict[str, bytes]] = Recent()
+
+    def of(self, repository: str, commit: str, branch: str) -> Sequence[str]:
+        """The action files of a commit that a merge into `branch` would have to pass, the exact fence aside."""
+        actions = self._known.get(repository, commit)
+        if actions is None:
+            paths = [entry.path for entry in self._entries(repository, commit, ACTIONS)]
+            actions = {path: b"".join(self._read(repository, commit, path)) for path in paths}
+            self._known.keep(repository, commit, actions)
+        return [path for path, text in actions.items() if not _is_fence(path, text) and is_gate(text, branch)]
+
+
+def is_gate(text: bytes, branch: str) -> bool:
+    """Whether an action may refuse a merge into a branch."""
+    try:
+        # BaseLoader leaves every scalar a string: the usual one reads the key `on` as true.
+        action = yaml.load(text, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, RecursionError):
+        return True
+    events = action.get("on") if _is_plain(action) else None
+    if events is None or not _is_plain(events):
+        return True
+    return _EVENT in events and _applies(events[_EVENT], branch)
+
+
+def _applies(event: Any, branch: str) -> bool:
+    if not event or not _is_plain(event):
+        return True
+    patterns = event.get("branches") or []
+    return not patterns or not isinstance(patterns, list) or any(_matches(one, branch) for one in patterns)
+
+
+def _matches(pattern: Any, branch: str) -> bool:
+    """Whether Go's `path.Match` would; a pattern that it would not take makes lakeFS refuse every merge."""
+    if not isinstance(pattern, str):
+        return True
+    at, regex = 0, ""
+    while at < len(pattern):
+        token = _TOKEN.match(pattern, at)
+        if token is None:
+            return True
+        at, regex = token.end(), regex + _translated(token)
+    try:
+        return re.fullmatch(regex, branch) is not None
+    except re.error:
+        return True
+
+
+def _translated(token: re.Match[str]) -> str:
+    if token["many"]:
+        return "[^/]*"
+    if token["one"]:
+        return "[^/]"
+    if token["ranges"]:
+        characters = re.findall(rf"(-?)({_CHARACTER})", token["ranges"])
+        inside = "".join(dash + re.escape(one[-1]) for dash, one in characters)
+        return f"[{token['none_of']}{inside}]"
+    return re.escape(token["escaped"] or token["plain"])
+
+
+def _is_fence(path: str, text: bytes) -> bool:
+    return path == FENCE_PATH and text == FENCE_TEXT.encode()
+
+
+def _is_plain(value: Any) -> bool:
+    # A merge key brings in other keys, which this loader does not resolve.
+    return isinstance(value, dict) and _MERGE_KEY not in value

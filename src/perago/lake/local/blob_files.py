@@ -1,0 +1,169 @@
+"""The embedded lake's larger objects: files named by the checksum of what they hold.
+
+The rules: bytes get their name only when they are whole and on disk, so a name that exists is a whole object; an
+object is never written again (mode 0444) and never hard-linked, so nothing a task does in its workdir reaches it.
+Copies are reflinks where the file system can do them: they cost no space until one side changes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from perago.errors import LakeError
+from perago.lake.base import Upload
+from perago.lake.file_copy import copy_whole
+
+ALGORITHM = "sha256"
+
+_PIECE = 1 << 20
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class Files:
+    """The content-addressed folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._objects = folder / "objects"
+        self._incoming = folder / "incoming"
+        self._objects.mkdir(parents=True, exist_ok=True)
+        self._incoming.mkdir(exist_ok=True)
+
+    def file(self, checksum: str) -> Path:
+        """Where the bytes of that checksum are."""
+        return self._objects / checksum[:2] / checksum[2:]
+
+    def drop_leftovers(self, before: float) -> None:
+        """Remove what killed processes left half written before that time (seconds since the epoch)."""
+        for part in self._incoming.iterdir():
+            with suppress(FileNotFoundError):
+                if part.stat().st_mtime < before:
+                    part.unlink()
+
+    def take(self, upload: Upload) -> None:
+        """Take a file in: when this returns its bytes are on disk, and its name is after `sync`."""
+        part = self._incoming / uuid.uuid4().hex
+        try:
+            with open(upload.source, "rb", buffering=0) as source:
+                if self._has(upload):
+                    check_unchanged(upload, os.fstat(source.fileno()).st_size, _digest(source.fileno()))
+                    return
+                out = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
+                try:
+                    copy_whole(source.fileno(), out)
+                    # What is hashed is our copy, not the source: a writer that is still at it cannot get between.
+                    check_unchanged(upload, os.fstat(out).st_size, _digest(out))
+                    os.fsync(out)
+                finally:
+                    os.close(out)
+            self._name(part, upload.checksum)
+        except OSError as error:
+            room = f"; make room on the disk of the lake, {self._objects}" if error.errno in _FULL else ""
+            raise LakeError(
+                f"cannot take {upload.path} in from {upload.source}: {error.strerror}{room}"
+            ) from error
+        finally:
+            with suppress(FileNotFoundError):
+                part.unlink()
+
+    def sync(self, checksums: Iterable[str]) -> None:
+        """Bring the names of taken objects to disk, also those another process made and may not have synced."""
+        folders = sorted({self.file(checksum).parent for checksum in checksums})
+        for folder in [*folders, self._objects] if folders else ():
+            _sync_folder(folder)
+
+    def pieces(self, checksum: str, size: int) -> Iterator[bytes]:
+        """An object's bytes, in pieces."""
+        with open(self._opened(checksum, size), "rb") as source:
+            while piece := source.read(_PIECE):
+                yield piece
+
+    def part(self, checksum: str, size: int, start: int, length: int) -> bytes:
+        """Some of an object's bytes."""
+        with open(self._opened(checksum, size), "rb") as source:
+            source.seek(start)
+            return source.read(length)
+
+    def give(self, checksum: str, size: int, target: Path) -> None:
+        """Write an object's bytes to a file, which appears whole."""
+        source = self._opened(checksum, size)
+        try:
+            with appearing(target) as out:
+                copy_whole(source, out)
+                if os.fstat(out).st_size != size:
+                    raise LakeError(f"object {checksum} was not copied whole to {target}")
+        finally:
+            os.close(source)
+
+    def _opened(self, checksum: str, size: int) -> int:
+        """An object, open for reading, of the size it must have."""
+        try:
+            source = os.open(self.file(checksum), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise LakeError(f"object {checksum} is missing from the embedded lake") from None
+        found = os.fstat(source).st_size
+        if found != size:
+            os.close(source)
+            raise LakeError(f"object {checksum} of the embedded lake has {found} bytes and not {size}")
+        return source
+
+    def _has(self, upload: Upload) -> bool:
+        try:
+            return os.stat(self.file(upload.checksum)).st_size == upload.size
+        except FileNotFoundError:
+            return False
+
+    def _name(self, part: Path, checksum: str) -> None:
+        target = self.file(checksum)
+        try:
+            os.rename(part, target)
+        except FileNotFoundError:
+            target.parent.mkdir(exist_ok=True)
+            os.rename(part, target)
+
+
+def check_unchanged(upload: Upload, size: int, digest: str) -> None:
+    """The bytes are those the caller looked at."""
+    if (size, digest) != (upload.size, upload.checksum):
+        raise LakeError(
+            f"{upload.path} changed while it was uploaded: something still writes to {upload.source}"
+        )
+
+
+@contextmanager
+def appearing(target: Path) -> Iterator[int]:
+    """A file to write to, which gets its name when the block ends well."""
+    part = target.with_name(f".perago-{uuid.uuid4().hex}")
+    out = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            yield out
+        finally:
+            os.close(out)
+        os.rename(part, target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            part.unlink()
+        raise
+
+
+def _digest(descriptor: int) -> str:
+    total = hashlib.new(ALGORITHM)
+    at = 0
+    while piece := os.pread(descriptor, _PIECE, at):
+        total.update(piece)
+        at += len(piece)
+    return total.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

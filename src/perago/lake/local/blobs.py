@@ -1,0 +1,150 @@
+"""The embedded lake's bytes: small objects in the database, larger ones as files.
+
+A small object costs no wait for the disk of its own: it gets there with the transaction that publishes it.  A
+larger one is on disk before the database names it.  The size alone tells where an object is.  What is kept under a
+checksum are bytes that were hashed here, whatever the caller said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from perago.errors import LakeError
+from perago.lake.base import Download, Progress, Upload
+from perago.lake.file_copy import write_all
+from perago.lake.local.blob_files import ALGORITHM, Files, appearing, check_unchanged
+from perago.lake.local.store import Store
+
+MOST_IN_DATABASE = 16 * 1024
+
+_BLOBS_AT_ONCE = 256
+_THREADS = 4
+_FEW = 3
+
+T = TypeVar("T")
+
+
+class Objects:
+    """All bytes of one lake, by checksum."""
+
+    def __init__(self, store: Store, files: Files) -> None:
+        self._store = store
+        self._files = files
+
+    def add(self, uploads: Sequence[Upload], progress: Progress | None) -> None:
+        """Take files in; `LakeError` where a file's bytes are not those of its checksum."""
+        small = [upload for upload in uploads if upload.size <= MOST_IN_DATABASE]
+        large = [upload for upload in uploads if upload.size > MOST_IN_DATABASE]
+        for at in range(0, len(small), _BLOBS_AT_ONCE):
+            batch = small[at : at + _BLOBS_AT_ONCE]
+            self._store.add_blobs([(upload.checksum, _small_bytes(upload)) for upload in batch])
+            _report(progress, batch)
+
+        def take(upload: Upload) -> None:
+            self._files.take(upload)
+            _report(progress, [upload])
+
+        _side_by_side(take, large)
+        self._files.sync(upload.checksum for upload in large)
+
+    def add_bytes(self, content: bytes) -> tuple[int, str]:
+        """Take bytes in, and return their size and checksum."""
+        checksum = hashlib.new(ALGORITHM, content).hexdigest()
+        if len(content) <= MOST_IN_DATABASE:
+            self._store.add_blobs([(checksum, content)])
+        else:
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(content)
+                file.flush()
+                self.add([Upload(Path(file.name), "", len(content), checksum)], None)
+        return len(content), checksum
+
+    def copy_out(self, downloads: Sequence[tuple[Download, str]], progress: Progress | None) -> None:
+        """Write objects, given by checksum, to files, each of which appears whole."""
+
+        def give(download: tuple[Download, str]) -> None:
+            file, checksum = download
+            try:
+                self._give(checksum, file.entry.size, file.target)
+            except OSError as error:
+                raise LakeError(
+                    f"cannot write {file.entry.path} to {file.target}: {error.strerror}"
+                ) from error
+            if progress is not None:
+                progress(1, file.entry.size)
+
+        # Small ones cost the creation of a file and nothing to wait for: threads would only get in each other's way.
+        for download in downloads:
+            if download[0].entry.size <= MOST_IN_DATABASE:
+                give(download)
+        _side_by_side(give, [file for file in downloads if file[0].entry.size > MOST_IN_DATABASE])
+
+    def pieces(self, checksum: str, size: int) -> Iterator[bytes]:
+        """An object's bytes, in pieces."""
+        if size <= MOST_IN_DATABASE:
+            return iter([self._blob(checksum, size)])
+        return self._files.pieces(checksum, size)
+
+    def part(self, checksum: str, size: int, start: int, length: int) -> bytes:
+        """Some of an object's bytes."""
+        if size <= MOST_IN_DATABASE:
+            return self._blob(checksum, size)[start : start + length]
+        return self._files.part(checksum, size, start, length)
+
+    def problem(self, checksum: str, size: int) -> str | None:
+        """What is wrong with an object that should be here, if anything."""
+        try:
+            total = hashlib.new(ALGORITHM)
+            for piece in self.pieces(checksum, size):
+                total.update(piece)
+        except LakeError as error:
+            return str(error)
+        return None if total.hexdigest() == checksum else "has other bytes than its checksum says"
+
+    def _give(self, checksum: str, size: int, target: Path) -> None:
+        if size > MOST_IN_DATABASE:
+            self._files.give(checksum, size, target)
+            return
+        body = self._blob(checksum, size)
+        with appearing(target) as out:
+            write_all(out, body)
+
+    def _blob(self, checksum: str, size: int) -> bytes:
+        body = self._store.body("blobs", checksum)
+        if body is None:
+            raise LakeError(f"object {checksum} is missing from the embedded lake")
+        if len(body) != size:
+            raise LakeError(f"object {checksum} of the embedded lake has {len(body)} bytes and not {size}")
+        return body
+
+
+def _small_bytes(upload: Upload) -> bytes:
+    """A small file's bytes, as the caller saw them."""
+    try:
+        with open(upload.source, "rb", buffering=0) as source:
+            body = source.read(MOST_IN_DATABASE + 1)
+    except OSError as error:
+        raise LakeError(f"cannot take {upload.path} in from {upload.source}: {error.strerror}") from error
+    check_unchanged(upload, len(body), hashlib.new(ALGORITHM, body).hexdigest())
+    return body
+
+
+def _report(progress: Progress | None, uploads: Sequence[Upload]) -> None:
+    if progress is not None:
+        progress(len(uploads), sum(upload.size for upload in uploads))
+
+
+def _side_by_side(call: Callable[[T], None], items: Sequence[T]) -> None:
+    """Call for every item, several at once where it pays: most of the time goes into waiting for the disk."""
+    if len(items) < _FEW:
+        for item in items:
+            call(item)
+        return
+    with ThreadPoolExecutor(_THREADS) as pool:
+        # Consumed, so that an error comes out here.
+        list(pool.map(call, items))

@@ -1,0 +1,101 @@
+"""What must hold before the embedded lake moves a branch by merge or relocation, and what a merge makes.
+
+Every function takes the connection of the transaction that then moves it, so nothing can change in between.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from perago.errors import BranchDirty, HeadMoved, LakeRefused
+from perago.lake.local.refs import Branch, StoredCommit, get_commit, is_dirty
+from perago.lake.local.tree_diff import differences
+from perago.lake.local.trees import Edits, Nodes, update
+from perago.protocol.metadata import KEY
+
+LONGEST_WALK = 1024
+MOST_SHOWN = 5
+
+
+def check_unmoved(db: sqlite3.Connection, target: Branch, expected_head: str) -> None:
+    """The target is at the expected head and has nothing uncommitted; `HeadMoved`, `BranchDirty`."""
+    if target.head != expected_head:
+        author = get_commit(db, target.repository, target.head).commit.metadata.get(KEY)
+        signed = f"signed by {author}" if author else "not signed by any task"
+        raise HeadMoved(
+            f"branch {target.name!r} is at {target.head} ({signed}), and not at the expected head {expected_head}"
+        )
+    if is_dirty(db, target):
+        raise BranchDirty(
+            f"branch {target.name!r} has uncommitted changes (dirty branch): commit or drop them"
+        )
+
+
+def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: Branch) -> str:
+    """The target's tree with what the source changed since both were one; `HeadMoved`, `LakeRefused`.
+
+    Three ways, as lakeFS merges: a path that the source has left as it was keeps what the target has.  One that both
+    have changed, and not to the same, is a conflict.
+    """
+    head = get_commit(db, source.repository, source.head)
+    onto = get_commit(db, target.repository, target.head)
+    base = _common(db, source.repository, head, onto)
+    if base is None:
+        raise LakeRefused(
+            f"branch {source.name!r} at {source.head} and branch {target.name!r} at {target.head} have no commit in "
+            f"common among the newest {LONGEST_WALK}: stage on that head"
+        )
+    # As lakeFS has it: what the source changed may be on the target already, only to have changed nothing is refused.
+    if head.tree == base.tree:
+        raise LakeRefused(f"merge: no changes from branch {source.name!r} to branch {target.name!r}")
+    edits: Edits = {path: now for path, _, now in differences(nodes, base.tree, head.tree)}
+    if base.tree != onto.tree:
+        edits = _without_conflicts(edits, nodes, base, onto, (source, target))
+    return update(nodes, onto.tree, edits)
+
+
+def _without_conflicts(
+    edits: Edits, nodes: Nodes, base: StoredCommit, onto: StoredCommit, branches: tuple[Branch, Branch]
+) -> Edits:
+    """The same edits, if none of them is to a path that the target has changed as well."""
+    theirs = {path: now for path, _, now in differences(nodes, base.tree, onto.tree)}
+    both = sorted(path for path in edits.keys() & theirs.keys() if edits[path] != theirs[path])
+    if both:
+        source, target = branches
+        shown = ", ".join(repr(path) for path in both[:MOST_SHOWN])
+        more = f" and {len(both) - MOST_SHOWN} more" if len(both) > MOST_SHOWN else ""
+        raise HeadMoved(
+            f"branch {source.name!r} conflicts with branch {target.name!r} at {target.head}: both have changed "
+            f"{shown}{more} since {base.commit.id}"
+        )
+    return edits
+
+
+def _common(
+    db: sqlite3.Connection, repository: int, one: StoredCommit, two: StoredCommit
+) -> StoredCommit | None:
+    """The newest commit that both have behind them along first parents; for a staging, the commit it was made at.
+
+    Both are walked a step at a time, so that it costs the distance and not the history.
+    """
+    seen: set[str] = set()
+    for steps in zip_longest(_back(db, repository, one), _back(db, repository, two)):
+        for step in steps:
+            if step is None:
+                continue
+            if step.commit.id in seen:
+                return step
+            seen.add(step.commit.id)
+    return None
+
+
+def _back(db: sqlite3.Connection, repository: int, step: StoredCommit) -> Iterator[StoredCommit]:
+    yield step
+    for _ in range(LONGEST_WALK):
+        parent = step.commit.first_parent
+        if parent is None:
+            return
+        step = get_commit(db, repository, parent)
+        yield step

@@ -1,0 +1,269 @@
+"""What is registered in the embedded orchestrator: TaskDefs by name, workflow definitions by name and version.
+
+The rule: a definition is kept as it was sent; without a version the newest one is meant, as on Conductor.
+
+Rows to runs and tasks, and back.  Everything here runs inside a transaction of the store.
+
+What the embedded orchestrator shows of its workflows and tasks: rows and runs as the port's values.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+
+from perago.errors import OrchestratorNotFound
+from perago.orchestrator.base import Json, LogLine, TaskState, WorkflowState, WorkflowSummary
+from perago.orchestrator.local.decider import run_deadline
+from perago.orchestrator.local.definition import WorkflowDefinition
+from perago.orchestrator.local.parse import parse_workflow
+from perago.orchestrator.local.state import Run, Task
+from perago.orchestrator.local.step_types import is_system
+from perago.orchestrator.local.store import dump_json
+from perago.orchestrator.local.taskdef import TaskRules, deadline, parse_taskdef
+
+
+def find_workflow(connection: sqlite3.Connection, name: str, version: int | None) -> str | None:
+    """The JSON text of a workflow definition, or None."""
+    row = connection.execute(
+        "SELECT body FROM workflow_def WHERE name = :name AND (:version IS NULL OR version = :version) "
+        "ORDER BY version DESC LIMIT 1",
+        {"name": name, "version": version},
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def workflow_body(connection: sqlite3.Connection, name: str, version: int | None) -> str:
+    """The JSON text of a workflow definition that must be there."""
+    body = find_workflow(connection, name, version)
+    if body is None:
+        wanted = name if version is None else f"{name} version {version}"
+        raise OrchestratorNotFound(f"no workflow definition {wanted}: register it first")
+    return body
+
+
+def workflow_versions(connection: sqlite3.Connection) -> dict[str, list[int]]:
+    """The versions of every workflow, oldest first, by name."""
+    found: dict[str, list[int]] = {}
+    for name, version in connection.execute("SELECT name, version FROM workflow_def ORDER BY name, version"):
+        found.setdefault(name, []).append(version)
+    return found
+
+
+def taskdefs_of(connection: sqlite3.Connection, definition: WorkflowDefinition) -> dict[str, Json]:
+    """The TaskDefs that a workflow's steps have, by name."""
+    names = sorted({step.name for step in definition.walk()})
+    rows = connection.execute(
+        f"SELECT name, body FROM taskdef WHERE name IN ({', '.join('?' * len(names))})", names
+    )
+    return {row["name"]: json.loads(row["body"]) for row in rows}
+
+
+_COLUMNS = [column.name for column in fields(Task) if column.name != "changed"]
+_JSON_COLUMNS = frozenset({"input", "output"})
+_FLAG_COLUMNS = frozenset({"executed", "retried"})
+_UPSERT = (
+    f"INSERT INTO task ({', '.join(_COLUMNS)}, deadline) "
+    f"VALUES ({', '.join('?' * len(_COLUMNS))}, ?) ON CONFLICT (id) DO UPDATE SET "
+    + ", ".join(f"{column} = excluded.{column}" for column in [*_COLUMNS[1:], "deadline"])
+)
+
+
+@lru_cache(maxsize=256)
+def parse_rules(text: str) -> Mapping[str, TaskRules]:
+    """The rules of the TaskDefs that a run was started with, by name."""
+    return {name: parse_taskdef(body) for name, body in json.loads(text).items()}
+
+
+def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskdefs: str) -> None:
+    """Write a new run; its tasks come with `save_run`."""
+    connection.execute(
+        "INSERT INTO run (id, name, definition, taskdefs, input, output, status, created, branches) "
+        "VALUES (?, ?, ?, ?, ?, '{}', ?, ?, ?)",
+        (
+            run.id,
+            run.definition.name,
+            definition,
+            taskdefs,
+            dump_json(run.input, f"the input of workflow {run.definition.name}"),
+            run.status,
+            run.created,
+            dump_json(run.branches, "the branches"),
+        ),
+    )
+
+
+def registered_taskdefs(connection: sqlite3.Connection, definition: WorkflowDefinition) -> str:
+    """The TaskDefs that a workflow uses, as they are registered now, as a run keeps them."""
+    return dump_json(taskdefs_of(connection, definition), "the TaskDefs")
+
+
+def renew_taskdefs(connection: sqlite3.Connection, run: Run) -> None:
+    """Have a run go by the TaskDefs that are registered now, and not by those of its start."""
+    taskdefs = registered_taskdefs(connection, run.definition)
+    connection.execute("UPDATE run SET taskdefs = ? WHERE id = ?", (taskdefs, run.id))
+    run.rules = parse_rules(taskdefs)
+
+
+def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
+    """A run with all of its tasks, in the order they were scheduled."""
+    row = connection.execute("SELECT * FROM run WHERE id = ?", (run_id,)).fetchone()
+    if row is None:
+        raise OrchestratorNotFound(f"no workflow {run_id}")
+    tasks = connection.execute("SELECT * FROM task WHERE run_id = ? ORDER BY seq", (run_id,))
+    return Run(
+        id=row["id"],
+        definition=parse_workflow(row["definition"]),
+        rules=parse_rules(row["taskdefs"]),
+        input=json.loads(row["input"]),
+        created=row["created"],
+        status=row["status"],
+        output=json.loads(row["output"]),
+        reason=row["reason"],
+        ended=row["ended"],
+        tasks=[task_in(task) for task in tasks],
+        retried_at=row["retried_at"],
+        branches=json.loads(row["branches"]),
+        changed=False,
+    )
+
+
+def save_run(connection: sqlite3.Connection, run: Run) -> None:
+    """Write what has changed in a run."""
+    for task in run.tasks:
+        if task.changed:
+            save_task(connection, task, run.rules_for(task.name))
+    if run.changed:
+        connection.execute(
+            "UPDATE run SET output = ?, status = ?, reason = ?, ended = ?, deadline = ?, retried_at = ? WHERE id = ?",
+            (
+                dump_json(run.output, "the output"),
+                run.status,
+                run.reason,
+                run.ended,
+                run_deadline(run),
+                run.retried_at,
+                run.id,
+            ),
+        )
+        run.changed = False
+
+
+def load_task(connection: sqlite3.Connection, task_id: str) -> tuple[Task, TaskRules]:
+    """One task and the rules it runs under."""
+    row = connection.execute(
+        "SELECT task.*, run.taskdefs FROM task JOIN run ON run.id = task.run_id WHERE task.id = ?", (task_id,)
+    ).fetchone()
+    if row is None:
+        raise OrchestratorNotFound(f"no task {task_id}")
+    return task_in(row), rules_in(row)
+
+
+def save_task(connection: sqlite3.Connection, task: Task, rules: TaskRules) -> None:
+    """Write one task, with the moment it next runs out of time."""
+    values = [_value(task, column) for column in _COLUMNS]
+    due = None if task.over or is_system(task) else deadline(task, rules)
+    connection.execute(_UPSERT, [*values, due])
+    task.changed = False
+
+
+def due_runs(connection: sqlite3.Connection, now: float) -> list[str]:
+    """The runs in which something is out of time."""
+    rows = connection.execute(
+        "SELECT run_id FROM task WHERE deadline <= :now UNION SELECT id FROM run WHERE deadline <= :now",
+        {"now": now},
+    )
+    return [row[0] for row in rows]
+
+
+def rules_in(row: sqlite3.Row) -> TaskRules:
+    """The rules of the task in a row that also holds its run's TaskDefs."""
+    return parse_rules(row["taskdefs"]).get(row["name"]) or TaskRules(row["name"])
+
+
+def task_in(row: sqlite3.Row) -> Task:
+    """The task in a row."""
+    values = {column: row[column] for column in _COLUMNS}
+    for column in _JSON_COLUMNS:
+        values[column] = json.loads(values[column])
+    for column in _FLAG_COLUMNS:
+        values[column] = bool(values[column])
+    return Task(**values, changed=False)
+
+
+def _value(task: Task, column: str) -> object:
+    value = getattr(task, column)
+    if column in _JSON_COLUMNS:
+        return dump_json(value, f"the {column} of task {task.reference}")
+    return value
+
+
+def workflow_state(run: Run, definition: Json) -> WorkflowState:
+    """A run with all of its tasks, in the order they were scheduled."""
+    return WorkflowState(
+        id=run.id,
+        status=run.status,
+        reason=run.reason,
+        output=run.output,
+        tasks=[_task_state(run, task) for task in run.tasks],
+        name=run.definition.name,
+        input=run.input,
+        started=run.created,
+        ended=run.ended,
+        definition=definition,
+    )
+
+
+def definition_of(connection: sqlite3.Connection, run_id: str) -> Json:
+    """The definition that a run was started with, as it was registered."""
+    row = connection.execute("SELECT definition FROM run WHERE id = ?", (run_id,)).fetchone()
+    return _read(row[0])
+
+
+@lru_cache(maxsize=256)
+def _read(text: str) -> Json:
+    found: Json = json.loads(text)
+    return found
+
+
+def summaries(connection: sqlite3.Connection, count: int, start: int) -> list[WorkflowSummary]:
+    """The runs that were started last, newest first."""
+    rows = connection.execute(
+        "SELECT id, name, status, created, ended, reason FROM run ORDER BY number DESC LIMIT ? OFFSET ?",
+        (count, start),
+    ).fetchall()
+    return [WorkflowSummary(*row) for row in rows]
+
+
+def log_lines(connection: sqlite3.Connection, task_id: str) -> list[LogLine]:
+    """The lines of a task's log, oldest first."""
+    rows = connection.execute(
+        "SELECT at, line FROM task_log WHERE task_id = ? ORDER BY number", (task_id,)
+    ).fetchall()
+    # What was logged as one entry may hold several lines.
+    return [LogLine(at, line) for at, entry in rows for line in entry.split("\n")]
+
+
+def _task_state(run: Run, task: Task) -> TaskState:
+    return TaskState(
+        reference=task.reference,
+        task_name=task.name,
+        task_type=run.step(task).type,
+        task_id=task.id,
+        status=task.status,
+        retry_count=task.retry_count,
+        iteration=task.iteration,
+        seq=task.seq,
+        input=task.input,
+        output=task.output,
+        reason=task.reason,
+        scheduled=task.scheduled,
+        started=task.started,
+        ended=task.ended,
+        worker=task.worker_id,
+        available=task.available,
+        retry_limit=None if is_system(task) else run.retries_allowed(task),
+    )

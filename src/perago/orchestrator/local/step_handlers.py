@@ -1,0 +1,200 @@
+"""How a step's turn begins, by its type: its task's input, and the steps that begin with it.
+
+Inputs are resolved here, at the moment of scheduling.
+
+The tasks the orchestrator does itself: SWITCH, JOIN and DO_WHILE, one look at a time.
+
+Each look says whether it changed the task, and which step begins by it.  A loop's output holds every finished
+iteration under its number, and the number of the current one: `{"iteration": 2, "1": {ref: output}, "2": {ref: output}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perago.orchestrator.local.definition import Step, in_loop
+from perago.orchestrator.local.expressions import java_text, resolve
+from perago.orchestrator.local.js_interpreter import ScriptError, as_condition, run_script
+from perago.orchestrator.local.state import Env, Run, Task
+
+
+def task_input(run: Run, step: Step, task_id: str) -> dict[str, Any]:
+    """A task's input: the step's parameters over the TaskDef's template, resolved."""
+    template: Mapping[str, Any] = run.rules_for(step.name).input_template
+    found: dict[str, Any] = resolve({**template, **step.input_parameters}, run.scope(), task_id=task_id)
+    # What resolves to nothing falls back to the template as it is written.
+    filled = {key: template.get(key) if value is None else value for key, value in found.items()}
+    return redirected(filled, run.branches)
+
+
+def redirected(given: dict[str, Any], branches: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """A task's input with the branch of its `workspace` replaced where the run works on another one."""
+    workspace = given.get("workspace")
+    if isinstance(workspace, list):
+        return {**given, "workspace": [_on_other_branch(one, branches) for one in workspace]}
+    if not isinstance(workspace, Mapping):
+        return given
+    return {**given, "workspace": _on_other_branch(workspace, branches)}
+
+
+def _on_other_branch(workspace: Any, branches: Mapping[str, Mapping[str, str]]) -> Any:
+    if not isinstance(workspace, Mapping):
+        return workspace
+    branch = branches.get(str(workspace.get("repository")), {}).get(str(workspace.get("branch")))
+    return workspace if branch is None else {**workspace, "branch": branch}
+
+
+def simple(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """A task to be polled, after the step's delay."""
+    task.available = env.now + step.start_delay
+    task.input = task_input(run, step, task.id)
+    return ()
+
+
+def switch(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """Choose the case; its first step begins too."""
+    task.input = resolve(step.input_parameters, run.scope())
+    try:
+        chosen = java_text(_evaluate(step, task.input))
+    except ScriptError as error:
+        task.end("FAILED", env.now, str(error))
+        return ()
+    task.input["case"] = chosen
+    task.output = {"evaluationResult": [chosen], "selectedCase": chosen}
+    block = step.cases.get(chosen, step.default_case)
+    if block:
+        task.input["hasChildren"] = "true"
+    return block[:1]
+
+
+def fork(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """Over at once; the first step of every branch begins, and the JOIN that follows."""
+    task.input = resolve(step.input_parameters, run.scope())
+    task.end("COMPLETED", env.now)
+    join = run.definition.next_after(step.reference)
+    return [*(branch[0] for branch in step.branches), *([join] if join is not None else [])]
+
+
+def join(_run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
+    """Waits for the tasks it names."""
+    task.input = {"joinOn": list(step.join_on)}
+    return ()
+
+
+def loop(run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
+    """Its body begins when the loop is looked at."""
+    task.input = task_input(run, step, task.id)
+    return ()
+
+
+def nothing(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """Over at once: a step that a JOIN can wait for."""
+    task.input = resolve(step.input_parameters, run.scope())
+    task.end("COMPLETED", env.now)
+    return ()
+
+
+def _evaluate(step: Step, values: Mapping[str, Any]) -> Any:
+    if step.evaluator == "value-param":
+        return values.get(step.expression)
+    return run_script(step.expression, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a look has brought; `begins` is a step whose turn has come, in the task's iteration."""
+
+    changed: bool
+    begins: Step | None = None
+
+
+AS_BEFORE = Looked(changed=False)
+CHANGED = Looked(changed=True)
+
+
+def look_at_switch(_run: Run, task: Task, env: Env) -> Looked:
+    """A choice is made when it begins; there is nothing to wait for."""
+    task.end("COMPLETED", env.now)
+    return CHANGED
+
+
+def look_at_join(run: Run, task: Task, env: Env) -> Looked:
+    """Take over the outputs that are there; end the JOIN when all of its tasks are over."""
+    wanted = list(task.input["joinOn"])
+    if task.iteration:
+        wanted = [in_loop(reference, task.iteration) for reference in wanted]
+    joined = {reference: run.latest(reference) for reference in wanted}
+    failures: list[str] = []
+    for reference, other in joined.items():
+        if other is None:
+            continue
+        if other.output and task.output.get(reference) != other.output:
+            task.output[reference] = dict(other.output)
+            task.changed = True
+        if other.status == "COMPLETED_WITH_ERRORS" and run.step(other).optional:
+            failures.append(f"{other.name}/{other.id}")
+    if any(other is None or not other.over for other in joined.values()):
+        return AS_BEFORE
+    if failures:
+        task.end("COMPLETED_WITH_ERRORS", env.now, f"{' '.join(failures)} completed with errors")
+    else:
+        task.end("COMPLETED", env.now)
+    return CHANGED
+
+
+def look_at_loop(run: Run, loop: Task, env: Env) -> Looked:
+    """Begin the body, again and again, until the condition says no."""
+    step = run.step(loop)
+    body = run.definition.inside(step)
+    current = {
+        task.reference: task
+        for task in run.tasks
+        if task.step_reference in body and task.iteration == loop.iteration
+    }
+    if not current:
+        return _begin(loop, step)
+    if not _iteration_is_over(run, step, loop.iteration, current):
+        return AS_BEFORE
+    loop.output[str(loop.iteration)] = {task.step_reference: task.output for task in current.values()}
+    try:
+        goes_on = as_condition(run_script(step.loop_condition, _condition_input(run, loop, step)))
+    except ScriptError as error:
+        reason = f"Unable to evaluate condition {step.loop_condition}, exception {error}"
+        loop.end("FAILED_WITH_TERMINAL_ERROR", env.now, reason)
+        return CHANGED
+    if goes_on:
+        return _begin(loop, step)
+    loop.end("COMPLETED", env.now)
+    return CHANGED
+
+
+def _begin(loop: Task, step: Step) -> Looked:
+    loop.iteration += 1
+    loop.output["iteration"] = loop.iteration
+    loop.changed = True
+    return Looked(changed=True, begins=step.loop_over[0])
+
+
+def _iteration_is_over(run: Run, loop: Step, iteration: int, current: Mapping[str, Task]) -> bool:
+    if not all(task.over for task in current.values()):
+        return False
+    if not all(in_loop(step.reference, iteration) in current for step in loop.loop_over):
+        return False
+    # A task that is over may have a successor which the decider has not come to yet.
+    for task in current.values():
+        following = run.definition.next_after(task.step_reference)
+        if following is not None and in_loop(following.reference, iteration) not in current:
+            return False
+    return True
+
+
+def _condition_input(run: Run, loop: Task, step: Step) -> dict[str, Any]:
+    values: dict[str, Any] = resolve(step.input_parameters, run.scope(), task_id=loop.id)
+    values[loop.reference] = loop.output
+    body = run.definition.inside(step)
+    for task in run.tasks:
+        if task.step_reference in body:
+            values[task.step_reference] = task.output
+    return values

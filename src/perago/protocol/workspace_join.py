@@ -1,0 +1,93 @@
+"""Several workspaces of one branch as one: which comes last on it, and whether the others' work is still there.
+
+    A ── P1 ── o ── P2 ── P3        P: what is joined, o: others' commits; the attempt works from P3
+
+Every other must be a first-parent ancestor of the last, at most 1024 back.  And what its step may write must be at P3 what
+it was when the step published it; commits by steps of the same workflow that started at or after it are aside, since those
+steps were given its work and changed it knowingly.  A commit that is not a publication has nothing to protect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from perago.protocol.metadata import INPUT_REF, KEY, PHASE, PREFIX, WRITES
+from perago.protocol.publication import MAX_RANGE, Commit, made_by
+from perago.protocol.rebase import Segment, cut
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is below a commit: by its id, each of the others with the commits above it, newest first."""
+
+    last: str
+    above: Mapping[str, Sequence[Commit]]
+    missing: tuple[str, ...] = ()
+    """Those that are not among its first-parent ancestors, or too far back."""
+
+
+def candidates(commits: Iterable[Commit]) -> Sequence[Commit]:
+    """Different commits, the likeliest to come last first: nobody's parent, then by time, which only orders the search."""
+    found = {commit.id: commit for commit in commits}
+    parents = {commit.first_parent for commit in found.values()}
+    return sorted(found.values(), key=lambda commit: (commit.id in parents, -commit.created))
+
+
+def below(last: str, others: Iterable[str], history: Iterable[Commit]) -> Found:
+    """Look for commits below `last`; `history` is read newest first from it, and no further than needed."""
+    wanted = {other for other in others if other != last}
+    above: dict[str, Sequence[Commit]] = {}
+    passed: list[Commit] = []
+    for commit in islice(history, MAX_RANGE + 1):
+        if commit.id in wanted:
+            above[commit.id] = tuple(passed)
+        if len(above) == len(wanted):
+            break
+        passed.append(commit)
+    return Found(last, above, tuple(sorted(wanted - above.keys())))
+
+
+def written_by(commit: Commit) -> tuple[str, ...]:
+    """What the step that published a commit may write, as object paths; none where it is not a publication."""
+    if PHASE not in commit.metadata or KEY not in commit.metadata:
+        return ()
+    try:
+        roots = json.loads(commit.metadata[WRITES])
+    except (KeyError, ValueError):
+        # Publications of older versions name their prefix only.
+        prefix = commit.metadata.get(PREFIX, "/").strip("/")
+        return (f"{prefix}/" if prefix else "",)
+    return tuple(map(str, roots)) if isinstance(roots, list) else (str(roots),)
+
+
+def to_compare(workflow_id: str, ref: str, above: Sequence[Commit]) -> Sequence[Segment]:
+    """The pairs of commits between which nothing of a publication's writes may differ, oldest first."""
+    started = {ref, *(commit.id for commit in above)}
+    aside = [
+        commit
+        for commit in above
+        if commit.metadata.get(KEY, "").startswith(f"{workflow_id}/")
+        and commit.metadata.get(INPUT_REF) in started
+    ]
+    return cut(ref, above, aside)
+
+
+def apart(odd: str, last: str, where: str) -> str:
+    """Why no one commit holds two workspaces; both are named as they were sent."""
+    return (
+        f"{odd} is not among the first-parent ancestors of {last}, at most {MAX_RANGE} back on {where}: no commit holds "
+        "both, so they cannot be joined. Join outputs of steps that published to this branch one after the other, and start "
+        "a new workflow from its head"
+    )
+
+
+def changed_since(published: str, last: str, path: str, by: Commit) -> str:
+    """Why a publication does not hold at the last workspace any more."""
+    return (
+        f"{published} cannot be joined with {last}: {by.id} ({made_by(by)}) changed {path!r} in between, which is the first "
+        "one's to write. A step that changes another step's work must start from its output. Start a new workflow from the "
+        "head of the branch"
+    )

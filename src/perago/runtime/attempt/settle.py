@@ -1,0 +1,107 @@
+"""After the call that moves a branch: the branch is read back where the answer alone does not tell how it ended.
+
+    landed    on the expected head, says the lake; elsewhere, it counts only for a task that rebases, and only if the task
+              sees the same there
+    refused   the commits since A tell whether a twin was first or the fence held
+    unknown   staging dropped → barrier → the branch is read: only then can the request not land any more
+
+The rule: nothing is guessed and nothing is rolled back.  The claim stays whatever comes of an unknown publish: until
+the barrier is confirmed the request may still land.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perago.errors import LakeError, LakeUnavailable, PublishFenceError, PublishUnknownError
+from perago.lake.base import Lake
+from perago.protocol.metadata import EXECUTION_ID, FENCE
+from perago.protocol.outcome import LostToTwin
+from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, way_on
+from perago.protocol.signing import Signature, is_by_attempt, is_publication_of
+from perago.runtime.attempt.target_branch import Views
+
+log = logging.getLogger("perago.settling")
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """Reads back what became of one execution's publish; `timeout` is the barrier's."""
+
+    lake: Lake
+    signature: Signature
+    timeout: float
+    views: Views | None = None
+    """Only where the task publishes on top of others' commits."""
+
+    def find(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Commit | None:
+        """Stop what is in flight, then the commit that it landed as, or None; `PublishUnknownError` if not sure."""
+        repository, branch = self.signature.workspace.repository, self.signature.workspace.branch
+        try:
+            self.lake.drop_branch(repository, staged.branch)
+            self.lake.barrier(repository, branch, self.timeout)
+            for commit in self.lake.log(repository, branch, MAX_RANGE):
+                # On whatever parent: whether it counts there is another question (`check_place`).
+                if is_publication_of(commit, staged):
+                    log.info("an unanswered publish had landed as %s", commit.id)
+                    return commit
+                if commit.id == expected_head:
+                    break
+        except LakeError as unreadable:
+            raise PublishUnknownError(
+                f"publishing to {branch!r} of {repository!r} had no answer ({unknown}), and it could "
+                f"not be settled ({unreadable}): it may have landed, or may still. The retry stops it and decides by "
+                f"the head"
+            ) from unknown
+        return None
+
+    def by_this_attempt(self, advance: Sequence[Commit]) -> Commit | None:
+        """What this execution has published since A; `LostToTwin` if it was another one of this attempt."""
+        attempt = self.signature.attempt
+        for commit in advance:
+            if is_by_attempt(commit, attempt):
+                if commit.metadata.get(EXECUTION_ID) == self.signature.execution_id:
+                    return commit
+                raise LostToTwin(f"another execution of task {attempt.task_id} has published {commit.id}")
+        return None
+
+    def refusal(
+        self, advance: Sequence[Commit], cause: LakeError, tries: int
+    ) -> LostToTwin | PublishFenceError:
+        """What a refused publish means: a twin was first, or the fence held."""
+        attempt, workspace = self.signature.attempt, self.signature.workspace
+        if any(is_by_attempt(commit, attempt) for commit in advance):
+            return LostToTwin(f"another execution of task {attempt.task_id} has published: {cause}")
+        tried = f" after {tries} tries" if tries > 1 else ""
+        head = f" The head is {advance[0].id} ({made_by(advance[0])})." if advance else ""
+        return PublishFenceError(
+            f"branch {workspace.branch!r} of {workspace.repository!r} was not moved{tried}: {cause}. Input ref "
+            f"{workspace.ref}.{head} {way_on(attempt, workspace, advance)}"
+        )
+
+    def check_parent(self, published: str, expected_head: str) -> None:
+        """Read a commit that landed elsewhere than it should have; raise unless it counts there."""
+        commit = self.lake.commit_at(self.signature.workspace.repository, published)
+        self.check_place(commit, expected_head)
+
+    def check_place(self, commit: Commit, expected_head: str) -> None:
+        """A commit that landed elsewhere counts only where the task would have seen the same."""
+        if commit.first_parent == expected_head:
+            return
+        if self.views is not None and self.views.stands(commit):
+            log.info("commit %s landed on %s, where the view is the same", commit.id, commit.first_parent)
+            return
+        changed = "" if self.views is None else ", and what this task sees differs there"
+        why, remedy = (
+            "the branch moved while a soft fence was open",
+            "`perago fence install` closes this window",
+        )
+        if commit.metadata.get(FENCE) == "hard":
+            why = "the server did not compare heads, though it was seen to before"
+            remedy = "Are its actions switched off (`actions.enabled`)? Run `perago fence prove`"
+        raise PublishFenceError(
+            f"commit {commit.id} landed on {commit.first_parent}, not on the expected head "
+            f"{expected_head}{changed}: {why}. Nothing is rolled back; both are in the branch's history. {remedy}"
+        )

@@ -1,0 +1,129 @@
+"""Where an attempt starts: its one workspace, or of several that are joined the one that comes last on the branch.
+
+The rule: the answer depends on nothing but the commits that were sent, so every retry starts from the same one.  What
+cannot be joined is the input's mistake, and no retry mends it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perago.errors import LakeForbidden, LakeNotFound, TaskInputError
+from perago.lake.base import Commit, Lake
+from perago.protocol.attempt import Attempt
+from perago.protocol.publication import MAX_RANGE, TargetBranch, Workspace
+from perago.protocol.view import View
+from perago.protocol.workspace_join import (
+    Found,
+    apart,
+    below,
+    candidates,
+    changed_since,
+    to_compare,
+    written_by,
+)
+from perago.runtime.attempt.contract import commit_of, workspace_label
+from perago.runtime.attempt.target_branch import Differences
+
+_FULL_ID = re.compile(r"[0-9a-f]{64}")
+"""What has another form may be a name, or the beginning of an id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where an attempt works from, and the same as it was sent, which its output is spelled like."""
+
+    workspace: Workspace
+    given: Mapping[str, str]
+    at_head: TargetBranch | None = None
+    """The target branch, where it was read and the attempt works from its head."""
+
+
+def start_of(
+    lake: Lake, attempt: Attempt, given: Sequence[Mapping[str, str]], view: View, *, looks: bool = False
+) -> Start:
+    """Turn the input's refs into full commit ids, once, and choose; `TaskInputError` where they cannot be joined.
+
+    With `looks` the branch is read first: its head and that one's parent are commits, so nobody need ask what the ref is.
+    """
+    if looks and len(given) == 1 and (shown := _shown_by_branch(lake, given[0], view)) is not None:
+        return shown
+    commits = [commit_of(lake, one, workspace_label(given, number)) for number, one in enumerate(given)]
+    chosen = commits[0].id
+    if any(commit.id != chosen for commit in commits):
+        chosen = _Join(lake, attempt, given, commits).last()
+    sent = given[[commit.id for commit in commits].index(chosen)]
+    return Start(_workspace(sent, chosen, view), sent)
+
+
+def _shown_by_branch(lake: Lake, given: Mapping[str, str], view: View) -> Start | None:
+    """The start, where the branch shows that the ref is a commit; None, too, where the lake does not show the branch."""
+    ref = given["ref"]
+    if not _FULL_ID.fullmatch(ref):
+        return None
+    try:
+        head = lake.head(given["repository"], given["branch"])
+    except (LakeNotFound, LakeForbidden):
+        # Whether that goes for the ref as well shows when the ref is looked up.
+        return None
+    if ref not in (head.id, head.first_parent):
+        return None
+    return Start(_workspace(given, ref, view), given, TargetBranch(head) if head.id == ref else None)
+
+
+def _workspace(given: Mapping[str, str], ref: str, view: View) -> Workspace:
+    declared = view if view.declared else None
+    return Workspace(given["repository"], given["branch"], ref, view.prefix, declared)
+
+
+@dataclass(frozen=True, slots=True)
+class _Join:
+    lake: Lake
+    attempt: Attempt
+    given: Sequence[Mapping[str, str]]
+    commits: Sequence[Commit]
+
+    def last(self) -> str:
+        """The commit that holds all of them."""
+        found = self._found()
+        if found.missing:
+            where = f"branch {self.given[0]['branch']!r} of {self.given[0]['repository']!r}"
+            raise TaskInputError(apart(self._label(found.missing[0]), self._label(found.last), where))
+        for commit in candidates(self.commits):
+            if commit.id != found.last:
+                self._expect_unchanged(commit, found)
+        return found.last
+
+    def _found(self) -> Found:
+        """The candidate that has all others below it; else the one that has most of them."""
+        ids = {commit.id for commit in self.commits}
+        looked: list[Found] = []
+        for commit in candidates(self.commits):
+            if any(commit.id in before.above for before in looked):
+                continue
+            history = self.lake.log(self._repository, commit.id, MAX_RANGE + 1)
+            looked.append(below(commit.id, ids, history))
+            if not looked[-1].missing:
+                break
+        return min(looked, key=lambda found: len(found.missing))
+
+    def _expect_unchanged(self, commit: Commit, found: Found) -> None:
+        roots = written_by(commit)
+        if not roots:
+            return
+        above = found.above[commit.id]
+        compared = to_compare(self.attempt.workflow_instance_id, commit.id, above)
+        change = Differences(self.lake, self._repository).change(compared, above, roots)
+        if change is not None:
+            published, last = self._label(commit.id), self._label(found.last)
+            raise TaskInputError(changed_since(published, last, change.path, change.commit))
+
+    @property
+    def _repository(self) -> str:
+        return self.given[0]["repository"]
+
+    def _label(self, commit: str) -> str:
+        number = next(number for number, one in enumerate(self.commits) if one.id == commit)
+        return f"{workspace_label(self.given, number)}.ref {commit}"

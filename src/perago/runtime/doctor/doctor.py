@@ -1,0 +1,187 @@
+"""One examination: all looks in the order in which they are told, each a line as soon as it is known.
+
+The rule: a server that does not answer is one line, and what could only be asked there is left out.  Looks at lakeFS run on
+the caller's thread, where an interrupt still drops the scratch branches; its client bounds every call by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Protocol
+
+from perago.declare.task import TaskDefinition
+from perago.errors import PeragoError
+from perago.lake.base import Lake
+from perago.orchestrator.base import Orchestrator
+from perago.runtime.doctor.finding import LONGEST, Finding, within
+from perago.runtime.doctor.local_checks import (
+    Skew,
+    has_spark,
+    look_at_clock,
+    look_at_disks,
+    look_at_java,
+    look_at_spark,
+    read_skew,
+)
+from perago.runtime.doctor.permission_probe import Scratch
+from perago.runtime.doctor.server_checks import (
+    KnowsItsStore,
+    look_at_actions,
+    look_at_conductor,
+    look_at_fence,
+    look_at_permissions,
+    look_at_repository,
+    look_at_server,
+    look_at_taskdefs,
+)
+from perago.settings import LAKEFS_NAMES, Settings, shown_address
+
+
+class ServerLake(Lake, KnowsItsStore, Protocol):
+    """lakeFS, as it is examined."""
+
+
+class Examined(Protocol):
+    """The servers of one set of settings; each is opened once, by whoever looks at it."""
+
+    @property
+    def settings(self) -> Settings:
+        """Where they are."""
+
+    def open_lakefs(self) -> ServerLake:
+        """The real lakeFS, with little patience."""
+
+    def open_embedded(self) -> Lake | None:
+        """The embedded lake, if there is one."""
+
+    def open_conductor(self) -> Orchestrator:
+        """The real Conductor, with little patience."""
+
+    def fence_files(self) -> Mapping[str, bytes]:
+        """What a commit on lakeFS must carry to be fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line asks for: a repository and branch, and tasks with the targets they come from."""
+
+    repository: str | None = None
+    branch: str = "main"
+    tasks: tuple[TaskDefinition, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
+def examine(
+    servers: Examined, wanted: Wanted, environ: Mapping[str, str], new_name: Callable[[], str]
+) -> Iterator[Finding]:
+    """All looks at the machine and the servers; `new_name` names scratch branches."""
+    yield look_at_java(environ, needed=has_spark())
+    yield look_at_spark()
+    yield from look_at_disks(servers.settings)
+    yield from _lake(servers, wanted, new_name)
+    yield from _conductor(servers, wanted)
+
+
+def _lake(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
+    """Look at every lake that is configured; what is tried in a repository is tried on the one that commands use."""
+    settings = servers.settings
+    remote = settings.servers == "remote"
+    if settings.lakefs is not None:
+        where = shown_address(settings.lakefs.endpoint)
+        with closing(servers.open_lakefs()) as lake:
+            answers = list(look_at_server(lake, where, settings.transfer))
+            yield from answers
+            if all(finding.level == "ok" for finding in answers):
+                yield look_at_clock("lakeFS", _skew(settings.lakefs.endpoint), signs=True)
+                if remote:
+                    yield from _repository(lake, servers, wanted, new_name)
+    elif remote:
+        remedy = f"set {', '.join(LAKEFS_NAMES)}, or leave out --remote and PERAGO_SERVERS"
+        yield Finding("lake", "fail", "lakeFS is not configured, and commands use it here", remedy)
+    if not remote:
+        yield from _embedded(servers, wanted, new_name)
+
+
+def _embedded(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
+    try:
+        lake = servers.open_embedded()
+    except PeragoError as error:
+        yield Finding("lake", "fail", str(error), "name another folder with --root or PERAGO_ROOT")
+        return
+    configured = servers.settings.lakefs is not None
+    why = "commands use it unless --remote is given" if configured else "lakeFS is not configured"
+    if lake is None:
+        yield Finding("lake", "ok", f"embedded: {why}; there is none below {servers.settings.root} yet")
+        if wanted.repository is not None:
+            made_by = f"perago put {wanted.repository} FOLDER --create"
+            says = f"there is no lake below {servers.settings.root}, so no repository either"
+            other = f"; for one on lakeFS, `perago doctor {wanted.repository} --remote`" if configured else ""
+            yield Finding(f"repository {wanted.repository}", "fail", says, f"`{made_by}` makes it{other}")
+        return
+    with closing(lake):
+        yield Finding("lake", "ok", f"{lake.server()}: {why}")
+        yield from _repository(lake, servers, wanted, new_name)
+
+
+def _repository(
+    lake: Lake, servers: Examined, wanted: Wanted, new_name: Callable[[], str]
+) -> Iterator[Finding]:
+    remote = servers.settings.servers == "remote"
+    if wanted.repository is None:
+        asks = "run `perago doctor REPO` to have them tried"
+        yield Finding("permissions, fence", "skip", "not looked at: they belong to a repository", asks)
+        return
+    found, head = look_at_repository(lake, wanted.repository, wanted.branch, remote=remote)
+    yield found
+    if head is None:
+        return
+    files = servers.fence_files() if remote else {}
+    scratch = Scratch(lake, wanted.repository, head, (new_name(), new_name()), files)
+    scratched = scratch.examine()
+    yield from look_at_permissions(scratched, wanted.repository)
+    if remote:
+        yield look_at_actions(scratched)
+    yield look_at_fence(lake, wanted.repository, wanted.branch, head, servers.settings.fence)
+
+
+def _conductor(servers: Examined, wanted: Wanted) -> Iterator[Finding]:
+    conductor = servers.settings.conductor
+    if conductor is None:
+        yield Finding("Conductor", "ok", "embedded: CONDUCTOR_SERVER_URL is not set")
+        return
+    where = shown_address(conductor.url)
+    late = Finding(
+        "Conductor",
+        "fail",
+        f"at {where} gave no whole answer within {LONGEST:g} s",
+        "check CONDUCTOR_SERVER_URL, and that Conductor is up",
+    )
+    # Made in the thread that calls it: with keys it asks for a token at once.
+    answers = within(LONGEST, lambda: _asked(servers, wanted, where), [late])
+    yield from answers
+    if answers[0].level == "ok":
+        yield look_at_clock("Conductor", _skew(conductor.url), signs=False)
+
+
+def _asked(servers: Examined, wanted: Wanted, where: str) -> list[Finding]:
+    with closing(servers.open_conductor()) as orchestrator:
+        found = [look_at_conductor(orchestrator, where)]
+        if found[0].level == "ok":
+            found += _taskdefs(orchestrator, wanted.tasks, wanted.targets)
+        return found
+
+
+def _taskdefs(
+    orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], targets: Sequence[str]
+) -> Iterator[Finding]:
+    if tasks:
+        yield from look_at_taskdefs(orchestrator, tasks, targets)
+    elif not targets:
+        asks = "run `perago doctor --tasks tasks.py` with your own files to have them compared"
+        yield Finding("TaskDefs", "skip", "not looked at: they belong to tasks", asks)
+
+
+def _skew(url: str) -> Skew | None:
+    return within(LONGEST, lambda: read_skew(shown_address(url)), None)

@@ -1,0 +1,245 @@
+"""The machine that Perago runs on: Python, Java and Spark.
+
+Java and PySpark are for Spark tasks alone: without PySpark a missing Java is nothing to mend.
+
+Room on disk: whether the folders that Perago writes to can be written, and how much is free there.
+
+Looking makes no folder: one that is not there yet is judged by the nearest folder above it.
+
+How far this machine's clock and a server's are apart, by the `Date` of any answer.
+
+lakeFS's gateway refuses requests that were signed more than 15 minutes away from its own clock, so no bytes move then.
+Short of that, ages (`sweep --older-than`) and times in logs are off.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from perago.errors import install_extra
+from perago.runtime.doctor.finding import Finding, Level
+from perago.runtime.doctor.settings_checks import shown_size
+from perago.runtime.root.file_times import mapped_writes_show
+from perago.settings import Settings
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAVA = 17
+_SECONDS = 30.0
+_INSTALL_JAVA = (
+    "install a Java 17 or later (for example openjdk-17-jre-headless), or set JAVA_HOME to the folder of one"
+)
+_WITH_SPARK = ("pyspark", "pandas", "pyarrow")
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
+
+
+def look_at_python(perago: str) -> Finding:
+    """The Python that runs this, and the Perago."""
+    says = f"{platform.python_version()} at {sys.executable}, with Perago {perago}"
+    if sys.version_info[:2] < OLDEST_PYTHON:
+        return Finding("Python", "fail", says, "make an environment with Python 3.11 or later")
+    return Finding("Python", "ok", says)
+
+
+def look_at_spark() -> Finding:
+    """PySpark and what it needs, as they are installed; nothing is started."""
+    found = {name: _installed(name) for name in _WITH_SPARK}
+    if found["pyspark"] is None:
+        return Finding(
+            "Spark",
+            "ok",
+            "PySpark is not installed, which only Spark tasks need",
+            f"for those run `{install_extra('spark')}`",
+        )
+    missing = [name for name, installed in found.items() if installed is None]
+    if missing:
+        says = f"PySpark {found['pyspark']} is there, but {' and '.join(missing)} is missing"
+        return Finding("Spark", "fail", says, f"run `{install_extra('spark')}`")
+    return Finding("Spark", "ok", ", ".join(f"{name} {installed}" for name, installed in found.items()))
+
+
+def look_at_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
+    """The Java that Spark would start: that of JAVA_HOME, else the one on PATH."""
+    home = environ.get("JAVA_HOME", "").strip()
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH", ""))
+    if java is None or not Path(java).is_file():
+        where = (
+            f"JAVA_HOME={home} has no bin/java" if home else "there is none on PATH, and JAVA_HOME is not set"
+        )
+        if needed:
+            return Finding("Java", "fail", f"{where}: Spark tasks cannot run", _INSTALL_JAVA)
+        return Finding("Java", "ok", f"{where}; only Spark tasks need one")
+    answer = _answer(java)
+    match = _VERSION.search(answer)
+    if match is None:
+        return Finding(
+            "Java", "fail" if needed else "warn", f"{java} does not run: {answer[:200]}", _INSTALL_JAVA
+        )
+    says = f"{match[1]}{match[2]} at {java}"
+    if int(match[1]) < OLDEST_JAVA:
+        return Finding("Java", "fail" if needed else "warn", f"{says} is too old for Spark", _INSTALL_JAVA)
+    return Finding("Java", "ok", says)
+
+
+def has_spark() -> bool:
+    """Whether Spark tasks are meant to run here."""
+    return _installed("pyspark") is not None
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _answer(java: str) -> str:
+    try:
+        done = subprocess.run(
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired:
+        return f"it gave no answer within {_SECONDS:g} s"
+    except OSError as error:
+        return str(error.strerror)
+    return done.stderr + done.stdout or "it says nothing"
+
+
+LITTLE = 1024**3
+"""Below this a workspace of any size may not fit."""
+TOO_LITTLE = 64 * 1024**2
+_TRIED = 64 * 1024
+
+
+def look_at_disks(settings: Settings) -> Iterator[Finding]:
+    """The workspace root, the cache where there is one, and the folder for temporary files."""
+    workspaces = look_at_folder("disk: workspaces", settings.workspace_root, setting="PERAGO_WORKSPACE_ROOT")
+    yield workspaces
+    if workspaces.level != "fail":
+        yield look_at_times(settings.workspace_root)
+    if settings.lakefs is not None and settings.cache_bytes:
+        yield look_at_folder("disk: cache", settings.cache_dir, setting="PERAGO_CACHE_DIR")
+    yield look_at_folder("disk: temporary", Path(tempfile.gettempdir()), setting="TMPDIR")
+
+
+def look_at_folder(part: str, folder: Path, *, setting: str) -> Finding:
+    """Whether a folder takes files, and how much room there is."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    elsewhere = f"name another folder with {setting}"
+    if not there.is_dir():
+        return Finding(part, "fail", f"{folder} cannot be made: {there} is a file", elsewhere)
+    free = shutil.disk_usage(there).free
+    try:
+        _write_a_little(there)
+    except OSError as error:
+        says = f"{folder} cannot be written to: {error.strerror} ({shown_size(free)} free)"
+        return Finding(part, "fail", says, f"make room, allow writing there, or {elsewhere}")
+    return judged(part, free, folder, elsewhere)
+
+
+def look_at_times(folder: Path) -> Finding:
+    """Whether the workspaces' file system shows every write by a file's times."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if mapped_writes_show(there):
+        return Finding("file times", "ok", f"{folder} shows by times which files were changed")
+    return Finding(
+        "file times",
+        "warn",
+        f"{folder} does not show writes through memory maps, as tmpfs does not: all files that a body may change are hashed",
+        "name a folder on a disk with PERAGO_WORKSPACE_ROOT if workspaces are large",
+    )
+
+
+def judged(part: str, free: int, folder: Path, elsewhere: str) -> Finding:
+    """Whether so many bytes are enough."""
+    says = f"{shown_size(free)} free at {folder}"
+    if free >= LITTLE:
+        return Finding(part, "ok", says)
+    level: Level = "warn" if free >= TOO_LITTLE else "fail"
+    return Finding(part, level, f"only {says}", f"make room, or {elsewhere}")
+
+
+def _write_a_little(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(os.urandom(_TRIED))
+        file.flush()
+        # A file system may take the bytes first and find no room for them later.
+        os.fsync(file.fileno())
+
+
+NOTICED = 5.0
+REFUSED = 15 * 60.0
+_CLOCK_SECONDS = 5.0
+_REMEDY = "set this machine's clock, or the server's: have both follow NTP"
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """The least number of seconds that a server's clock is ahead of ours; negative where it is behind."""
+
+    seconds: float
+
+
+def read_skew(url: str, *, clock: Callable[[], float] = time.time) -> Skew | None:
+    """Ask for `url` and compare; None where no answer, or none with a date, comes."""
+    before = clock()
+    try:
+        request = urllib.request.Request(url, method="GET")
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=_CLOCK_SECONDS) as answer:
+            date = answer.headers.get("Date")
+    except urllib.error.HTTPError as error:
+        date = error.headers.get("Date")
+        error.close()
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    after = clock()
+    try:
+        said = parsedate_to_datetime(date or "").timestamp()
+    except ValueError:
+        return None
+    # The header has whole seconds, and the answer was made at some moment in between.
+    if said > after:
+        return Skew(said - after)
+    return Skew(min(0.0, said + 1 - before))
+
+
+def look_at_clock(server: str, skew: Skew | None, *, signs: bool) -> Finding:
+    """What a difference means; `signs` where requests carry the time in their signature."""
+    part = f"clock: {server}"
+    if skew is None:
+        return Finding(part, "skip", f"{server} told no time")
+    off = abs(skew.seconds)
+    if off < NOTICED:
+        return Finding(part, "ok", f"within {max(1, round(off))} s of this machine's")
+    side = "ahead of" if skew.seconds > 0 else "behind"
+    says = f"{server}'s clock is {off:.0f} s {side} this machine's"
+    if signs and off >= REFUSED:
+        return Finding(part, "fail", f"{says}: its gateway refuses requests beyond {REFUSED:.0f} s", _REMEDY)
+    return Finding(part, "warn", f"{says}: ages and times in logs are off", _REMEDY)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is an answer as well, and where it leads is somebody else's clock."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None

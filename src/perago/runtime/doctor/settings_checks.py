@@ -1,0 +1,152 @@
+"""Every setting with its value and where it comes from, and every one that is wrong, not just the first.
+
+The rule: a wrong setting is one finding, and the rest of the examination goes on as if it were not set.  The value of a
+secret is never shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from perago.errors import RuntimeConfigError
+from perago.lakectl_config import DEFAULT_FILE, FILE_SETTING
+from perago.runtime.doctor.finding import Finding
+from perago.runtime.observe.sanitize import MASK
+from perago.settings import (
+    CONDUCTOR_KEYS,
+    LAKEFS_NAMES,
+    Settings,
+    load_settings,
+    shown_address,
+    unknown_settings,
+)
+from perago.spark_defaults import chosen_master
+
+PART = "setting"
+SERVERS = "PERAGO_SERVERS"
+_OURS = "PERAGO_"
+_CONDUCTOR_NAMES = ("CONDUCTOR_SERVER_URL", *CONDUCTOR_KEYS)
+_FOR_FILES = ("HOME", FILE_SETTING)
+_SECRETS = frozenset({LAKEFS_NAMES[2], CONDUCTOR_KEYS[1]})
+_ADDRESSES = frozenset({LAKEFS_NAMES[0], _CONDUCTOR_NAMES[0]})
+_NOT_SET = "not set"
+
+SHOWN: dict[str, Callable[[Settings], object]] = {
+    SERVERS: lambda s: s.servers,
+    "PERAGO_ROOT": lambda s: s.root,
+    "PERAGO_WORKSPACE_ROOT": lambda s: s.workspace_root,
+    "PERAGO_CACHE_DIR": lambda s: s.cache_dir,
+    "PERAGO_CACHE_BYTES": lambda s: shown_size(s.cache_bytes),
+    "PERAGO_FENCE": lambda s: s.fence,
+    "PERAGO_TRANSFER": lambda s: s.transfer,
+    "PERAGO_WRONG_INPUT": lambda s: s.wrong_input,
+    "PERAGO_FAILURE_REASON_MAX_LENGTH": lambda s: s.failure_reason_max_length,
+    "PERAGO_LOG_FORMAT": lambda s: s.log_format,
+    "PERAGO_LOG_ROOT": lambda s: s.log_root,
+    "PERAGO_WORKSPACE_GC_INTERVAL": lambda s: f"{s.workspace_gc_interval:g}s",
+    "PERAGO_WORKSPACE_GC_TTL": lambda s: f"{s.workspace_gc_ttl:g}s",
+    "PERAGO_EXECUTOR_MAX_TASKS": lambda s: s.executor_max_tasks,
+    "PERAGO_SHUTDOWN_FORCE_KILL_AFTER": lambda s: s.shutdown_force_kill_after,
+    "PERAGO_SPARK_MASTER": lambda s: s.spark_master,
+    "PERAGO_SPARK_CONF": lambda s: s.spark_conf or None,
+    "PERAGO_SPARK_SESSION": lambda s: s.spark_session,
+    LAKEFS_NAMES[0]: lambda s: s.lakefs and shown_address(s.lakefs.endpoint),
+    LAKEFS_NAMES[1]: lambda s: s.lakefs and s.lakefs.access_key_id,
+    LAKEFS_NAMES[2]: lambda s: s.lakefs and MASK,
+    _CONDUCTOR_NAMES[0]: lambda s: s.conductor and shown_address(s.conductor.url),
+    _CONDUCTOR_NAMES[1]: lambda s: s.conductor and s.conductor.auth_key,
+    _CONDUCTOR_NAMES[2]: lambda s: MASK if s.conductor and s.conductor.auth_secret else None,
+}
+"""What each variable amounts to, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting as it counts now; `value` never holds a secret."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The settings without the wrong ones, each with its source, and what is wrong."""
+
+    settings: Settings
+    shown: tuple[Setting, ...]
+    wrong: tuple[Finding, ...]
+
+
+def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool | None = None) -> Read:
+    """Read what there is; lakectl's file counts, as it does for commands that use the real servers.
+
+    `remote` is what the command line says of the servers, and `servers` of the result the ones that commands use then.
+    """
+    kept = dict(environ)
+    wrong = [
+        Finding(PART, "warn", told, "correct its name, or unset it") for told in unknown_settings(environ)
+    ]
+    with_file = True
+    for names in _groups(environ):
+        error = _mistake(environ, names)
+        if error is not None:
+            wrong.append(Finding(PART, "fail", error, f"correct or unset {', '.join(names)}"))
+            for name in names:
+                kept.pop(name, None)
+            # Without its variables lakeFS would still be found by the file, which may be what is wrong.
+            with_file = with_file and names != LAKEFS_NAMES
+    asked = {name: value for name, value in kept.items() if name == SERVERS}
+    servers = load_settings(asked, remote=remote).servers
+    settings = replace(load_settings(kept, root=root, remote=with_file), servers=servers)
+    options = {"PERAGO_ROOT": "--root"} if root is not None else {}
+    if remote is not None:
+        options[SERVERS] = "--remote" if remote else "--local"
+    return Read(settings, tuple(_shown(settings, kept, options)), tuple(wrong))
+
+
+def shown_size(size: float) -> str:
+    """A number of bytes for people, in the units that settings take."""
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if size < 1024:
+            return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.4g}{unit}"
+        size /= 1024
+    return f"{size:.4g}TB"
+
+
+def _groups(environ: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    """Variables that are right or wrong together."""
+    yield from ((name,) for name in sorted(environ) if name.startswith(_OURS))
+    yield LAKEFS_NAMES
+    yield _CONDUCTOR_NAMES
+
+
+def _mistake(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    wanted = (*names, *_FOR_FILES) if names == LAKEFS_NAMES else names
+    alone = {name: environ[name] for name in wanted if name in environ}
+    try:
+        load_settings(alone, remote=names == LAKEFS_NAMES)
+    except RuntimeConfigError as error:
+        return str(error)
+    return None
+
+
+def _shown(settings: Settings, environ: Mapping[str, str], options: Mapping[str, str]) -> Iterator[Setting]:
+    for name, value_of in SHOWN.items():
+        value = value_of(settings)
+        said = environ.get(name, "").strip()
+        if name in options:
+            source = options[name]
+        elif name == "PERAGO_SPARK_MASTER":
+            source = chosen_master(environ, default="")[1]
+        elif said:
+            source = "environment"
+            # As it was written, so that it is found again; addresses may hold a login.
+            value = said if name not in _SECRETS | _ADDRESSES else value
+        elif value is not None and name in LAKEFS_NAMES:
+            source = environ.get(FILE_SETTING, "").strip() or f"~/{DEFAULT_FILE}"
+        else:
+            source = "default"
+        yield Setting(name, _NOT_SET if value is None else str(value), source)

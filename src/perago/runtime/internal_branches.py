@@ -1,0 +1,64 @@
+"""What attempts, workers and sweeps do alike with branches of Perago's own.
+
+Whether what an execution has published still stands, so that its result may be sent by a later worker.
+
+    a task that refuses     its commit is the branch's head
+    a task that rebases     its commit is on the branch, and what the task sees has not changed since
+
+The rule: a lake that gives no answer says nothing, and its error is the caller's.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from perago.errors import LakeError, LakeNotFound
+from perago.lake.base import Lake
+from perago.protocol.names import branch_part, is_slug, parse_internal_branch
+from perago.protocol.paths import in_actions
+from perago.protocol.publication import MAX_RANGE
+from perago.runtime.execution_result import Publication
+
+log = logging.getLogger("perago.branches")
+
+
+def drop_quietly(lake: Lake, repository: str, branch: str) -> None:
+    """Drop a branch of our own; a failure is logged and changes nothing."""
+    try:
+        lake.drop_branch(repository, branch)
+    except LakeError as error:
+        log.warning("failed to clean staging workspace %s of %s: %s", branch, repository, error)
+
+
+def target_of_claim(lake: Lake, repository: str, claim: str, *, unnamed: str | None) -> str | None:
+    """The branch that a claim is for; `unnamed` where it names none, None where that branch is gone."""
+    parsed = parse_internal_branch(claim)
+    into = parsed.into if parsed is not None else ""
+    if not into:
+        return unnamed
+    if not is_slug(into):
+        return into
+    found = (branch.name for branch in lake.branches(repository, "") if branch_part(branch.name) == into)
+    return next(found, None)
+
+
+def why_not_published_any_more(lake: Lake, published: Publication) -> str | None:
+    """Why the result speaks of something that is not there any more, or None."""
+    try:
+        head = lake.head(published.repository, published.branch).id
+    except LakeNotFound as gone:
+        return _told(published, str(gone))
+    if head == published.ref:
+        return None
+    if published.view is None:
+        return _told(published, head)
+    commits = lake.log(published.repository, head, MAX_RANGE + 1)
+    if all(commit.id != published.ref for commit in commits):
+        return f"{_told(published, head)}, and has it not among its newest {MAX_RANGE} commits"
+    differing = lake.differing(published.repository, published.ref, head, published.view)
+    path = next((path for path in differing if not in_actions(path)), None)
+    return None if path is None else f"{_told(published, head)}, where {path!r} has changed since"
+
+
+def _told(published: Publication, head: str) -> str:
+    return f"it published {published.ref}, but {published.branch!r} is at {head} now"

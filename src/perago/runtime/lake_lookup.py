@@ -1,0 +1,142 @@
+"""What there is in a lake, for somebody who asked for what is not there.
+
+The rule: an answer about names never hides the question's own error.  Where the lake cannot be asked, that error stays.
+
+The workspace that a workflow starts from: REPO[@BRANCH] becomes the commit that the branch is at now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from itertools import islice
+
+from perago.errors import LakeError, LakeNotFound, RuntimeConfigError
+from perago.lake.base import Lake
+from perago.protocol.suggestions import did_you_mean, listed, nearest
+
+OWN = "perago-"
+"""What the names of Perago's own branches and tags begin with."""
+_NONE = "the lake holds none"
+_MOST_OBJECTS = 10_000
+"""How far a listing is read to tell its folders."""
+
+
+@contextmanager
+def telling_what_there_is(
+    lake: Lake, repository: str, ref: str, *, remedy: tuple[str, str] | None = None
+) -> Iterator[None]:
+    """Around calls about a ref of a repository: what is missing is told with what is there.
+
+    `remedy` are the commands that make the repository, and the ref.
+    """
+    try:
+        yield
+    except LakeNotFound as missing:
+        try:
+            told, made_by = _told(lake, repository, ref)
+        except LakeError:
+            raise missing from None
+        if told is None:
+            raise
+        hint = f"`{remedy[made_by]}` makes it" if remedy is not None else ""
+        if not hint and told.endswith(_NONE):
+            hint = "`perago put REPO FOLDER --create` makes one"
+        stop = "" if not hint else " " if told.endswith("?") else "; "
+        raise LakeNotFound(f"{told}{stop}{hint}") from missing
+
+
+def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
+    """A sentence about a folder that holds nothing, with those that are there."""
+    near: list[str] = []
+    folder = prefix.rstrip("/")
+    while folder and not near:
+        folder = folder.rpartition("/")[0]
+        near = folders_in(lake, repository, ref, f"{folder}/" if folder else "")
+    return f"there is nothing below {prefix!r} at {ref} of repository {repository!r}" + (
+        f"; folders there: {listed(near)}{did_you_mean(prefix, near)}"
+        if near
+        else "; there are no folders at all"
+    )
+
+
+def no_object(lake: Lake, repository: str, ref: str, path: str) -> str:
+    """A sentence about an object that is not there, with those of its folder, or those in it where it is a folder."""
+    where = f"at {ref} of repository {repository!r}"
+    inside = (
+        [entry.path for entry in islice(lake.list(repository, ref, f"{path}/"), _MOST_OBJECTS)]
+        if path
+        else []
+    )
+    if inside:
+        return f"{path!r} is a folder {where}, and no object; it holds {listed(inside)}"
+    return f"there is no object {path!r} {where}{_objects_near(lake, repository, ref, path)}"
+
+
+def _objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
+    above = path.rpartition("/")[0]
+    prefix = f"{above}/" if above else ""
+    beside = [entry.path for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS)]
+    if not beside:
+        return f"; {nothing_below(lake, repository, ref, prefix)}" if prefix else "; it holds none at all"
+    return f"; there are: {listed(beside)}{did_you_mean(path, beside)}"
+
+
+def folders_in(lake: Lake, repository: str, ref: str, prefix: str) -> list[str]:
+    """The folders right below a prefix, with a slash at their ends."""
+    found: dict[str, None] = {}
+    for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS):
+        inner, slash, _ = entry.path[len(prefix) :].partition("/")
+        if slash:
+            found[f"{prefix}{inner}/"] = None
+    return list(found)
+
+
+def _told(lake: Lake, repository: str, ref: str) -> tuple[str | None, int]:
+    """What is missing, if it is one of the two, and which: the repository (0) or the ref (1)."""
+    repositories = list(lake.repositories())
+    if repository not in repositories:
+        there_are = f"there are: {listed(repositories)}{did_you_mean(repository, repositories)}"
+        return (
+            f"there is no repository {repository!r}; {there_are if repositories else _NONE}",
+            0,
+        )
+    if _exists(lake, repository, ref):
+        return None, 1
+    names = [one.name for one in [*lake.branches(repository, ""), *lake.tags(repository, "")]]
+    there = [name for name in names if not name.startswith(OWN)]
+    missing = f"repository {repository!r} has no branch, tag or commit {ref!r}"
+    return f"{missing}; there are: {listed(there)}{did_you_mean(ref, there)}", 1
+
+
+def _exists(lake: Lake, repository: str, ref: str) -> bool:
+    try:
+        lake.commit_at(repository, ref)
+    except LakeNotFound:
+        return False
+    return True
+
+
+def expect_workspace(lake: Lake, workspace: str, *, to_come: Collection[str]) -> None:
+    """Refuse a workspace that is not there, and will not be when the repositories `to_come` are."""
+    repository, _, branch = workspace.partition("@")
+    if repository in to_come and branch in ("", "main"):
+        return
+    if repository in to_come:
+        raise RuntimeConfigError(
+            f"--workspace {workspace}: a new repository has only the branch main; use {repository}"
+        )
+    if (close := nearest(repository, to_come)) is not None and repository not in lake.repositories():
+        raise RuntimeConfigError(
+            f"--workspace {workspace}: there is no repository {repository!r}; did you mean {close!r}, which is imported?"
+        )
+    head_of(lake, workspace)
+
+
+def head_of(lake: Lake, workspace: str) -> dict[str, str]:
+    """The input's `workspace`; `main` where no branch is said."""
+    repository, _, branch = workspace.partition("@")
+    branch = branch or "main"
+    with telling_what_there_is(lake, repository, branch):
+        head = lake.head(repository, branch).id
+    return {"repository": repository, "branch": branch, "ref_type": "commit", "ref": head}

@@ -1,0 +1,142 @@
+"""Who runs a row next: reads what has happened to it, and takes it, or says how it ended.
+
+    the row's last slot is                      then
+    nothing                                     take it
+    COMPLETED                                   it is done
+    another ending, of an earlier session       take it
+    another ending, of this session             it failed; take it only if retries are left
+    taken, and its execution left no ending     take it over; at the third in a row, it failed
+
+An engine may run a row again whenever it likes: it lost an executor, or the answer of one.  Nothing of this asks whether
+the execution before is dead.  One that lives finds its slot no longer the last, and is stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perago.errors import LakeError, LakeNotFound
+from perago.lake.base import Lake
+from perago.protocol.metadata import KEY
+from perago.protocol.outcome import executors_died
+from perago.runtime.execution_result import Settled
+from perago.runtime.maps.plan import MOST_DEATHS, MapPlan, outcome_of
+from perago.runtime.maps.record import Ended, MapRecord, Slot, Taken
+from perago.runtime.maps.rows import Row, RowOutcome
+
+_LONGEST_RANGE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """Takes rows of one run for executions of this process."""
+
+    lake: Lake
+    record: MapRecord
+    plan: MapPlan
+    execution_id: Callable[[], str]
+
+    def take(self, row: Row) -> Taken | RowOutcome:
+        """The row for a new execution, or how it ended."""
+        # Nearly every row is new: one call, and no look.
+        wanted = Taken(row.number, 1, self.execution_id(), self.plan.session, self._start(row))
+        if self.record.add(wanted):
+            return wanted
+        while True:
+            last = self.record.last(row.number)
+            following = self._after(row, last) if last is not None else wanted
+            if isinstance(following, RowOutcome):
+                return following
+            if self.record.add(following):
+                return following if isinstance(following, Taken) else following.outcome
+
+    def again(self, row: Row, ended: Ended) -> Taken | RowOutcome:
+        """The same, for who has just ended."""
+        following = self._after(row, ended)
+        if isinstance(following, RowOutcome):
+            return following
+        if self.record.add(following):
+            return following if isinstance(following, Taken) else following.outcome
+        return self.take(row)
+
+    def _after(self, row: Row, last: Slot) -> Slot | RowOutcome:
+        """What comes behind the row's last slot; the outcome, if nothing does."""
+        if isinstance(last, Ended):
+            return self._after_ending(row, last)
+        same = last.session == self.plan.session
+        deaths = last.deaths + 1 if same else 0
+        if deaths >= MOST_DEATHS:
+            died = executors_died(deaths)
+            return Ended(last, outcome_of(row, last, died, Settled(died)))
+        return Taken(
+            row.number,
+            last.slot + 1,
+            self.execution_id(),
+            self.plan.session,
+            last.ref or self._start(row),
+            attempts=last.attempts + 1,
+            tries=last.tries if same else 1,
+            deaths=deaths,
+        )
+
+    def _after_ending(self, row: Row, last: Ended) -> Slot | RowOutcome:
+        taken, outcome = last.taken, last.outcome
+        same = taken.session == self.plan.session
+        over = outcome.status == "FAILED_WITH_TERMINAL_ERROR" or taken.tries > self.plan.retries
+        if outcome.done or (same and over):
+            return outcome
+        return Taken(
+            row.number,
+            last.slot + 1,
+            self.execution_id(),
+            self.plan.session,
+            self._start_again(row, last),
+            attempts=taken.attempts + 1,
+            tries=taken.tries + 1 if same else 1,
+        )
+
+    def _start(self, row: Row) -> str:
+        """The commit that a row begins with; empty where its branch cannot be read, which the execution finds out."""
+        if row.ref or row.mistake:
+            return row.ref
+        try:
+            return self.lake.head(row.repository, row.branch).id
+        except LakeError:
+            return ""
+
+    def _start_again(self, row: Row, last: Ended) -> str:
+        """The commit for another try: the same, so that a publication nobody knows of is found and not built upon.
+
+        A row that means the head, and was refused since others moved it, begins with the new head if nothing between the
+        two is its own.
+        """
+        before = last.taken.ref
+        if row.ref or not (last.refused or not before):
+            return before
+        try:
+            head = self._start(row)
+            if not before or not head:
+                return head
+            for commit in self.lake.log(row.repository, head, _LONGEST_RANGE):
+                if commit.id == before:
+                    return head
+                if commit.metadata.get(KEY) == f"{self.plan.run}/row_{row.number}":
+                    return before
+        except LakeError:
+            return before
+        return before
+
+
+def why_no_start(lake: Lake, row: Row) -> LakeError:
+    """Why a row's branch cannot be read; what there is instead is not looked for, since that would list every repository."""
+    try:
+        lake.head(row.repository, row.branch)
+    except LakeNotFound as error:
+        return LakeNotFound(
+            f"there is no repository {row.repository!r} with a branch {row.branch!r} ({error}): correct the table, or "
+            "make the branch"
+        )
+    except LakeError as error:
+        return error
+    return LakeError(f"branch {row.branch!r} could not be read when the row began")

@@ -1,0 +1,108 @@
+"""What the command keeps of a run beside its table of outcomes: `OUTCOMES.map`, and that one driver has it at a time.
+
+The file names the run, so that `--resume` finds its record in the lake; all else is there.  The lock goes with the
+process, so a killed driver leaves none.  Two drivers that get past it, on two machines, do no harm: rows are taken in the
+record.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from perago.errors import RuntimeConfigError
+from perago.runtime.maps.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """One run: what it maps over what, and where."""
+
+    run: str
+    started: int
+    task: str
+    lake: str
+    """The lake's address, without secrets."""
+    table: str
+    """A digest of all rows."""
+    rows: int
+
+
+def new_run_id(now: float) -> str:
+    """An id that no other run has, and that sorts by time."""
+    return f"map-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+
+
+def handle_file(outcomes: Path) -> Path:
+    """The file beside a table of outcomes."""
+    return outcomes.with_name(outcomes.name + ".map")
+
+
+def digest_of(rows: Sequence[Row]) -> str:
+    """What two tables have in common only if all their rows are the same."""
+    total = hashlib.sha256()
+    for row in rows:
+        total.update(json.dumps(asdict(row), sort_keys=True).encode("utf-8", "surrogatepass") + b"\n")
+    return total.hexdigest()
+
+
+@contextmanager
+def held(outcomes: Path, fresh: Handle, *, resume: bool) -> Iterator[Handle]:
+    """The run of this table of outcomes, for this process alone: a fresh one, or the one that is resumed."""
+    path = handle_file(outcomes)
+    if not resume and (outcomes.exists() or path.exists()):
+        raise RuntimeConfigError(
+            f"{outcomes if outcomes.exists() else path} is there already: add --resume to go on with that run, or name "
+            "another table of outcomes"
+        )
+    if resume and not path.exists():
+        raise RuntimeConfigError(
+            f"there is no run to resume: {path} is missing; leave out --resume to start one"
+        )
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise RuntimeConfigError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        _lock(file, path)
+        yield _read(file, path, fresh) if resume else _write(file, fresh)
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, path: Path) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RuntimeConfigError(
+            f"another `perago map` is writing these outcomes (it holds {path}): wait for it, or stop it"
+        ) from None
+
+
+def _write(file: int, handle: Handle) -> Handle:
+    os.pwrite(file, json.dumps(asdict(handle), indent=1).encode(), 0)
+    os.fsync(file)
+    return handle
+
+
+def _read(file: int, path: Path, now: Handle) -> Handle:
+    try:
+        found = Handle(**json.loads(os.pread(file, 1 << 20, 0)))
+    except (ValueError, TypeError) as error:
+        raise RuntimeConfigError(f"{path} is none that `perago map` wrote: {error}") from None
+    for name, what in (("task", "the task"), ("lake", "the lake"), ("table", "the table")):
+        if getattr(found, name) != getattr(now, name):
+            shown = "" if name == "table" else f": {getattr(found, name)}, now {getattr(now, name)}"
+            raise RuntimeConfigError(
+                f"{what} is not the one that run {found.run} began with{shown}; give the same one, or name another table "
+                "of outcomes to start anew"
+            )
+    return found

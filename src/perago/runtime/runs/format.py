@@ -1,0 +1,110 @@
+"""How runs are put into words, the same on the terminal and in run.log.
+
+When a retry comes, in words for people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from perago.orchestrator.base import TaskState, WorkflowState
+from perago.protocol.attempt_record import AttemptRecord
+from perago.runtime.observe.sanitize import overwritten
+from perago.runtime.runs.inspect import OPEN, seconds_of
+
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def moment(seconds: float) -> str:
+    """A moment to the millisecond, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def duration(seconds: float | None) -> str:
+    """How long something took; empty where it is not known."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size(count: float) -> str:
+    """So many bytes."""
+    for unit in _UNITS:
+        if count < 1024 or unit == _UNITS[-1]:
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def who(reference: str, retry: int) -> str:
+    """Which attempt of which step."""
+    return f"{reference} (retry {retry})" if retry else reference
+
+
+def printed(reference: str, retry: int, text: str) -> str:
+    """A line that a body printed, after its step's name."""
+    return f"{who(reference, retry)} | {overwritten(text)}"
+
+
+def published(task: TaskState, length: int | None = None) -> str:
+    """Where the attempt's result is: repository, branch and commit."""
+    workspace = task.output.get("workspace") if task.status == "COMPLETED" else None
+    if not isinstance(workspace, Mapping):
+        return ""
+    return f"{workspace.get('repository')} {workspace.get('branch')} {str(workspace.get('ref'))[:length]}"
+
+
+def status_line(task: TaskState) -> str:
+    """How an attempt stands, in a line; its reason is not in it."""
+    took = duration(seconds_of(task))
+    after = f" after {took}" if took and task.status not in OPEN else ""
+    return f"{who(task.reference, task.retry_count)}: {task.status}{after} {published(task)}".rstrip()
+
+
+def record_lines(record: AttemptRecord) -> Iterator[str]:
+    """What is kept of an execution, a line for each kind of thing."""
+    if record.seconds:
+        yield "times: " + ", ".join(f"{step} {took:.2f} s" for step, took in record.seconds.items())
+    for check in record.checks:
+        found = f": {check.found}" if check.found else ""
+        yield f"check {check.phase} {check.label}{found}{'' if check.passed else ' (did not pass)'}"
+    if record.left_out:
+        yield f"{record.left_out} more checks are not kept"
+    if record.downloaded or record.uploaded or record.saved:
+        yield (
+            f"bytes: {size(record.downloaded)} downloaded, {size(record.uploaded)} uploaded, "
+            f"{size(record.saved)} not moved"
+        )
+    if moved := changes(record):
+        yield f"published: {moved}" + (f", {record.fence} fence" if record.fence else "")
+
+
+def changes(record: AttemptRecord | None) -> str:
+    """How many files a publication put and removed; empty where it was none."""
+    if record is None or not (record.changed or record.deleted):
+        return ""
+    return f"{record.changed} put, {record.deleted} removed"
+
+
+def coming_retry(state: WorkflowState, failed: TaskState, now: float) -> str:
+    """What follows a failed try: `; retry 1 of 3 in 60 s`; nothing where no retry waits."""
+    for task in state.tasks:
+        if (task.reference, task.retry_count) == (failed.reference, failed.retry_count + 1):
+            return f"; {_number(task)} {waiting(task, now) or 'now'}" if task.status == "SCHEDULED" else ""
+    return ""
+
+
+def waiting(task: TaskState, now: float) -> str:
+    """How long a task that waits will: `in 60 s`; nothing where it can be taken."""
+    seconds = round(task.available - now)
+    return f"in {seconds} s" if task.status == "SCHEDULED" and seconds > 0 else ""
+
+
+def _number(task: TaskState) -> str:
+    limit = task.retry_limit
+    # Who goes on by hand gets more tries than the TaskDef allows.
+    return f"retry {task.retry_count}" + (f" of {limit}" if limit and task.retry_count <= limit else "")

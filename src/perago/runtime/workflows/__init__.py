@@ -1,1 +1,0 @@
-"""Workflow definitions: compared and registered, and started with an input that was checked."""

@@ -1,0 +1,284 @@
+"""Which of the two placements a Spark task has.
+
+    placement     master      lake        where
+    local         here        any         the workdir
+    local         elsewhere   any         refused at start
+    auto          local       any         the workdir
+    auto          here        embedded    the workdir
+    auto          elsewhere   embedded    refused at start
+    auto          a cluster   lakeFS      direct
+    direct        any         lakeFS      direct
+    direct        any         embedded    refused at start
+
+A cluster is any master that is not local.  It is here if all its executors are on this machine, and otherwise elsewhere:
+executors there do not see the workdir, and what they write would be lost.
+
+The rule: what cannot work is refused before a worker polls, not in an attempt.  Nothing here imports pyspark.
+
+Where Spark tasks work: the factory of places, and the local one (`direct` has the other).
+
+The direct place: a Spark task reads and writes its staging branch over s3a, and nothing passes through this process.
+
+The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0008):
+it is this execution's own, hidden, and merged by nobody else.  It is committed only after the jobs of the attempt have
+ended and the attempt fence has held, and dropped if nothing changed.  A read-only task needs no branch: it reads the input
+commit itself, and can write nothing.  The workdir holds the marker alone.
+
+What Spark leaves behind (unfinished tasks, marks of success, folder markers that were not in the input) is deleted
+from the branch before the commit; folder markers of the input that Spark took away are put back.
+
+The keys reach the whole repository, so a body can write anywhere on the branch: whatever it changed outside what its task
+may change, or in `_lakefs_actions/`, fails the attempt by name (`outside`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from perago.declare.checks import Check, ListingTree, label, needs_path
+from perago.declare.file_tree import Tree
+from perago.declare.task import TaskDefinition
+from perago.errors import PostGuardrailViolation, RuntimeConfigError, TaskDefinitionError
+from perago.protocol.changes import FileState, FileStates, changes_between, projected
+from perago.protocol.paths import in_actions, is_marker
+from perago.runtime.attempt.listing import objects_in
+from perago.runtime.attempt.place import Place, Site, WorkdirPlace, check_absolute_paths, in_workdir
+from perago.runtime.attempt.publish_decision import OnBranch, Result
+from perago.settings import LakeFSSettings, Settings
+from perago.spark.config import is_local, runs_here
+from perago.spark.job_group import at_work
+from perago.spark.kept_files import check_kept_files
+from perago.spark.paths import is_leftover
+from perago.spark.s3a import S3A_PACKAGES, open_bucket
+from perago.spark.session import AttemptSession, Sessions
+from perago.spark.table_audit import AuditedTree, Auditor
+from perago.spark.workspace import SparkWorkspace
+from perago.spark.write_scope import check_outside, reset
+from perago.spark_defaults import parse_conf
+
+Where = Literal["local", "direct"]
+
+
+def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) -> Where:
+    """Where a Spark task works; `embedded` says that the lake is the embedded one."""
+    spec = task.workspace
+    wanted = spec.placement if spec is not None else "local"
+    if wanted == "auto":
+        return "local" if embedded or is_local(settings.spark_master) else "direct"
+    return wanted
+
+
+def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embedded: bool) -> None:
+    """Refuse Spark tasks that cannot work where they are placed."""
+    parse_conf(settings.spark_conf)
+    for task in tasks:
+        spec = task.workspace
+        if task.kind != "spark" or spec is None:
+            continue
+        if placement_of(task, settings, embedded=embedded) == "local":
+            if not runs_here(settings.spark_master):
+                raise RuntimeConfigError(_elsewhere(task, spec.placement, settings.spark_master, embedded))
+            continue
+        if embedded:
+            raise RuntimeConfigError(
+                f'task {task.name!r} has placement="direct", which needs lakeFS: the embedded lake has no s3a'
+            )
+        wanting = [label(check) for check in (*spec.pre, *spec.post) if needs_path(check)]
+        if wanting:
+            raise TaskDefinitionError(
+                f"{task.place}: {', '.join(wanting)}: needs a folder on disk, and with direct placement there is none; "
+                "use the require_… checks"
+            )
+
+
+def _elsewhere(task: TaskDefinition, placement: str, master: str, embedded: bool) -> str:
+    remedy = "work on lakeFS (--remote)" if embedded else 'declare placement="direct" or "auto"'
+    return (
+        f'task {task.name!r} has placement="{placement}", and would work in a folder of this machine, which the executors '
+        f"of {master} do not share: {remedy}, or set PERAGO_SPARK_MASTER to a local master"
+    )
+
+
+def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedded: bool) -> SparkPlaces:
+    """The places of these tasks; the session can reach a lake by s3a only where one of them works there."""
+    spark_tasks = [task for task in tasks if task.kind == "spark"]
+    direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
+    sessions = Sessions(settings, S3A_PACKAGES) if direct else Sessions(settings)
+    return SparkPlaces(settings, sessions, embedded)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkPlaces:
+    """Opens the place of any task: a plain one's workdir, or where a Spark task's placement says."""
+
+    settings: Settings
+    sessions: Sessions
+    embedded: bool
+
+    def __call__(self, site: Site) -> Place:
+        """The place for one execution."""
+        if site.task.kind != "spark":
+            return in_workdir(site)
+        self.sessions.warm_up()
+        if placement_of(site.task, self.settings, embedded=self.embedded) == "local":
+            return LocalPlace(site, self.sessions)
+
+        return DirectPlace(site, self.sessions, self._lakefs)
+
+    @property
+    def _lakefs(self) -> LakeFSSettings:
+        assert self.settings.lakefs is not None  # noqa: S101 - `check_placement` has seen to it
+        return self.settings.lakefs
+
+
+class LocalPlace(WorkdirPlace):
+    """Tables in the workdir; Perago moves the files, and what Spark leaves beside them stays behind."""
+
+    def __init__(self, site: Site, sessions: Sessions) -> None:
+        super().__init__(site, self._is_left)
+        self._session = AttemptSession(sessions)
+        self._workspace = SparkWorkspace(site.workdir.path, self._session, view=site.workspace.view)
+
+    def _is_left(self, path: str) -> bool:
+        return is_leftover(path, self._size_of(path) or 0, self._size_of)
+
+    def _size_of(self, path: str) -> int | None:
+        try:
+            return (self._site.workdir.path / path).stat().st_size
+        except OSError:
+            return None
+
+    @property
+    def argument(self) -> object:
+        """The workspace over the folder."""
+        return self._workspace
+
+    def result(self, recorded: str | None) -> Result:
+        """What the folder holds; new files that would make a table unreadable are refused."""
+        result = super().result(recorded)
+        check_kept_files(self._session(), self._workspace.base, result.changes, result.states)
+        return result
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """A job group of the attempt's own."""
+        return at_work(self._session, self._site, self._workspace)
+
+    def tree(self, checks: Sequence[Check]) -> Tree:
+        """The folder, whose tables can be looked into."""
+        auditor = Auditor(self._workspace, self._session.for_checks, checks)
+        return AuditedTree(super().tree(checks), auditor)
+
+
+class DirectPlace:
+    """The view on the execution's own staging branch, or on the input commit of a read-only task."""
+
+    def __init__(self, site: Site, sessions: Sessions, lakefs: LakeFSSettings) -> None:
+        self._site = site
+        self._sessions = sessions
+        self._session = AttemptSession(sessions)
+        self._lakefs = lakefs
+        spec = site.task.workspace
+        self._read_only = spec is not None and spec.read_only
+        self.on_branch = not self._read_only
+        self._branch = site.workspace.ref if self._read_only else site.branch
+        self._workspace: SparkWorkspace | None = None
+        self._base = FileStates()
+        self._parents: list[str] = []
+
+    def fill(self) -> None:
+        """Nothing to bring: the branch was made at the input, or is the input."""
+        repository, prefix = self._site.workspace.repository, self._site.workspace.prefix
+        self._base = self._listing(self._site.workspace.ref)
+        base = f"s3a://{repository}/{self._branch}/{prefix}"
+        view = self._site.workspace.view
+        if self._read_only:
+            view = replace(view, writes=())
+        self._workspace = SparkWorkspace(base, self._session, view=view)
+
+    @property
+    def argument(self) -> SparkWorkspace:
+        """The workspace over the branch."""
+        assert self._workspace is not None  # noqa: S101 - `fill` comes first
+        return self._workspace
+
+    def at_work(self) -> AbstractContextManager[None]:
+        """A job group of the attempt's own, with the keys to the repository."""
+        open_bucket(self._sessions.get(), self._site.workspace.repository, self._lakefs)
+        return at_work(self._session, self._site, self.argument)
+
+    def tree(self, checks: Sequence[Check]) -> Tree:
+        """The branch's listing, whose tables can be looked into."""
+        auditor = Auditor(self.argument, self._session.for_checks, checks)
+        return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
+
+    def verify(self) -> None:
+        """Nothing to do: Spark reads the lake itself."""
+
+    def result(self, recorded: str | None) -> Result:
+        """What the branch holds of the view, Spark's leftovers aside; a change outside `writes` is refused by name."""
+        self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
+        states = self._states(self._listing(self._branch))
+        changes = changes_between(self._states(self._base), states)
+        gone = f"{self._site.workspace.repository}/{self._branch}/"
+        check_absolute_paths(changes, states, self._content, gone=gone)
+        check_kept_files(self._session(), self.argument.base, changes, states)
+        return Result(states, changes, recorded, OnBranch(self._branch))
+
+    def _content(self, path: str) -> bytes:
+        workspace = self._site.workspace
+        return b"".join(self._site.lake.read(workspace.repository, self._branch, workspace.prefix + path))
+
+    def tidy_up(self, result: Result) -> None:
+        """Take away what Spark left behind and put back what it took; a branch without a change is left to be dropped."""
+        if not result.changes:
+            return
+        lake, repository = self._site.lake, self._site.workspace.repository
+        reset(lake, self._site.workspace, self._branch, self._parents)
+        now = self._listing(self._branch)
+        left = [path for path, state in now.items() if self._is_left(path, state, now)]
+        if left:
+            lake.delete(repository, self._branch, left)
+        taken = [path for path, state in self._base.items() if _is_folder(path, state) and path not in now]
+        if taken:
+            lake.copy(repository, self._branch, self._site.workspace.ref, taken)
+
+    def _listing(self, ref: str) -> FileStates:
+        """Every object of the view, by its whole path."""
+        workspace = self._site.workspace
+        found = FileStates()
+        for entry in objects_in(self._site.lake, workspace.repository, ref, workspace.view):
+            found.put(entry.path, FileState(entry.size, entry.checksum))
+        return found
+
+    def _states(self, listing: FileStates) -> FileStates:
+        """What a task may see of a listing, by path below the prefix."""
+        states = FileStates()
+        for path, state in listing.items():
+            self._check_name(path)
+            shown = projected(path, state.size, self._site.workspace.prefix)
+            if shown is not None and not self._is_left(path, state, listing):
+                states.put(shown, state)
+        return states
+
+    def _is_left(self, path: str, state: FileState, listing: FileStates) -> bool:
+        # What was published under such a name before is data, whatever it is called.
+        if path in self._base:
+            return False
+        prefix = self._site.workspace.prefix
+
+        def size_of(other: str) -> int | None:
+            found = listing.get(prefix + other)
+            return None if found is None else found.size
+
+        return _is_folder(path, state) or is_leftover(path.removeprefix(prefix), state.size, size_of)
+
+    def _check_name(self, path: str) -> None:
+        if path not in self._base and (in_actions(path) or is_marker(path)):
+            raise PostGuardrailViolation(f"the task wrote {path}: that name is Perago's or lakeFS's own")
+
+
+def _is_folder(path: str, state: FileState) -> bool:
+    return state.size == 0 and path.endswith("/")

@@ -1,0 +1,220 @@
+"""Looking into tables for checks: all checks of one table cost one Spark job.
+
+The whole-table counts (rows, nulls, values) come from one pass, each set of unique columns from a grouping of its
+own; their one-row results are joined into one query.  Only counts reach the driver.  When a check fails, up to
+three offending rows are fetched and go to the worker's log, never into the reason: reasons leave the machine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perago.declare.checks import Check, Finding, counted, wrong
+from perago.declare.file_tree import Tree
+from perago.declare.table_checks import Source, TableCheck
+from perago.errors import GuardrailViolation
+from perago.spark.failures import SPARK_ERRORS, short_reason
+from perago.spark.tables import read_table, unknown_format
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from perago.spark.workspace import SparkWorkspace
+
+
+log = logging.getLogger("perago.spark")
+
+_SAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What was counted for a check, and where the offending rows of one that does not hold are to be seen."""
+
+    finding: Finding
+    rows: Callable[[], DataFrame] | None = None
+
+
+class Auditor:
+    """Evaluates the table checks of one phase, a table at a time."""
+
+    def __init__(
+        self, workspace: SparkWorkspace, session: Callable[[], SparkSession], checks: Sequence[Check]
+    ) -> None:
+        self._workspace = workspace
+        self._session = session
+        self._checks = [check for check in checks if isinstance(check, TableCheck)]
+        self._found: dict[Source, dict[TableCheck, Finding]] = {}
+
+    def finding(self, check: TableCheck, tree: Tree) -> Finding:
+        """What the check finds in its table; one that does not hold names the others that do not, too."""
+        if check.source not in self._found:
+            checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])
+            self._found[check.source] = self._evaluate(check.source, list(checks), tree)
+        found = self._found[check.source]
+        if found[check].passed:
+            return found[check]
+        others = [
+            f"{one.label()}: {other.text}"
+            for one, other in found.items()
+            if one != check and not other.passed
+        ]
+        return wrong("; also ".join([found[check].text, *others]))
+
+    def _evaluate(self, source: Source, checks: list[TableCheck], tree: Tree) -> dict[TableCheck, Finding]:
+        table, format, options = source
+        if not any(True for _ in tree.glob(table)):
+            return dict.fromkeys(checks, wrong(f"there is no table {table!r}"))
+        try:
+            frame = read_table(self._session(), self._workspace.uri(table), format, None, dict(options))
+            looked = _looked_at(frame, checks)
+            for check, found in looked.items():
+                if found.rows is not None:
+                    _log_samples(check, found.rows())
+        except SPARK_ERRORS as error:
+            log.debug("checking table %s failed", table, exc_info=error)
+            base = self._workspace.base
+            reason = unknown_format(error, format) or short_reason(error, base=base, tables=[table])
+            raise GuardrailViolation(f"the table cannot be read: {reason}") from error
+        return {check: found.finding for check, found in looked.items()}
+
+
+class AuditedTree:
+    """A tree whose tables can be looked into."""
+
+    def __init__(self, tree: Tree, auditor: Auditor) -> None:
+        self._tree = tree
+        self._auditor = auditor
+        self.path = tree.path
+        self.is_file = tree.is_file
+        self.is_dir = tree.is_dir
+        self.glob = tree.glob
+        self.names = tree.names
+
+    def table_finding(self, check: TableCheck) -> Finding:
+        """What the check finds in its table."""
+        return self._auditor.finding(check, self._tree)
+
+
+def _looked_at(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
+    """What every check finds; those that name a column which is not there need no look at the rows."""
+    found: dict[TableCheck, _Counted] = {}
+    to_count = []
+    for check in checks:
+        text = _wrong_columns(frame, check)
+        if text is not None:
+            found[check] = _Counted(wrong(text))
+        elif check.kind == "require_columns":
+            found[check] = _Counted(Finding(f"{len(check.columns)} of {counted(frame.columns, 'column')}"))
+        else:
+            to_count.append(check)
+    if to_count:
+        found |= _count(frame, to_count)
+    return {check: found[check] for check in checks}
+
+
+def _wrong_columns(frame: DataFrame, check: TableCheck) -> str | None:
+    there = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    missing = [name for name in check.columns if name not in there]
+    types = dict(zip(check.columns, check.types, strict=False))
+    said = [f"no column {', '.join(map(repr, missing))}; there are {', '.join(there)}"] if missing else []
+    for name, kind in types.items():
+        if kind is not None and name in there and there[name] != kind.lower():
+            said.append(f"column {name!r} is {there[name]}, not {kind.lower()}")
+    return "; ".join(said) or None
+
+
+def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
+    from pyspark.sql import functions as F
+
+    plain = [check for check in checks if check.kind != "require_unique"]
+    whole = [F.count(F.lit(1)), *(_amount(column) for check in plain for column in _offending(frame, check))]
+    query = frame.agg(F.lit(-1).alias("key"), F.array(*whole).alias("counts"))
+    for number, check in enumerate(checks):
+        if check.kind == "require_unique":
+            twice = _grouped(frame, check)
+            counts = F.array(F.count(F.lit(1)), F.coalesce(F.sum("count"), F.lit(0)))
+            query = query.union(twice.agg(F.lit(number).alias("key"), counts.alias("counts")))
+    rows = {row["key"]: list(row["counts"]) for row in query.collect()}
+    total, *amounts = rows[-1]
+    found: dict[TableCheck, _Counted] = {}
+    for number, check in enumerate(checks):
+        if check.kind == "require_unique":
+            keys, twice_there = rows[number]
+            found[check] = _unique(frame, check, total, keys, twice_there)
+        else:
+            width = len(_offending(frame, check))
+            found[check], amounts = _judged(frame, check, total, amounts[:width]), amounts[width:]
+    return found
+
+
+def _judged(frame: DataFrame, check: TableCheck, total: int, amounts: Sequence[int]) -> _Counted:
+    if check.kind == "require_rows":
+        few, many = total < (check.least or 0), check.most is not None and total > check.most
+        bound = f"{check.least} or more are required" if few else f"at most {check.most} are allowed"
+        return _Counted(wrong(f"it has {total} rows, {bound}") if few or many else Finding(_rows(total)))
+    if not any(amounts):
+        none = "no nulls" if check.kind == "forbid_nulls" else "no other values"
+        return _Counted(Finding(f"{none} in {_rows(total)}"))
+    any_of = _any(_offending(frame, check))
+    if check.kind == "forbid_nulls":
+        names = check.columns or frame.columns
+        nulls = [f"{count} in {name!r}" for name, count in zip(names, amounts, strict=True) if count]
+        return _Counted(wrong(f"nulls: {', '.join(nulls)}, of {total} rows"), lambda: frame.where(any_of))
+    text = f"{amounts[0]} of {total} rows hold other values in {check.columns[0]!r}"
+    return _Counted(wrong(text), lambda: frame.where(any_of))
+
+
+def _unique(frame: DataFrame, check: TableCheck, total: int, keys: int, rows: int) -> _Counted:
+    if not keys:
+        return _Counted(Finding(f"no key twice in {_rows(total)}"))
+    return _Counted(
+        wrong(f"{keys} keys are there more than once, in {rows} rows"), lambda: _grouped(frame, check)
+    )
+
+
+def _rows(total: int) -> str:
+    return "1 row" if total == 1 else f"{total} rows"
+
+
+def _offending(frame: DataFrame, check: TableCheck) -> list[Column]:
+    """The conditions under which a row offends, one for each count that the check wants."""
+    from pyspark.sql import functions as F
+
+    if check.kind == "forbid_nulls":
+        return [F.col(_quoted(name)).isNull() for name in check.columns or frame.columns]
+    if check.kind == "require_values":
+        return [~F.col(_quoted(check.columns[0])).isin(*check.allowed)]
+    return []
+
+
+def _grouped(frame: DataFrame, check: TableCheck) -> DataFrame:
+    keys = [frame[_quoted(name)].alias(f"key{number}") for number, name in enumerate(check.columns)]
+    named = frame.select(*keys)
+    return named.groupBy(*named.columns).count().where("count > 1")
+
+
+def _amount(condition: Column) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.count(F.when(condition, F.lit(1)))
+
+
+def _any(conditions: Sequence[Column]) -> Column:
+    first, *rest = conditions
+    for condition in rest:
+        first = first | condition
+    return first
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _log_samples(check: TableCheck, rows: DataFrame) -> None:
+    samples: list[Any] = rows.limit(_SAMPLES).collect()
+    for row in samples:
+        log.warning("%s: offending row %s", check.label(), row.asDict())

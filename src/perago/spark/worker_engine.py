@@ -1,0 +1,109 @@
+"""The engine of a worker's attempts: each is a Spark job of one task, in a pool that Spark schedules fairly.
+
+- Spark gives a task up when it fails the first time: the orchestrator is who tries again.  Where Spark runs one again all
+  the same (an executor that was decommissioned, say), the job is told how often it has run.
+- The function, with the keys that it holds, travels inside the job: no page, log or command line shows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from perago.errors import RuntimeConfigError
+from perago.runtime.worker.hosted.engine import Door, JobLost, Spot
+from perago.settings import Settings
+from perago.spark.engine_context import EngineContext, scratch
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+T = TypeVar("T")
+
+POOL = "perago"
+PORT = "spark.perago.port"
+"""Where the worker listens for its hosts; any free port by default."""
+_POOLS = f"""\
+<?xml version="1.0"?>
+<allocations>
+  <pool name="{POOL}"><schedulingMode>FAIR</schedulingMode><weight>1</weight><minShare>0</minShare></pool>
+</allocations>
+"""
+_NO_FOLDER = "(no folder)"
+
+
+class SparkJobs:
+    """Runs functions on the executors of this process's Spark context."""
+
+    def __init__(self, settings: Settings, py_files: Sequence[Path] = ()) -> None:
+        self._pools = settings.root / "spark" / "pools.xml"
+        conf = {
+            "spark.scheduler.mode": "FAIR",
+            # As it is, not as a URI: Hadoop does not undo its escapes.
+            "spark.scheduler.allocation.file": f"file://{self._pools}",
+            "spark.locality.wait": "0s",
+        }
+        self._context = EngineContext(settings, py_files, failures=1, conf=conf)
+
+    def open(self) -> Door:
+        """Have Spark up; tells where its executors can call this process."""
+        conf = self._opened().getConf()
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        said = conf.get(PORT, "0") or "0"
+        port = int(said) if said.isdecimal() else -1
+        if not 0 <= port < 2**16:
+            raise RuntimeConfigError(f"{PORT}={said} in PERAGO_SPARK_CONF is not a port")
+        return Door(conf.get("spark.driver.bindAddress") or host, host, port)
+
+    def run(self, job: str, label: str, work: Callable[[Spot], T]) -> T:
+        """Run a function as a job of one task, and wait for it."""
+        from perago.spark.failures import SPARK_ERRORS
+
+        try:
+            context = self._opened()
+            context.setJobGroup(job, label, interruptOnCancel=True)
+            context.setLocalProperty("spark.scheduler.pool", POOL)
+            [value] = context.parallelize([0], 1).map(partial(_call, work)).collect()
+        except RuntimeConfigError as error:
+            raise JobLost(str(error)) from error
+        except SPARK_ERRORS as error:
+            raise JobLost(lost_reason(error)) from error
+        return value
+
+    def cancel(self, job: str) -> None:
+        """End a job wherever it is; one that Spark no longer knows has ended."""
+        if (context := self._context.made) is not None:
+            with contextlib.suppress(Exception):
+                context.cancelJobGroup(job)
+
+    def _opened(self) -> SparkContext:
+        if self._context.made is None:
+            # A pool that Spark has no file of would serve its jobs first in, first out.
+            self._pools.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._pools.write_text(_POOLS, encoding="utf-8")
+        return self._context.get()
+
+
+def _call(work: Callable[[Spot], T], _: int) -> T:
+    """In a Python process of an executor."""
+    from pyspark import TaskContext
+
+    context: Any = TaskContext.get()
+    return work(Spot(scratch(), context.attemptNumber()))
+
+
+def lost_reason(error: Exception) -> str:
+    """What Spark says of a lost job, in a few words."""
+    from perago.spark.failures import short_reason
+
+    lost = re.search(r"ExecutorLostFailure \(executor \S+ exited.*?Reason: ([^\n]*)", str(error))
+    return (
+        f"its Spark executor: {lost[1].strip()}"
+        if lost
+        else f"its Spark job: {short_reason(error, base=_NO_FOLDER)}"
+    )

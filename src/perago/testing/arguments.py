@@ -1,0 +1,185 @@
+"""What a test hands to a trial: tasks, params, a workflow, what is to happen.  Checked here, before anything is made.
+
+The rule: what is wrong is one line that says what was given and what to give instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from perago.declare.discovery import load_tasks
+from perago.declare.task import TaskDefinition, declared_in
+from perago.errors import TaskDefinitionError, TrialError
+from perago.protocol.suggestions import did_you_mean, listed
+from perago.testing.faults import At, HeadMove, checked_at
+from perago.workflow.check.check import check_workflow
+from perago.workflow.check.steps import read_flow
+
+Task = Callable[..., Any] | ModuleType | str
+"""A decorated function, a module that declares tasks, or the path of such a file."""
+
+
+class PythonWorkflow(Protocol):
+    """A workflow of the official client's classes."""
+
+    def to_workflow_def(self) -> Any:
+        """Its definition."""
+
+
+Workflow = Mapping[str, Any] | str | os.PathLike[str] | PythonWorkflow
+"""A workflow's definition, the path of its JSON file, or a workflow in Python: the object, or `module:name`."""
+
+
+def task_of(function: object) -> TaskDefinition:
+    """The task that a decorated function is."""
+    task = getattr(function, "__perago_task__", None)
+    if not isinstance(task, TaskDefinition):
+        raise TaskDefinitionError(f"{function!r} is no task: decorate it with @perago.task")
+    return task
+
+
+def tasks_of(given: Task | Iterable[Task]) -> list[TaskDefinition]:
+    """The tasks of functions, modules and files; no two may have one name."""
+    several = [given] if isinstance(given, str | ModuleType) or callable(given) else list(given)
+    found: dict[str, TaskDefinition] = {}
+    for one in several:
+        for task in _tasks_of_one(one):
+            if found.setdefault(task.name, task) is not task:
+                raise TrialError(
+                    f"two of the tasks are called {task.name!r}: {found[task.name].place} and {task.place}"
+                )
+    if not found:
+        raise TrialError("tasks is empty: give the functions or the modules that the workflow uses")
+    return list(found.values())
+
+
+def params_of(task: TaskDefinition, given: object) -> Mapping[str, Any]:
+    """Params as a workflow would send them: a mapping as it is, a model as JSON."""
+    if given is None:
+        return {}
+    if isinstance(given, task.params_model):
+        # By JSON, so that a trial sends nothing that Conductor could not.
+        return dict(json.loads(given.model_dump_json(by_alias=True, round_trip=True)))
+    if isinstance(given, Mapping):
+        return given
+    what = type(given).__name__
+    kind = f"a {what}" if isinstance(given, BaseModel) else f"of type {what}"
+    raise TrialError(
+        f"params is {kind}; task {task.name!r} takes a {task.params_model.__name__}, or a dict of its fields"
+    )
+
+
+def retries_of(task: TaskDefinition, retries: int) -> int:
+    """How many retries may follow; not more than the task itself allows."""
+    allowed = task.controls.retry.count
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+        raise TrialError(f"retries={retries!r}: give how many may follow the first attempt, 0 or more")
+    if retries > allowed:
+        raise TrialError(
+            f"retries={retries}, but task {task.name!r} allows {allowed}: Conductor would not retry it more often; "
+            f"give retries={allowed}, or declare RetryPolicy(count={retries})"
+        )
+    return retries
+
+
+def incidents_of(task: TaskDefinition, at: object, *, what: str = "at") -> At:
+    """What is to happen to the attempts of a task."""
+    checked = checked_at({} if at is None else at, what=what)
+    for step, incident in checked.items():
+        if isinstance(incident, HeadMove) and task.workspace is None:
+            raise TrialError(f"{what}[{step!r}]: task {task.name!r} has no workspace, so no head can move")
+    return checked
+
+
+def workflow_of(given: Workflow) -> tuple[dict[str, Any], str]:
+    """A workflow's definition, and what to call it in a message."""
+    if isinstance(given, Mapping):
+        name = given.get("name")
+        return dict(given), f"workflow {name!r}" if name else "the workflow"
+    if not isinstance(given, str | os.PathLike):
+        return _definition_of(given)
+    if isinstance(given, str) and ":" in given and not given.endswith(".json"):
+        # It brings the official client along.
+        from perago.workflow.loading import load_definition
+
+        return load_definition(given), given
+    file = Path(given)
+    try:
+        read = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TrialError(f"the workflow file {file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise TrialError(f"the workflow file {file} is not JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise TrialError(f"the workflow file {file} must hold one JSON object, {{…}}")
+    return read, str(file)
+
+
+def _definition_of(given: PythonWorkflow) -> tuple[dict[str, Any], str]:
+    if not hasattr(given, "to_workflow_def"):
+        raise TrialError(
+            f"workflow is {type(given).__name__}; give a dict, the path of a JSON file, or a workflow in Python"
+        )
+    from perago.orchestrator.conductor.workflow_objects import definition_of
+
+    definition = definition_of(given, "the workflow")
+    return definition, f"workflow {definition.get('name')!r}"
+
+
+def check_fits(
+    definition: Mapping[str, Any], tasks: Sequence[TaskDefinition], *, file: str, given: Mapping[str, Any]
+) -> None:
+    """Refuse a workflow that is certain to fail, in the words of `perago check`."""
+    if not isinstance(definition.get("name"), str):
+        raise TrialError(f'{file} has no name; add "name": "…"')
+    by_name = {task.name: task for task in tasks}
+    mistakes = check_workflow(definition, by_name, file=file, given=given)
+    errors = [str(mistake) for mistake in mistakes if mistake.level == "error"]
+    if errors:
+        raise TrialError("\n".join(errors))
+
+
+def workflow_incidents(
+    definition: Mapping[str, Any], tasks: Mapping[str, TaskDefinition], at: object
+) -> dict[str, At]:
+    """What is to happen to the attempts of each step, by the step's reference name."""
+    if at is None:
+        return {}
+    if not isinstance(at, Mapping):
+        raise TrialError(
+            f'at is {type(at).__name__}; give a dict such as {{"clean": {{"publish": crash()}}}}'
+        )
+    steps = {
+        reference: tasks[step.task]
+        for reference, step in read_flow(definition)[0].steps.items()
+        if step.task in tasks
+    }
+    checked: dict[str, At] = {}
+    for reference, incidents in at.items():
+        # An iteration of a loop is named as Conductor names it, clean__2.
+        task = steps.get(reference) or steps.get(str(reference).rpartition("__")[0])
+        if task is None:
+            close = did_you_mean(str(reference), steps, otherwise=f"; the steps are {listed(steps)}")
+            raise TrialError(f"at[{reference!r}]: the workflow has no such step that runs a task{close}")
+        checked[reference] = incidents_of(task, incidents, what=f"at[{reference!r}]")
+    return checked
+
+
+def _tasks_of_one(given: object) -> list[TaskDefinition]:
+    if isinstance(given, TaskDefinition):
+        return [given]
+    if isinstance(given, str):
+        return load_tasks([given])
+    if isinstance(given, ModuleType):
+        found = declared_in(given.__name__)
+        if not found:
+            raise TrialError(f"module {given.__name__!r} declares no task; give the one that does")
+        return found
+    return [task_of(given)]

@@ -1,0 +1,209 @@
+"""Files of a test as objects of a lake: from what a test writes down to a branch, and back.
+
+The rule: a path is checked before a byte is written, so that a slip in a test is one line and touches no file outside.
+
+The lake of a test: one repository of an embedded lake, with what tests write to it and ask of it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from perago.errors import TrialError
+from perago.lake.base import Commit, Lake, Upload
+from perago.protocol.attempt import Attempt
+from perago.protocol.changes import FileState, changes_between
+from perago.protocol.metadata import KEY
+from perago.protocol.names import REPLACED
+from perago.protocol.paths import (
+    either,
+    first_broken,
+    has_dot_part,
+    has_empty_part,
+    has_nul,
+    is_absolute,
+    is_empty,
+    leads_out,
+)
+from perago.protocol.publication import StagedWorkspace, Workspace
+from perago.protocol.signing import Signature
+from perago.runtime.attempt.workdir import hash_file
+from perago.testing.results import Changes, TrialCommit
+
+Files = Mapping[str, str | bytes]
+"""Contents by path; text is written as UTF-8."""
+
+_NO_PATH = (
+    (is_empty, "it is empty"),
+    (is_absolute, "it begins with '/'"),
+    (has_empty_part, "it has an empty part"),
+    (either(has_dot_part, leads_out), "it has a part '.' or '..'"),
+    (has_nul, "it holds a NUL character"),
+)
+
+
+def checked_files(files: Any, *, what: str = "files") -> Files:
+    """The files of a test, or one line that says what is wrong with them."""
+    if not isinstance(files, Mapping):
+        raise TrialError(
+            f'{what} is {type(files).__name__}; give a dict of contents by path: {{"raw/monday.csv": "…"}}'
+        )
+    for path, content in files.items():
+        wrong = first_broken(path, _NO_PATH) if isinstance(path, str) else "it is not a str"
+        if wrong is not None:
+            raise TrialError(
+                f"{what} has the path {path!r}, and {wrong}; give a path such as 'raw/monday.csv'"
+            )
+        if not isinstance(content, str | bytes):
+            raise TrialError(
+                f"{what}[{path!r}] is {type(content).__name__}; give its content as str or bytes"
+            )
+    return files
+
+
+@contextmanager
+def uploads_of(lake: Lake, files: Files, *, folder: Path) -> Iterator[list[Upload]]:
+    """Contents as uploads to a lake; `folder` is where their bytes are meanwhile."""
+    folder.mkdir(parents=True, exist_ok=True)
+    uploads = []
+    for path, content in files.items():
+        source = folder / f"upload-{secrets.token_hex(8)}"
+        source.write_bytes(content.encode() if isinstance(content, str) else content)
+        state = hash_file(source, lake.checksum_algorithm)
+        uploads.append(Upload(source, path, state.size, state.checksum or ""))
+    yield uploads
+    for upload in uploads:
+        upload.source.unlink()
+
+
+def put_objects(
+    lake: Lake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
+) -> None:
+    """Put contents on a branch, uncommitted; None deletes.  `folder` is where the bytes pass through."""
+    written = {path: content for path, content in files.items() if content is not None}
+    with uploads_of(lake, written, folder=folder) as uploads:
+        lake.upload(repository, branch, uploads)
+    lake.delete(repository, branch, [path for path, content in files.items() if content is None])
+
+
+def read_objects(lake: Lake, repository: str, ref: str, prefix: str = "") -> dict[str, bytes]:
+    """Every object below a prefix, by path below it."""
+    return {
+        entry.path.removeprefix(prefix): b"".join(lake.read(repository, ref, entry.path))
+        for entry in lake.list(repository, ref, prefix)
+    }
+
+
+REPOSITORY = "trial"
+MAIN = "main"
+_LONGEST_HISTORY = 1000
+
+
+class TrialLake:
+    """A repository with a branch `main`, in a folder that is gone after the test."""
+
+    def __init__(self, lake: Lake, folder: Path, repository: str = REPOSITORY) -> None:
+        self._lake = lake
+        self._folder = folder
+        self._repository = repository
+
+    def create(self, files: Files) -> None:
+        """Make the repository; its first commit holds these files."""
+        with uploads_of(self._lake, files, folder=self._folder) as uploads:
+            self._lake.create_repository(self._repository, uploads, "the files of the trial")
+
+    @property
+    def repository(self) -> str:
+        """The repository's name."""
+        return self._repository
+
+    def commit(
+        self, files: Files, *, delete: Sequence[str] = (), branch: str = MAIN, by: str | None = None
+    ) -> str:
+        """Commit files to a branch, by their paths in the repository, and return the commit's id.
+
+        Args:
+            files: What to write, as str or bytes by path.
+            delete: Paths to remove.
+            branch: Where to commit; it must be there.
+            by: The name of a task that is to have published this in a workflow of its own. Without it, nobody signs.
+        """
+        changed: dict[str, str | bytes | None] = dict(checked_files(files))
+        changed.update(dict.fromkeys(delete))
+        if not changed:
+            raise TrialError("there is nothing to commit: give files, or paths to delete")
+        return self.change(changed, branch=branch, by=by)
+
+    def change(
+        self, files: Mapping[str, str | bytes | None], *, branch: str = MAIN, by: str | None = None
+    ) -> str:
+        """The same in one mapping, where None deletes."""
+        head = self.head(branch)
+        put_objects(self._lake, self._repository, branch, files, folder=self._folder)
+        message = "a commit by hand" if by is None else f"a publication of {by}"
+        return self._lake.commit(
+            self._repository, branch, message, {} if by is None else self._signed(by, branch, head)
+        )
+
+    def create_branch(self, name: str, *, source: str = MAIN) -> None:
+        """Make a branch at another one's head, or at a commit."""
+        self._lake.create_branch(self._repository, name, source, hidden=False)
+
+    def workspace(self, branch: str = MAIN) -> dict[str, str]:
+        """What a workflow's input says to start from the head of a branch."""
+        return {
+            "repository": self._repository,
+            "branch": branch,
+            "ref_type": "commit",
+            "ref": self.head(branch),
+        }
+
+    def head(self, branch: str = MAIN) -> str:
+        """The id of the commit that a branch is at."""
+        return self._lake.head(self._repository, branch).id
+
+    def files(self, ref: str = MAIN, *, prefix: str = "") -> dict[str, bytes]:
+        """The files of a branch or commit, by path; with a prefix such as `clean/`, those below it, by path below it."""
+        return read_objects(self._lake, self._repository, ref, prefix)
+
+    def history(self, ref: str = MAIN) -> tuple[TrialCommit, ...]:
+        """The commits of a branch, newest first."""
+        return tuple(map(_shown, self._lake.log(self._repository, ref, _LONGEST_HISTORY)))
+
+    def replaced(self) -> tuple[TrialCommit, ...]:
+        """The commits that retries took off a branch, and that are kept under a tag each."""
+        tags = self._lake.tags(self._repository, REPLACED)
+        return tuple(_shown(self._lake.commit_at(self._repository, tag.commit)) for tag in tags)
+
+    def changes(self, before: str, after: str, *, prefix: str = "") -> Changes:
+        """What turned the files of one ref into those of another."""
+        found = changes_between(self._states(before, prefix), self._states(after, prefix))
+        return Changes(tuple(sorted(found.put)), tuple(sorted(found.delete)))
+
+    def is_by(self, commit: str, workflow_id: str) -> bool:
+        """Whether a workflow's step made the commit."""
+        found = self._lake.commit_at(self._repository, commit)
+        return found.metadata.get(KEY, "").startswith(f"{workflow_id}/")
+
+    def _states(self, ref: str, prefix: str) -> dict[str, FileState]:
+        listed = self._lake.list(self._repository, ref, prefix)
+        return {one.path.removeprefix(prefix): FileState(one.size, one.checksum) for one in listed}
+
+    def _signed(self, task: str, branch: str, head: str) -> dict[str, str]:
+        """The metadata that a publication of another workflow's step has."""
+        attempt = Attempt(
+            "another-workflow", f"a-task-of-{task}", task, task, retry_count=0, seq=1, iteration=0
+        )
+        workspace = Workspace(self._repository, branch, head, "")
+        staged = StagedWorkspace(self._repository, "", "")
+        return Signature(attempt, "another-execution", workspace, "").publication(
+            staged, expected_head=head, supersedes="", fence="hard"
+        )
+
+
+def _shown(commit: Commit) -> TrialCommit:
+    return TrialCommit(commit.id, commit.message, commit.metadata.get(KEY, "").partition("/")[2])

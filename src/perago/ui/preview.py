@@ -1,0 +1,111 @@
+"""Text, CSV and JSON, as far as a page shows them.
+
+Which kind of look an object gets, by its name, and by its first bytes where the name says nothing.
+
+    kind       shown as                          read of it
+    parquet    schema, and the first rows        footer and first pages, by ranges
+    csv        the first rows                    the first 64 KB
+    json       as it is, indented where whole    the first 64 KB
+               and not deep
+    text       the first lines                   the first 64 KB
+    picture    itself                            all, by the browser, up to 20 MB
+    html       itself, in a sandbox              all, by the browser, up to 20 MB
+    none       nothing, but it can be downloaded
+
+The rule: what a look reads and shows is bounded, whatever the object says of itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from perago.lake.base import Entry, Lake
+from perago.ui.parquet_preview import ParquetLook, look_into
+from perago.ui.text_preview import Table, indented, is_text, table_of
+
+FIRST_BYTES = 64 * 1024
+MOST_SHOWN_WHOLE = 20 * 1024 * 1024
+Kind = Literal["parquet", "csv", "json", "text", "picture", "html", "none"]
+PICTURES = {
+    "png": "image/png",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "avif": "image/avif",
+    "bmp": "image/bmp",
+    "svg": "image/svg+xml",
+}
+_BY_ENDING: dict[str, Kind] = {
+    **dict.fromkeys(PICTURES, "picture"),
+    "parquet": "parquet",
+    "csv": "csv",
+    "tsv": "csv",
+    "json": "json",
+    "jsonl": "text",
+    "ndjson": "text",
+    "html": "html",
+    "htm": "html",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look into an object found; `note` says what is not shown."""
+
+    kind: Kind
+    text: str = ""
+    table: Table | None = None
+    parquet: ParquetLook | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """One object of a commit."""
+
+    lake: Lake
+    repository: str
+    commit: str
+    entry: Entry
+
+    def part(self, start: int, length: int) -> bytes:
+        """Some of its bytes."""
+        length = min(length, self.entry.size - start)
+        if length <= 0:
+            return b""
+        return self.lake.read_range(self.repository, self.commit, self.entry.path, start, length)
+
+
+def ending_of(path: str) -> str:
+    """What a name ends in, after its last dot."""
+    return path.rpartition("/")[2].rpartition(".")[2].lower()
+
+
+def look_at(one: Object) -> Look:
+    """A look into an object."""
+    kind = _BY_ENDING.get(ending_of(one.entry.path), "text")
+    if kind in ("picture", "html"):
+        if one.entry.size > MOST_SHOWN_WHOLE:
+            return Look("none", note="It is too large to be shown here.")
+        return Look(kind)
+    if kind == "parquet":
+        found = look_into(one.part, one.entry.size)
+        return Look("none", note=found) if isinstance(found, str) else Look("parquet", parquet=found)
+    return _first_bytes(one, kind)
+
+
+def _first_bytes(one: Object, kind: Kind) -> Look:
+    data = one.part(0, FIRST_BYTES)
+    whole = len(data) >= one.entry.size
+    if not is_text(data):
+        return Look("none", note="It is not text.")
+    text = data.decode("utf-8", "ignore" if not whole else "replace")
+    note = "" if whole else f"These are its first {FIRST_BYTES // 1024} KB."
+    if kind == "csv":
+        table = table_of(text, "\t" if ending_of(one.entry.path) == "tsv" else ",", whole=whole)
+        return Look("csv", table=table, note=note) if table else Look("text", text=text, note=note)
+    if kind == "json" and whole:
+        return Look("json", text=indented(text))
+    return Look(kind, text=text, note=note)

@@ -1,0 +1,90 @@
+"""What is live: server-sent events with the parts of a page that have changed.
+
+The rule: the browser asks once and is told; nothing is sent while nothing changes, but for a sign of life.  A run that is
+over is told once more, and that was the last of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from perago.errors import PeragoError
+from perago.runtime.runs.listing import At
+from perago.ui.data_source import Site
+from perago.ui.rendering import Part
+from perago.ui.run_pages import asked, run_parts, runs_parts
+
+PAUSE_SECONDS = 0.7
+_SIGN_OF_LIFE_SECONDS = 15.0
+_STEP_SECONDS = 0.1
+Parts = tuple[list[Part], bool]
+"""The parts as they are now, and whether they will stay so."""
+
+
+def endpoint(site: Site) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """Tells a browser what changes on the page that it shows."""
+
+    async def live(request: Request) -> Response:
+        look = _looks(site, request)
+        return StreamingResponse(_events(site, look), media_type="text/event-stream")
+
+    return live
+
+
+def _looks(site: Site, request: Request) -> Callable[[], Parts]:
+    if request.path_params["what"] == "runs":
+        return lambda: (runs_parts(site, At()), False)
+    if request.path_params["what"] != "run":
+        raise HTTPException(404)
+
+    def look() -> Parts:
+        parts, _, over = run_parts(site, *asked(site, request))
+        return parts, over
+
+    return look
+
+
+async def _events(site: Site, look: Callable[[], Parts]) -> AsyncIterator[str]:
+    known: dict[str, str] = {}
+    quiet = 0.0
+    yield "retry: 2000\n\n"
+    while not site.closing.is_set():
+        try:
+            parts, over = await run_in_threadpool(look)
+        except PeragoError as error:
+            yield _event("trouble", {"text": site.mask(str(error))})
+            parts, over = [], False
+        changed = [one for one in parts if known.get(one.id) != one.digest]
+        known.update({one.id: one.digest for one in changed})
+        quiet = 0.0 if changed else quiet + PAUSE_SECONDS
+        if changed:
+            sent = [{"id": one.id, "digest": one.digest, "html": one.html} for one in changed]
+            yield _event("parts", {"parts": sent})
+        elif quiet >= _SIGN_OF_LIFE_SECONDS:
+            quiet = 0.0
+            yield ": still here\n\n"
+        if over:
+            yield _event("over", {})
+            return
+        await _pause(site)
+
+
+async def _pause(site: Site) -> None:
+    """A moment, or less where the page is served no longer."""
+    waited = 0.0
+    while waited < PAUSE_SECONDS and not site.closing.is_set():
+        await asyncio.sleep(_STEP_SECONDS)
+        waited += _STEP_SECONDS
+
+
+def _event(name: str, data: dict[str, Any]) -> str:
+    # ASCII on one line: no line of a log can end the event, or begin another.
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"

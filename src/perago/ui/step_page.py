@@ -1,0 +1,150 @@
+"""One step of a run in full: its attempts, newest first, with times, checks, reason, printed lines, params and result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
+from perago.protocol.attempt_record import AttemptRecord
+from perago.protocol.steps import ORDER
+from perago.runtime.runs.inspect import OPEN, read_attempt, seconds_of, worker_tasks
+from perago.ui.graph import step_of
+
+ATTEMPTS = 10
+"""How many attempts of a step a page shows."""
+LINES = 200
+"""How many printed lines of an attempt a page shows: the newest."""
+_WIDTH = 1000
+_WELL = OPEN | {"COMPLETED", "SKIPPED", "CANCELED"}
+PHASES: Mapping[str, Sequence[str]] = {
+    "input": ("input", "revoke", "reuse"),
+    "download": ("workdir", "download", "verify"),
+    "checks": ("pre checks", "result", "post checks"),
+    "body": ("body",),
+    "stage": ("changes", "first fence", "stage"),
+    "publish": ("claim", "publish", "hand over", "cleanup"),
+}
+"""What people call the steps of an attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """The time that an execution spent on one thing, and its place in a bar of a thousand."""
+
+    name: str
+    seconds: float
+    at: int
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A workspace that an attempt read or made."""
+
+    repository: str
+    branch: str
+    ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An attempt as the page shows it."""
+
+    task: TaskState
+    lines: Sequence[LogLine]
+    more_lines: int
+    records: Sequence[AttemptRecord]
+    phases: Sequence[Phase]
+    took: float | None
+    reads: Sequence[Place]
+    made: Place | None
+    params: Any
+    result: Any
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still change."""
+        return self.task.status in OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class StepPage:
+    """Some attempts of a step, the newest first; `older` says where the next page begins, if there is one."""
+
+    reference: str
+    attempts: Sequence[Shown]
+    total: int
+    older: int | None
+
+
+def chosen_step(state: WorkflowState, wanted: str | None) -> str | None:
+    """The step that is asked for, or the one that people most likely want to see."""
+    tasks = worker_tasks(state)
+    if wanted is not None and any(wanted in (step_of(task), task.reference) for task in state.tasks):
+        return next(step_of(task) for task in state.tasks if wanted in (step_of(task), task.reference))
+    bad = [task for task in tasks if task.status not in _WELL]
+    running = [task for task in tasks if task.status == "IN_PROGRESS"]
+    first = running if state.running else (bad if state.status != "COMPLETED" else [])
+    likely = first or tasks
+    return step_of(likely[-1]) if likely else None
+
+
+def step_page(orchestrator: Orchestrator, state: WorkflowState, step: str, skip: int = 0) -> StepPage:
+    """A step's attempts; logs are read for those alone that are shown."""
+    tasks = sorted((task for task in state.tasks if step_of(task) == step), key=lambda task: -task.seq)
+    page = tasks[skip : skip + ATTEMPTS]
+    older = skip + ATTEMPTS if len(tasks) > skip + ATTEMPTS else None
+    return StepPage(step, [_shown(orchestrator, task) for task in page], len(tasks), older)
+
+
+def phases_of(record: AttemptRecord | None) -> list[Phase]:
+    """Where the time of an execution went, in the order in which it was spent."""
+    if record is None or not record.seconds:
+        return []
+    known = {step.name for step in ORDER}
+    spent = {name: sum(record.seconds.get(step, 0.0) for step in steps) for name, steps in PHASES.items()}
+    spent["other"] = sum(took for step, took in record.seconds.items() if step not in known)
+    whole = sum(spent.values()) or 1.0
+    found, at = list[Phase](), 0
+    for name, took in spent.items():
+        width = round(_WIDTH * took / whole)
+        if took > 0:
+            found.append(Phase(name, took, at, max(1, width)))
+        at += width
+    return found
+
+
+def _shown(orchestrator: Orchestrator, task: TaskState) -> Shown:
+    logged = read_attempt(orchestrator, task)
+    return Shown(
+        task=task,
+        lines=logged.lines[-LINES:],
+        more_lines=max(0, len(logged.lines) - LINES),
+        records=logged.records,
+        phases=phases_of(logged.record),
+        took=seconds_of(task),
+        reads=_places(task.input),
+        made=next(iter(_places(task.output)), None) if task.status == "COMPLETED" else None,
+        params=task.input.get(
+            "params", {name: value for name, value in task.input.items() if name != "workspace"}
+        ),
+        result=_result(task),
+    )
+
+
+def _result(task: TaskState) -> Any:
+    return task.output.get(
+        "result", {name: value for name, value in task.output.items() if name != "workspace"}
+    )
+
+
+def _places(values: Mapping[str, Any]) -> list[Place]:
+    """The workspaces in an input or an output; a step's input may join several."""
+    given = values.get("workspace")
+    return [
+        Place(str(one["repository"]), str(one.get("branch", "")), str(one["ref"]))
+        for one in (given if isinstance(given, list) else [given])
+        if isinstance(one, Mapping) and "repository" in one and "ref" in one
+    ]

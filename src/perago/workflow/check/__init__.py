@@ -1,0 +1,1 @@
+"""Checks workflow JSON against the tasks it uses.  `check.py` is the entry point."""

@@ -1,0 +1,330 @@
+"""Which branch and which version of it a step starts from, as far as the workflow's JSON tells.
+
+Both go by what they are called in the workflow: a branch by the input that it comes from, or as repository@branch; a version
+by that input, by the step that publishes it, or by its literal ref.  Equal names are the same thing; different ones may be.
+Of several versions that are joined nobody can say before the run which comes last: the step starts from one of them.
+
+Which workspaces a branch has moved on from, followed along the steps.
+
+A workspace is a branch and a version of it: the workflow's input, or what a writable step has published.  A publication
+makes every other version of its branch old for good, and a writable step that starts from an old one cannot publish.
+
+    steps in a row             old after one, old after all
+    cases of a SWITCH          certainly old what is old in every case that goes on, perhaps old what is in one
+    arms of a FORK_JOIN        old what is old in one; and two arms must not write one branch, unless both publish on
+                               top of others and neither sees what the other writes: then each is perhaps old
+    several that are joined    old if each is, by a step that is not among them
+    the body of a DO_WHILE     twice: what is wrong only from the second time on is a warning
+
+A writable step is taken to write; where a branch or a version is not known, nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from perago.protocol.view import overlap
+from perago.workflow.check.context import Checking
+from perago.workflow.check.diagnostics import Finding, Level
+from perago.workflow.check.step_order import Ran, has_run
+from perago.workflow.check.steps import DEFAULT_CASE, TERMINATE, Block, Step
+from perago.workflow.check.values import whole
+from perago.workflow.model.expressions import understood
+
+Version = tuple[str, str]
+"""A branch and which state of it, both as they are called in the workflow."""
+
+
+def writes(checking: Checking, step: Step) -> bool:
+    """Whether a step's task may publish."""
+    task = checking.task_of(step)
+    return task is not None and task.workspace is not None and not task.workspace.read_only
+
+
+def keep_apart(checking: Checking, one: Step, other: Step) -> bool:
+    """Whether two writers publish on top of each other, and neither sees what the other writes."""
+    tasks = [checking.task_of(step) for step in (one, other)]
+    views = [task.workspace.view for task in tasks if task and task.workspace and task.workspace.rebases]
+    return len(views) == 2 and not any(
+        overlap(left.write_roots, right.roots) for left, right in (views, views[::-1])
+    )
+
+
+def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
+    """The versions of one branch that a step starts from, one or those that are joined; none if they cannot be told."""
+    given = step.inputs.get("workspace")
+    if not isinstance(given, list):
+        start = start_of(checking, step)
+        return () if start is None else (start,)
+    found = [_given_version(checking, one, frozenset({step.reference})) for one in given]
+    known = tuple(version for version in found if version is not None)
+    one_branch = len({version[0] for version in known}) == 1
+    return known if one_branch and len(known) == len(found) else ()
+
+
+def start_of(checking: Checking, step: Step, followed: frozenset[str] = frozenset()) -> Version | None:
+    """The branch and version that a step starts from, if they can be told; of a join the branch, and a name of its own."""
+    if step.reference in checking.starts:
+        return checking.starts[step.reference]
+    task = checking.task_of(step)
+    if task is None or task.workspace is None or step.reference in followed:
+        return None
+    given, inner = step.inputs.get("workspace"), followed | {step.reference}
+    found = (
+        _joined(checking, given, inner) if isinstance(given, list) else _given_version(checking, given, inner)
+    )
+    if not followed:
+        # Steps are asked about in their order, so a chain of any length is followed by one link at a time.
+        checking.starts[step.reference] = found
+    return found
+
+
+def _given_version(checking: Checking, given: Any, followed: frozenset[str]) -> Version | None:
+    if isinstance(given, Mapping):
+        return _put_together(checking, given, followed)
+    expression = whole(given)
+    return None if expression is None else _version(checking, expression, followed)
+
+
+def _joined(checking: Checking, given: list[Any], followed: frozenset[str]) -> Version | None:
+    found = [_given_version(checking, one, followed) for one in given]
+    known = [version for version in found if version is not None]
+    if not known or len(known) < len(found) or len({version[0] for version in known}) > 1:
+        return None
+    names = list(dict.fromkeys(version[1] for version in known))
+    return known[0][0], " + ".join(names)
+
+
+def _version(checking: Checking, expression: str, followed: frozenset[str]) -> Version | None:
+    parts, end = understood(expression)
+    if end < len(expression):
+        return None
+    if parts[:2] == ("workflow", "input"):
+        return expression, expression
+    source = checking.flow.steps.get(str(parts[0]))
+    if source is None or parts[1:] not in {("output", "workspace"), ("input", "workspace")}:
+        return None
+    start = start_of(checking, source, followed)
+    if start is None or parts[1] == "input" or not writes(checking, source):
+        return start
+    return start[0], source.reference
+
+
+def _put_together(checking: Checking, given: Mapping[str, Any], followed: frozenset[str]) -> Version | None:
+    """A workspace of single fields: known where repository and branch are literal, or those of one workspace."""
+    repository, branch, ref = (
+        _field(checking, given, name, followed) for name in ("repository", "branch", "ref")
+    )
+    if repository is None or branch is None or ref is None:
+        return None
+    if isinstance(repository, str) and isinstance(branch, str):
+        called = f"{repository}@{branch}"
+    elif isinstance(repository, tuple) and isinstance(branch, tuple) and repository[0] == branch[0]:
+        called = branch[0]
+    else:
+        return None
+    return called, ref if isinstance(ref, str) else ref[1]
+
+
+def _field(
+    checking: Checking, given: Mapping[str, Any], name: str, followed: frozenset[str]
+) -> str | Version | None:
+    value = given.get(name)
+    expression = whole(value)
+    if expression is None:
+        return value if isinstance(value, str) and "${" not in value else None
+    around, dot, last = expression.rpartition(".")
+    return _version(checking, around, followed) if dot and last == name else None
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What has been published so far: versions that are old (or may be), each with the step that made it so."""
+
+    old: Mapping[Version, str] = field(default_factory=dict)
+    perhaps: Mapping[Version, str] = field(default_factory=dict)
+    seen: frozenset[Version] = frozenset()
+
+
+@dataclass(slots=True)
+class _Walk:
+    checking: Checking
+    found: dict[tuple[str, str], Finding] = field(default_factory=dict)
+
+
+def moved_heads(checking: Checking) -> list[Finding]:
+    """Steps that write where another one writes, or has written since."""
+    walk = _Walk(checking)
+    _block(walk, checking.flow.top, _State(), first=True)
+    return list(walk.found.values())
+
+
+def _block(walk: _Walk, block: Block, state: _State | None, *, first: bool) -> _State | None:
+    for step in block.steps:
+        if state is None:
+            return None
+        state = _step(walk, step, state, first=first)
+    return state
+
+
+def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | None:
+    """The state after a step; None if the workflow ends with it."""
+    if step.type == TERMINATE:
+        return None
+    state = _published(walk, step, state, first=first)
+    cases = [block for block in step.blocks if block.kind == "case"]
+    arms = [block for block in step.blocks if block.kind == "arm"]
+    body = next((block for block in step.blocks if block.kind == "body"), None)
+    if cases:
+        ways = [_block(walk, block, state, first=first) for block in cases]
+        if not any(block.name == DEFAULT_CASE for block in cases):
+            ways.append(state)
+        return _one_of([way for way in ways if way is not None])
+    if arms:
+        _side_by_side(walk, step, arms)
+        ways = [_block(walk, block, state, first=first) for block in arms]
+        return _beside(walk, arms, _all_of([way for way in ways if way is not None]))
+    if body is not None:
+        once = _block(walk, body, state, first=first)
+        # A second time around tells all that there is to tell: loops inside it are not gone around twice again,
+        # which would double the work with every level.
+        twice = _block(walk, body, once, first=False) if first else None
+        return _one_of([way for way in (once, twice) if way is not None])
+    return state
+
+
+def _published(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State:
+    start = start_of(walk.checking, step)
+    if start is None:
+        return state
+    if not writes(walk.checking, step):
+        return _State(state.old, state.perhaps, state.seen | {start})
+    _check_start(walk, step, state, first=first)
+    made = (start[0], step.reference)
+    moved = {
+        version: step.reference
+        for version in {*state.seen, start, *starts_of(walk.checking, step)}
+        if version[0] == start[0] and version != made
+    }
+    fresh_old = {version: by for version, by in state.old.items() if version != made}
+    fresh_perhaps = {version: by for version, by in state.perhaps.items() if version != made}
+    # An optional step may have failed, and published nothing.
+    old = fresh_old if step.optional else {**fresh_old, **moved}
+    return _State(old, {**fresh_perhaps, **moved}, state.seen | {start, made})
+
+
+def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None:
+    starts = starts_of(walk.checking, step)
+    made = {version[1] for version in starts}
+    movers = [state.old.get(start) or state.perhaps.get(start) for start in starts]
+    # A join starts from whichever comes last: one that nobody else has moved past is enough.
+    if not movers or any(by is None or (by in made and len(starts) > 1) for by in movers):
+        return
+    by = str(movers[0])
+    if by in walk.checking.flow.steps and keep_apart(walk.checking, step, walk.checking.flow.steps[by]):
+        return
+    certain = all(start in state.old for start in starts) and first
+    if by == step.reference:
+        text = f"writes the same branch in every iteration, but starts from {_written(step)} each time"
+        remedy = "carry its output over to the next iteration (SET_VARIABLE), or move it out of the loop"
+    else:
+        moved = "has moved" if certain else "may have moved"
+        text = f"starts from {_written(step)}, but step {by!r} {moved} that branch on by then"
+        remedy = f"start it from ${{{by}.output.workspace}}"
+        if _is_beside(walk.checking, starts, by):
+            names = ", ".join(f'"${{{one}.output.workspace}}"' for one in (*sorted(made), by))
+            remedy = f"start it from both: [{names}]"
+    message = f"step {step.reference!r} {text}; {remedy}"
+    key = (step.reference, by)
+    if key not in walk.found:
+        walk.found[key] = Finding("error" if certain else "warning", step.reference, message)
+
+
+def _is_beside(checking: Checking, starts: tuple[Version, ...], by: str) -> bool:
+    """Whether all that a step starts from was published side by side with `by`."""
+    steps = checking.flow.steps
+    return by in steps and all(
+        name in steps and keep_apart(checking, steps[name], steps[by]) for _, name in starts
+    )
+
+
+def _beside(walk: _Walk, arms: list[Block], state: _State | None) -> _State | None:
+    """After a fork: of two arms that wrote one branch, either may have published last."""
+    if state is None:
+        return None
+    perhaps = dict(state.perhaps)
+    for left, right in combinations(arms, 2):
+        for one, branch, _ in _writers(walk.checking, left):
+            for other, same, _ in _writers(walk.checking, right):
+                if branch == same and keep_apart(walk.checking, one, other):
+                    perhaps.setdefault((branch, one.reference), other.reference)
+                    perhaps.setdefault((branch, other.reference), one.reference)
+    return _State(state.old, perhaps, state.seen)
+
+
+def _side_by_side(walk: _Walk, fork: Step, arms: list[Block]) -> None:
+    for left, right in combinations(arms, 2):
+        for one, branch, sure in _writers(walk.checking, left):
+            for other, same, sure_too in _writers(walk.checking, right):
+                if branch != same or _in_turn(walk.checking, one, other):
+                    continue
+                if keep_apart(walk.checking, one, other):
+                    continue
+                level: Level = "error" if sure and sure_too else "warning"
+                text = (
+                    f"steps {one.reference!r} and {other.reference!r} run side by side in {fork.reference!r} and both "
+                    f"write {_branch(branch)}: only one of them can publish; run them one "
+                    "after the other, declare one that writes nothing with read_only=True, or, where neither sees what "
+                    'the other writes, declare reads, writes and on_advanced="rebase" for both'
+                )
+                walk.found.setdefault(
+                    (fork.reference, f"{left.name}|{right.name}"), Finding(level, other.reference, text)
+                )
+
+
+def _writers(checking: Checking, block: Block, *, sure: bool = True) -> Iterator[tuple[Step, str, bool]]:
+    for step in block.steps:
+        start = start_of(checking, step)
+        if start is not None and writes(checking, step):
+            yield step, start[0], sure and not step.optional
+        for inner in step.blocks:
+            yield from _writers(checking, inner, sure=sure and inner.kind != "case")
+
+
+def _in_turn(checking: Checking, one: Step, other: Step) -> bool:
+    pairs = ((one, other), (other, one))
+    return any(has_run(checking.flow, a.reference, by=b.reference).ran is Ran.YES for a, b in pairs)
+
+
+def _one_of(ways: list[_State]) -> _State | None:
+    if not ways:
+        return None
+    everywhere = {version for version in ways[0].old if all(version in way.old for way in ways)}
+    old = {version: ways[0].old[version] for version in everywhere}
+    return _State(old, _union(ways), frozenset().union(*(way.seen for way in ways)))
+
+
+def _all_of(ways: list[_State]) -> _State | None:
+    if not ways:
+        return None
+    old = {version: by for way in ways for version, by in way.old.items()}
+    return _State(old, _union(ways), frozenset().union(*(way.seen for way in ways)))
+
+
+def _union(ways: list[_State]) -> dict[Version, str]:
+    return {version: by for way in ways for version, by in (*way.perhaps.items(), *way.old.items())}
+
+
+def _branch(called: str) -> str:
+    return f"the branch of ${{{called}}}" if called.startswith("workflow.") else f"the branch {called}"
+
+
+def _written(step: Step) -> str:
+    """What a step starts from, as its author wrote it."""
+    given = step.inputs["workspace"]
+    if isinstance(given, list):
+        return " and ".join(str(one["ref"]) if isinstance(one, Mapping) else str(one) for one in given)
+    return str(given["ref"]) if isinstance(given, Mapping) else str(given)

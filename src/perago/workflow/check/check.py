@@ -1,0 +1,128 @@
+"""What the parts of the check share: the tree of steps, the tasks they run, and what is known of the workflow's input.
+
+What is said about a workflow: one line each, an error only where it is certain on every path.
+
+Check a workflow's JSON against the tasks it uses, before anything runs.
+
+Pure: it talks to no server, and runs nothing of the author's but the validators of params models.  What is wrong on every
+path is an error; what is wrong only on some path is a warning.  Anything that cannot be known (outputs of system tasks,
+dynamic tasks, sub-workflows, variables, JsonPath beyond names and indexes) counts as right: a false alarm is worse than a
+miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from typing import Any
+
+from perago.declare.task import TaskDefinition
+from perago.protocol.suggestions import did_you_mean
+from perago.workflow.check.branch_conflicts import moved_heads
+from perago.workflow.check.context import Checking
+from perago.workflow.check.diagnostics import Finding, WorkflowMistake, error, warning
+from perago.workflow.check.inputs import step_input
+from perago.workflow.check.references import output_reads, step_reads
+from perago.workflow.check.steps import JOIN, JOINS, SIMPLE, Step, read_flow
+
+
+def check_workflow(
+    definition: Mapping[str, Any],
+    tasks: Mapping[str, TaskDefinition],
+    *,
+    file: str,
+    given: Mapping[str, Any] | None = None,
+    elsewhere: Container[str] = (),
+) -> list[WorkflowMistake]:
+    """Everything that is wrong with a workflow, in the order of its steps.
+
+    `given` is the input it is to be started with, where that is known; it may hold `UNKNOWN`.  `elsewhere` are names of
+    tasks that other workers run, of which nothing is known.
+    """
+    try:
+        told = dict.fromkeys(_findings(definition, tasks, given, elsewhere))
+    except RecursionError:
+        told = {warning(None, "the workflow is nested too deeply to be checked"): None}
+    return [WorkflowMistake(one.level, file, one.step, one.message) for one in told]
+
+
+def check_step(source: Mapping[str, Any], task: TaskDefinition) -> list[str]:
+    """What is certainly wrong with one step by itself, whatever workflow it is put into."""
+    flow, findings = read_flow({"tasks": [source]})
+    checking = Checking(flow, {task.name: task}, None)
+    for step in flow.steps.values():
+        findings.extend(step_input(checking, step, task))
+    return [finding.message for finding in findings if finding.level == "error"]
+
+
+def _findings(
+    definition: Mapping[str, Any],
+    tasks: Mapping[str, TaskDefinition],
+    given: Mapping[str, Any] | None,
+    elsewhere: Container[str],
+) -> list[Finding]:
+    flow, findings = read_flow(definition)
+    template = definition.get("inputTemplate")
+    filled = None if given is None else {**(template if isinstance(template, Mapping) else {}), **given}
+    named = definition.get("inputParameters")
+    checking = Checking(flow, tasks, filled, tuple(map(str, named)) if isinstance(named, list) else ())
+    for step in flow.steps.values():
+        findings.extend(_step(checking, step, elsewhere))
+    findings.extend(_joins(checking))
+    # Of two steps with one name nobody can say which comes first.
+    if not flow.has_twins:
+        findings.extend(moved_heads(checking))
+    outputs = definition.get("outputParameters")
+    if isinstance(outputs, Mapping):
+        findings.extend(output_reads(checking, outputs))
+    return findings
+
+
+def _step(checking: Checking, step: Step, elsewhere: Container[str]) -> Iterator[Finding]:
+    if step.type == SIMPLE and step.task not in checking.tasks and step.task not in elsewhere:
+        yield _unknown_task(checking, step)
+    task = checking.task_of(step)
+    if task is not None:
+        yield from step_input(checking, step, task)
+    yield from step_reads(checking, step)
+
+
+def _unknown_task(checking: Checking, step: Step) -> Finding:
+    label = f"step {step.reference!r} runs the task {step.task!r}"
+    if not checking.tasks:
+        return error(step.reference, f"{label}, but no module was given; add the one that declares it")
+    names = ", ".join(sorted(checking.tasks))
+    otherwise = f"; declared are {names}; add the module that declares it"
+    close = did_you_mean(step.task, checking.tasks, otherwise=otherwise)
+    return error(step.reference, f"{label}, which no given module declares{close}")
+
+
+def _joins(checking: Checking) -> Iterator[Finding]:
+    flow = checking.flow
+    for step in flow.steps.values():
+        trail = flow.trails[step.reference]
+        following = trail[-1].block.steps[trail[-1].index + 1 :][:1]
+        if step.type == "FORK_JOIN" and not any(after.type in JOINS for after in following):
+            text = f"step {step.reference!r} is a FORK_JOIN, and the step after it must be a JOIN"
+            yield error(step.reference, text)
+        if step.type not in JOINS or flow.open_ended:
+            continue
+        if not step.join_on:
+            text = f'step {step.reference!r} waits for nothing: its "joinOn" is empty, so the next step begins at once'
+            yield warning(step.reference, text)
+        for name in step.join_on:
+            if name not in flow.steps:
+                others = ", ".join(other for other in flow.steps if other != step.reference)
+                close = did_you_mean(name, flow.steps, otherwise=f"; the steps are {others}")
+                text = f"step {step.reference!r} joins on {name!r}, but no step is called that{close}"
+                yield error(step.reference, text)
+            elif step.type == JOIN and _may_come_again(checking, flow.steps[name]):
+                text = (
+                    f"step {step.reference!r} joins on {name!r}, which has retries: Conductor may see it fail before the "
+                    "retry is there, and fail the workflow; end that arm with a NOOP step, and join on that one"
+                )
+                yield warning(step.reference, text)
+
+
+def _may_come_again(checking: Checking, step: Step) -> bool:
+    task = checking.task_of(step)
+    return task is not None and task.controls.retry.count > 0 and not step.optional

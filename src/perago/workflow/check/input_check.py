@@ -1,0 +1,116 @@
+"""Whether a workflow's input fits the tasks that it flows into, found before anything is started.
+
+`${workflow.input.X}` in a step's `inputParameters` says what of the input becomes which param; the TaskDef's input schema
+says what the param takes.  Pure: definition, TaskDefs and input go in, findings come out.
+
+The rule: only values that come from the input are judged here; what is wrong in the definition itself is wrong for every
+input, and is the definition's check to say.  A finding refuses the start where the step certainly runs, else it warns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perago.protocol.suggestions import did_you_mean, listed, nearest
+from perago.workflow.check.known_values import UNKNOWN, KnownInput, Origin, Path, inputs_read, known_input
+from perago.workflow.check.schema import Misfit, kind_of, misfits
+from perago.workflow.model.definition import blocks_of, steps_in
+
+Json = Mapping[str, Any]
+WORKSPACE = "workspace"
+_HOW = {WORKSPACE: "add --workspace REPO[@BRANCH]"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line about the input; `refused` where the workflow could not end well."""
+
+    text: str
+    refused: bool
+
+
+def check_input(definition: Json, taskdefs: Mapping[str, Json | None], payload: Json) -> list[Finding]:
+    """What is wrong with `payload` as the input of a workflow; `taskdefs` by name, None where one is not registered."""
+    # Conductor puts the template below an input that has something in it, not below an empty one.
+    filled = {**(definition.get("inputTemplate") or {}), **payload} if payload else {}
+    findings: dict[Finding, None] = {}
+    for step, certain in _running(definition.get("tasks") or (), filled, certain=True):
+        if (step.get("type") or "SIMPLE") == "SIMPLE":
+            known = known_input(step.get("inputParameters") or {}, filled)
+            texts = _of_step(step, known, _schema(taskdefs.get(step["name"])), payload)
+            findings |= dict.fromkeys(Finding(text, certain) for text in texts)
+    return [*findings, *(Finding(text, False) for text in _unread(definition, payload))]
+
+
+def _running(steps: Any, payload: Json, *, certain: bool) -> Iterator[tuple[Json, bool]]:
+    """Every step that may run, and whether it certainly does and must go well."""
+    for step in steps or ():
+        yield step, certain and not step.get("optional")
+        taken = _taken(step, payload)
+        if taken is not None:
+            yield from _running(taken, payload, certain=certain)
+        else:
+            inside = certain and step.get("type") not in ("SWITCH", "DECISION") and not step.get("items")
+            for block in blocks_of(step):
+                yield from _running(block, payload, certain=inside)
+        if any(inner.get("type") == "TERMINATE" for inner in steps_in([step])):
+            certain = False
+
+
+def _taken(step: Json, payload: Json) -> Any:
+    """The branch that a SWITCH takes, where the input alone decides it; else None."""
+    if step.get("type") != "SWITCH" or step.get("evaluatorType") != "value-param":
+        return None
+    value = known_input(step.get("inputParameters") or {}, payload).value.get(step.get("expression"), UNKNOWN)
+    if isinstance(value, bool):
+        value = str(value).lower()
+    if value is not None and not isinstance(value, str | int):
+        return None
+    cases = step.get("decisionCases") or {}
+    return cases.get(str(value), step.get("defaultCase") or [])
+
+
+def _schema(taskdef: Json | None) -> Json:
+    found = ((taskdef or {}).get("inputSchema") or {}).get("data")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _of_step(step: Json, known: KnownInput, schema: Json, payload: Json) -> Iterator[str]:
+    for misfit in misfits(known.value, schema, schema):
+        found = known.origin_of(misfit.path)
+        if found is not None:
+            made, origin = found
+            yield f"step {step['taskReferenceName']!r}: {_told(misfit, made, origin, payload)}"
+
+
+def _told(misfit: Misfit, made: Path, origin: Origin, payload: Json) -> str:
+    path = _dotted(misfit.path)
+    if origin.lacking is not None:
+        name = origin.lacking
+        written = nearest(name, payload)
+        how = f"did you write {written!r} for it?" if written else _HOW.get(name, f"add {name!r} to --input")
+        return f"{path} is {origin.expression}, but the input has no {name!r}: {how}"
+    if misfit.rule == "is missing":
+        return f"{path} is missing: {origin.expression} has no {misfit.path[-1]!r}"
+    if misfit.rule == "is not declared":
+        return f"{path} is not declared by the task: take {misfit.path[-1]!r} out of {origin.expression}"
+    within = "" if made == misfit.path else f"{_dotted(misfit.path[len(made) :])} of "
+    shown = kind_of(misfit.value) if misfit.wrong_kind else "not"
+    return f"{path} {misfit.rule}, but {within}{origin.expression} is {shown}"
+
+
+def _unread(definition: Json, payload: Json) -> Iterator[str]:
+    read = inputs_read(dict(definition))
+    if None in read:
+        return
+    names = {name for name in read if name} | set(definition.get("inputParameters") or ())
+    for name in payload:
+        if name not in names:
+            hint = did_you_mean(name, names, otherwise=f"; it reads {listed(sorted(names))}")
+            yield f"the workflow does not read the input {name!r}{hint}"
+
+
+def _dotted(path: Path) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")

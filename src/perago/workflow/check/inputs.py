@@ -1,0 +1,296 @@
+"""A step's params against its task's model, as far as they are known before the workflow runs.
+
+The rule: the model itself validates, in the same mode as in an attempt, and what it says about a value that is not known, or
+that holds one, does not count.  What the author's own validators say is a warning, and only if everything is known: they
+may look at other fields, or at the machine they run on.
+
+The input of a step that runs a Perago task: exactly `params`, and `workspace` if the task declares one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import AliasChoices, AliasPath, BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_core.core_schema import ErrorType
+
+from perago.declare.signature import models_of
+from perago.declare.task import TaskDefinition
+from perago.protocol.suggestions import did_you_mean, nearest
+from perago.workflow.check.context import Checking
+from perago.workflow.check.diagnostics import Finding, error, warning
+from perago.workflow.check.shapes import Shape
+from perago.workflow.check.steps import Step
+from perago.workflow.check.values import UNKNOWN, Path, at, has_unknown, known, shown, whole, without_unknown
+
+_AUTHORS = {"value_error", "assertion_error", "path_not_file", "path_not_directory", "path_exists"}
+_CERTAIN = set(get_args(ErrorType)) - _AUTHORS
+_NOT_DECLARED = {"extra_forbidden", "unexpected_keyword_argument"}
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """One thing about params that the model refuses; `kind` says which."""
+
+    path: Path
+    kind: str
+    rule: str
+    certain: bool = True
+
+    @property
+    def missing(self) -> bool:
+        """Whether the model requires what is not there."""
+        return self.kind == "missing"
+
+    @property
+    def not_declared(self) -> bool:
+        """Whether the model has no such field."""
+        return self.kind in _NOT_DECLARED
+
+
+def misfits(task: TaskDefinition, params: Any) -> list[Misfit]:
+    """What the task's model refuses in params, one for each path."""
+    if not isinstance(params, Mapping):
+        return [] if params is UNKNOWN else [Misfit((), "type", f"must be an object, not {_kind(params)}")]
+    whole = not has_unknown(params)
+    if not whole and _moves_fields(task.params_model):
+        return []
+    found: dict[Path, Misfit] = {}
+    for details in _refused(task, without_unknown(params)):
+        misfit = _misfit(details, params, whole=whole)
+        if misfit is not None:
+            found.setdefault(misfit.path, misfit)
+    return list(found.values())
+
+
+def takes_null(task: TaskDefinition, params: Any, path: Path) -> bool:
+    """Whether the model takes null at a path of params; True where that is not certain."""
+    if any(isinstance(part, int) for part in path):
+        return True
+    changed = _with_null(params, path)
+    return not any(misfit.certain and misfit.path == path for misfit in misfits(task, changed))
+
+
+def _refused(task: TaskDefinition, params: Any) -> Sequence[ErrorDetails]:
+    try:
+        task.params_model.model_validate_json(
+            json.dumps(params), strict=True, extra="forbid" if task.strict_params else "ignore"
+        )
+    except ValidationError as error:
+        return error.errors(include_url=False, include_context=False)
+    except Exception:
+        # A validator of the author's that cannot do with a part of the fields.
+        return ()
+    return ()
+
+
+def _misfit(details: ErrorDetails, params: Any, *, whole: bool) -> Misfit | None:
+    path, choice = _data_path(details, params)
+    kind = details["type"]
+    about = at(params, path)
+    # Which choice of a union was meant cannot be known while a part of the value is not.
+    if has_unknown(choice) or about is UNKNOWN:
+        return None
+    if kind == "missing":
+        return Misfit(path, kind, "is missing")
+    if kind in _NOT_DECLARED:
+        return Misfit(path, kind, "is not declared")
+    if has_unknown(about) or (kind not in _CERTAIN and not whole):
+        return None
+    return Misfit(path, kind, f"{details['msg']}, got {_kind(about)}", certain=kind in _CERTAIN)
+
+
+def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
+    """Where in the params an error is, and the value of the first union on the way: its choices are no part of the path."""
+    path: Path = ()
+    value, choice = params, None
+    for number, part in enumerate(details["loc"], start=1):
+        inside = (isinstance(value, Mapping) and part in value) or (
+            isinstance(value, list) and isinstance(part, int) and part < len(value)
+        )
+        absent = details["type"] == "missing" and number == len(details["loc"])
+        if inside or absent:
+            path, value = (*path, part), at(value, (part,))
+        elif choice is None:
+            choice = value
+    return path, choice
+
+
+def _moves_fields(model: type[BaseModel]) -> bool:
+    """Whether a field's value may come from somewhere else than the field's name in the JSON."""
+    for one in models_of(model):
+        decorators = one.__pydantic_decorators__
+        if decorators.root_validators or any(
+            validator.info.mode != "after" for validator in decorators.model_validators.values()
+        ):
+            return True
+        if any(
+            isinstance(field.validation_alias, AliasChoices | AliasPath)
+            for field in one.model_fields.values()
+        ):
+            return True
+    return False
+
+
+def _with_null(value: Any, path: Path) -> Any:
+    if not path:
+        return None
+    inner = value if isinstance(value, Mapping) else {}
+    return {**inner, path[0]: _with_null(inner.get(path[0]), path[1:])}
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+_FIELDS = ("repository", "branch", "ref")
+_REF_TYPES = ("ref_type", "refType")
+_WHOLE = "--workspace REPO[@BRANCH] gives a whole one, as ${workflow.input.workspace}"
+
+
+def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
+    """What is wrong with a step's input, apart from what its expressions read."""
+    if step.given_otherwise:
+        return
+    yield from _envelope(step, task, checking.shapes(task).params.names)
+    if task.workspace is not None and "workspace" in step.inputs:
+        yield from _workspace(checking, step, step.inputs["workspace"])
+    if "params" in step.inputs:
+        yield from _params(checking, step, task)
+
+
+def _envelope(step: Step, task: TaskDefinition, fields: Sequence[str]) -> Iterator[Finding]:
+    wanted = ["params"] if task.workspace is None else ["workspace", "params"]
+    absent = [name for name in wanted if name not in step.inputs]
+    for name in step.inputs:
+        if name in wanted:
+            continue
+        label = f"step {step.reference!r} has the input {name!r}"
+        close = nearest(name, absent)
+        if name == "workspace":
+            text = f"{label}, but its task {task.name!r} declares no workspace; take it out"
+        elif close is not None:
+            absent.remove(close)
+            text = f"{label}; did you mean {close!r}?"
+        elif name in fields:
+            text = f'{label}, which is a param of {task.name!r}; put it inside "params"'
+        else:
+            takes = " and ".join(wanted)
+            text = f"{label}, but its task {task.name!r} takes {takes} and nothing else"
+        yield error(step.reference, text)
+    if "workspace" in absent:
+        yield error(
+            step.reference,
+            f"step {step.reference!r} has no workspace, and its task {task.name!r} works on one; "
+            'give it "workspace": "${workflow.input.workspace}", or an earlier step\'s ${….output.workspace}',
+        )
+    if "params" in absent:
+        yield error(
+            step.reference,
+            f'step {step.reference!r} has no params, which its task {task.name!r} takes; give it "params": {{…}}, '
+            "which may be empty where the task requires none",
+        )
+
+
+def _workspace(checking: Checking, step: Step, given: Any) -> Iterator[Finding]:
+    if not isinstance(given, list):
+        yield from _one_workspace(checking, step, given, "workspace")
+    elif not given:
+        text = "workspace is an empty list; give it one workspace, or those that are to be joined"
+        yield error(step.reference, f"step {step.reference!r}: {text}")
+    else:
+        for number, one in enumerate(given):
+            yield from _one_workspace(checking, step, one, f"workspace[{number}]")
+
+
+def _one_workspace(checking: Checking, step: Step, given: Any, called: str) -> Iterator[Finding]:
+    label = f"step {step.reference!r}"
+    expression = whole(given)
+    if expression is not None:
+        yield from _whole_workspace(checking, step, expression)
+    value = known(given, checking.given)
+    if value is UNKNOWN:
+        return
+    if called == "workspace" and expression is not None and isinstance(value, list):
+        # The workflow's input has a list of them.
+        yield from _workspace(checking, step, value)
+        return
+    if not isinstance(value, Mapping):
+        yield error(step.reference, f"{label}: {called} must be an object, not {type(value).__name__}")
+        return
+    absent = [name for name in _FIELDS if name not in value]
+    for name in value:
+        if name in _FIELDS or name in _REF_TYPES:
+            continue
+        close = did_you_mean(str(name), [*_FIELDS, "ref_type"], otherwise=f"; it has {', '.join(_FIELDS)}")
+        absent = [field for field in absent if field != nearest(str(name), absent)]
+        yield error(step.reference, f"{label}: a workspace has no field {name!r}{close}")
+    for name in absent:
+        yield error(step.reference, f"{label}: {called}.{name} is missing; {_WHOLE}")
+    for name, item in value.items():
+        if item is UNKNOWN or (name not in _FIELDS and name not in _REF_TYPES):
+            continue
+        if not isinstance(item, str) or not item.strip():
+            yield error(step.reference, f"{label}: {called}.{name} must be a text that is not blank")
+        elif name in _REF_TYPES and item != "commit":
+            yield error(step.reference, f"{label}: {called}.{name} must be 'commit', not {item!r}; {_WHOLE}")
+
+
+def _whole_workspace(checking: Checking, step: Step, expression: str) -> Iterator[Finding]:
+    """An expression that gives something else than a workspace."""
+    shape = checking.shape_of(expression)
+    if shape is None or shape.missing or shape.types is None:
+        return
+    if "object" in shape.types and ("repository" in shape.names or not shape.names):
+        return
+    source = expression.partition(".")[0]
+    output = checking.output_of(source)
+    has_workspace = output is not None and "workspace" in output.names
+    remedy = f"; did you mean ${{{source}.output.workspace}}?" if has_workspace else ""
+    yield error(
+        step.reference,
+        f"step {step.reference!r} takes its workspace from ${{{expression}}}, which is no workspace{remedy}",
+    )
+
+
+def _params(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
+    raw = step.inputs["params"]
+    found = misfits(task, known(raw, checking.given))
+    shape = checking.shapes(task).params
+    explained: set[Path] = set()
+    for misfit in found:
+        if misfit.not_declared:
+            missing = [one.path for one in found if one.missing and one.path[:-1] == misfit.path[:-1]]
+            close = nearest(str(misfit.path[-1]), [str(path[-1]) for path in missing])
+            explained.update(path for path in missing if str(path[-1]) == close)
+    for misfit in found:
+        if misfit.path not in explained:
+            yield _told(checking, step, task, misfit, raw=raw, shape=shape)
+
+
+def _told(
+    checking: Checking, step: Step, task: TaskDefinition, misfit: Misfit, *, raw: Any, shape: Shape
+) -> Finding:
+    label = f"step {step.reference!r}"
+    where = shown(("params", *misfit.path))
+    if misfit.not_declared:
+        for part in misfit.path[:-1]:
+            shape = shape.at(part)
+        others = f"; it has {', '.join(shape.names)}" if shape.names else ""
+        close = did_you_mean(str(misfit.path[-1]), shape.names, otherwise=others)
+        return error(step.reference, f"{label}: {task.name!r} has no {where}{close}")
+    if misfit.missing:
+        return error(step.reference, f"{label}: {where} is missing, and {task.name!r} requires it; add it")
+    level = error if misfit.certain else warning
+    written = at(raw, misfit.path)
+    source = whole(written)
+    if source is not None:
+        level = level if checking.always_runs(step) else warning
+        return level(
+            step.reference, f"{label}: {where} takes ${{{source}}}, which does not fit: {misfit.rule}"
+        )
+    return level(step.reference, f"{label}: {where}: {misfit.rule}")

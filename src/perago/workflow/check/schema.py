@@ -1,0 +1,157 @@
+"""Whether a value fits a JSON schema, when parts of the value are not known yet.
+
+The rule: only what is certainly wrong is said.  An `UNKNOWN` fits everything, and so does a keyword that is not known here
+(formats, conditions): the worker's models have the last word.  This is the part of JSON Schema that models write, about a
+screen of it; the libraries for all of it bring four packages along, and none takes a value with holes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perago.workflow.check.known_values import UNKNOWN, Path
+
+Schema = Mapping[str, Any]
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "string": ("a string", lambda value: isinstance(value, str)),
+    "integer": (
+        "a whole number",
+        lambda value: not isinstance(value, bool) and isinstance(value, int | float) and value == value // 1,
+    ),
+    "number": ("a number", lambda value: not isinstance(value, bool) and isinstance(value, int | float)),
+    "boolean": ("true or false", lambda value: isinstance(value, bool)),
+    "object": ("an object", lambda value: isinstance(value, Mapping)),
+    "array": ("a list", lambda value: isinstance(value, list)),
+    "null": ("null", lambda value: value is None),
+}
+_NUMBER, _STRING, _LIST = _TYPES["number"][1], _TYPES["string"][1], _TYPES["array"][1]
+# Keyword: what it applies to, whether the value keeps it, how it is told.
+_LIMITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool], str]] = {
+    "minimum": (_NUMBER, lambda value, limit: value >= limit, "must be at least {}"),
+    "maximum": (_NUMBER, lambda value, limit: value <= limit, "must be at most {}"),
+    "exclusiveMinimum": (_NUMBER, lambda value, limit: value > limit, "must be more than {}"),
+    "exclusiveMaximum": (_NUMBER, lambda value, limit: value < limit, "must be less than {}"),
+    "minLength": (_STRING, lambda value, limit: len(value) >= limit, "must have at least {} characters"),
+    "maxLength": (_STRING, lambda value, limit: len(value) <= limit, "must have at most {} characters"),
+    "pattern": (_STRING, lambda value, limit: _matches(limit, value), "must match {}"),
+    "minItems": (_LIST, lambda value, limit: len(value) >= limit, "must have at least {} items"),
+    "maxItems": (_LIST, lambda value, limit: len(value) <= limit, "must have at most {} items"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Where a value breaks a schema, and the rule: `must be …`, `is missing`, `is not declared`."""
+
+    path: Path
+    rule: str
+    value: Any = None
+    wrong_kind: bool = False
+    """It is something else altogether, rather than a wrong one of its kind."""
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words; never the value, which may be a secret."""
+    found = next(
+        name for name in ("null", "boolean", "string", "number", "array", "object") if _is(name, value)
+    )
+    return "true or false" if found == "boolean" else _TYPES[found][0]
+
+
+def misfits(value: Any, schema: Any, root: Schema, path: Path = ()) -> Iterator[Misfit]:
+    """Everything that is certainly wrong; `root` holds the `$defs` that the schema refers to."""
+    if value is UNKNOWN or not isinstance(schema, Mapping):
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        yield from misfits(value, _referred(reference, root), root, path)
+    wrong = list(_of_kind(value, schema, path))
+    if wrong:
+        yield from wrong
+        return
+    yield from _limits(value, schema, path)
+    for inner in schema.get("allOf") or ():
+        yield from misfits(value, inner, root, path)
+    for choice in ("anyOf", "oneOf"):
+        if schema.get(choice):
+            yield from _of_choices(value, schema[choice], root, path)
+    if isinstance(value, Mapping):
+        yield from _of_object(value, schema, root, path)
+    elif isinstance(value, list):
+        first = schema.get("prefixItems") or []
+        for number, item in enumerate(value):
+            rule = first[number] if number < len(first) else schema.get("items")
+            yield from misfits(item, rule, root, (*path, number))
+
+
+def _of_kind(value: Any, schema: Schema, path: Path) -> Iterator[Misfit]:
+    wanted = schema.get("type")
+    kinds = [wanted] if isinstance(wanted, str) else wanted or []
+    if kinds and not any(_is(kind, value) for kind in kinds):
+        yield Misfit(path, "must be " + " or ".join(_TYPES[kind][0] for kind in kinds), value, True)
+    allowed = [schema["const"]] if "const" in schema else schema.get("enum")
+    if allowed is not None and not _holds_unknown(value) and value not in allowed:
+        yield Misfit(path, "must be " + " or ".join(map(repr, allowed)), value)
+
+
+def _limits(value: Any, schema: Schema, path: Path) -> Iterator[Misfit]:
+    for keyword, (applies, kept, text) in _LIMITS.items():
+        if keyword in schema and applies(value) and not kept(value, schema[keyword]):
+            yield Misfit(path, text.format(schema[keyword]), value)
+
+
+def _of_choices(value: Any, choices: list[Any], root: Schema, path: Path) -> Iterator[Misfit]:
+    tried = [list(misfits(value, choice, root, path)) for choice in choices]
+    if not all(tried):
+        return
+    # Of the kinds that the value is not, nothing needs to be said, unless it is none of them.
+    near = [wrong for wrong in tried if not any(one.path == path and one.wrong_kind for one in wrong)]
+    if near:
+        yield from near[0]
+    else:
+        kinds = dict.fromkeys(wrong[0].rule.removeprefix("must be ") for wrong in tried)
+        yield Misfit(path, "must be " + " or ".join(kinds), value, True)
+
+
+def _of_object(value: Mapping[str, Any], schema: Schema, root: Schema, path: Path) -> Iterator[Misfit]:
+    declared = schema.get("properties") or {}
+    for name in schema.get("required") or ():
+        if name not in value:
+            yield Misfit((*path, name), "is missing")
+    for name, item in value.items():
+        if name in declared:
+            yield from misfits(item, declared[name], root, (*path, name))
+        elif schema.get("additionalProperties") is False and not schema.get("patternProperties"):
+            yield Misfit((*path, name), "is not declared")
+        else:
+            yield from misfits(item, schema.get("additionalProperties"), root, (*path, name))
+
+
+def _referred(reference: str, root: Schema) -> Any:
+    found: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _is(kind: str, value: Any) -> bool:
+    # A kind that is not known here says nothing.
+    return kind not in _TYPES or _TYPES[kind][1](value)
+
+
+def _holds_unknown(value: Any) -> bool:
+    if isinstance(value, Mapping | list):
+        return any(map(_holds_unknown, value.values() if isinstance(value, Mapping) else value))
+    return value is UNKNOWN
+
+
+def _matches(pattern: str, value: str) -> bool:
+    try:
+        return re.search(pattern, value) is not None
+    except re.error:
+        # Models write patterns for another engine.
+        return True

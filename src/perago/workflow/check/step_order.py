@@ -1,0 +1,138 @@
+"""Whether a step has run by the time that another one begins.
+
+    where the source is                       it has run
+    before the reader, or around it           yes
+      in a case of a SWITCH                   maybe, unless every other case ends the workflow
+      in an arm that no JOIN waits for        maybe
+    after the reader                          no; inside one loop maybe, in an earlier iteration
+    in another arm of the same FORK_JOIN      maybe; no if the reader begins with its arm; yes if a JOIN of its own waits
+    in another case of the same SWITCH        no; inside one loop maybe
+
+A step reads its input when it is scheduled, which for the first step of an arm is when the fork begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from perago.workflow.check.steps import DEFAULT_CASE, JOINS, TERMINATE, Flow, Spot, Step
+
+
+class Ran(Enum):
+    """Whether a step has run."""
+
+    YES = "yes"
+    MAYBE = "maybe"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Whether, and if not for certain, why."""
+
+    ran: Ran
+    why: str = ""
+
+
+YES = Answer(Ran.YES)
+
+
+def has_run(flow: Flow, source: str, *, by: str) -> Answer:
+    """Whether `source` has run when `by` begins."""
+    ours, theirs = flow.trails[by], flow.trails[source]
+    shared = _shared(ours, theirs)
+    looping = any(spot.block.kind == "body" for spot in ours)
+    if shared == len(theirs):
+        return _itself(source, looping=looping) if shared == len(ours) else YES
+    if shared == len(ours):
+        return _inside(theirs[shared:], source)
+    if ours[shared].block is not theirs[shared].block:
+        return _apart(ours[shared:], theirs[shared:], source, looping=looping)
+    if ours[shared].index > theirs[shared].index:
+        return _before(ours[shared], theirs[shared:], source)
+    if any(spot.block.kind == "body" for spot in ours[: shared + 1]):
+        return _earlier_iteration(source)
+    return Answer(Ran.NO, f"{source!r} comes later")
+
+
+def has_run_in_the_end(flow: Flow, source: str) -> Answer:
+    """Whether `source` has run when a workflow has come to its end."""
+    return _certain(flow.trails[source][1:], source)
+
+
+def _shared(ours: tuple[Spot, ...], theirs: tuple[Spot, ...]) -> int:
+    count = 0
+    for left, right in zip(ours, theirs, strict=False):
+        if left.block is not right.block or left.index != right.index:
+            break
+        count += 1
+    return count
+
+
+def _itself(source: str, *, looping: bool) -> Answer:
+    return _earlier_iteration(source) if looping else Answer(Ran.NO, "that is the step itself")
+
+
+def _earlier_iteration(source: str) -> Answer:
+    return Answer(Ran.MAYBE, f"{source!r} has not run in the first iteration of the loop")
+
+
+def _inside(theirs: tuple[Spot, ...], source: str) -> Answer:
+    """The reader holds the source: a loop reads its body when it decides whether to go on."""
+    if theirs[0].block.kind == "body":
+        return _certain(theirs[1:], source)
+    return Answer(Ran.NO, f"{source!r} runs inside it")
+
+
+def _apart(ours: tuple[Spot, ...], theirs: tuple[Spot, ...], source: str, *, looping: bool) -> Answer:
+    """In different blocks of one step."""
+    if ours[0].block.kind == "case":
+        why = f"{source!r} runs in another case of {_name(ours[0].holder)!r}"
+        return Answer(Ran.MAYBE if looping else Ran.NO, why)
+    for spot in ours:
+        if _waits_for(spot.block.steps[: spot.index], theirs[0]):
+            return _certain(theirs[1:], source)
+    begins_with_its_arm = all(spot.index == 0 for spot in ours)
+    why = f"{source!r} runs side by side with it, in another arm of {_name(ours[0].holder)!r}"
+    return Answer(Ran.NO if begins_with_its_arm and not looping else Ran.MAYBE, why)
+
+
+def _before(ours: Spot, theirs: tuple[Spot, ...], source: str) -> Answer:
+    for above, spot in pairwise(theirs):
+        if spot.block.kind == "arm":
+            end = ours.index if above.block is ours.block else None
+            if not _waits_for(above.block.steps[above.index + 1 : end], spot):
+                why = (
+                    f"no JOIN before it waits for {source!r}, which runs in an arm of {_name(spot.holder)!r}"
+                )
+                return Answer(Ran.MAYBE, why)
+    return _certain(theirs[1:], source)
+
+
+def _certain(inner: tuple[Spot, ...], source: str) -> Answer:
+    """Whether the source has run once the step that holds it is over."""
+    for spot in inner:
+        if spot.block.kind == "case" and not _only_way_on(spot):
+            case = "the default case" if spot.block.name == DEFAULT_CASE else f"case {spot.block.name!r}"
+            return Answer(Ran.MAYBE, f"{source!r} runs only in {case} of {_name(spot.holder)!r}")
+    return YES
+
+
+def _only_way_on(spot: Spot) -> bool:
+    """Whether every other case ends the workflow, so that whoever comes after has come by this one."""
+    blocks = spot.holder.blocks if spot.holder is not None else ()
+    others = [block for block in blocks if block is not spot.block]
+    has_default = any(block.name == DEFAULT_CASE for block in blocks)
+    return has_default and all(any(step.type == TERMINATE for step in block.steps) for block in others)
+
+
+def _waits_for(steps: tuple[Step, ...], spot: Spot) -> bool:
+    """Whether a JOIN among steps waits for a step of an arm, or for one behind it."""
+    behind = {inner.reference for step in spot.block.steps[spot.index :] for inner in step.walk()}
+    return any(step.type in JOINS and behind.intersection(step.join_on) for step in steps)
+
+
+def _name(step: Step | None) -> str:
+    return "" if step is None else step.reference

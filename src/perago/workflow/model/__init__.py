@@ -1,0 +1,1 @@
+"""Conductor's workflow JSON as values: read here once, without any I/O."""

@@ -1,0 +1,92 @@
+"""What is taken for a secret, and in which forms it is known."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+import httpx
+import pytest
+
+from perago.runtime.observe.sanitize import MASK, Masker, secrets_of
+from perago.settings import Settings, load_settings
+from tests.support.environ import SERVERS
+
+ODD = 'lake/secret+1 "q" \\ é%'
+
+
+def settings(tmp_path: Path, **environ: str) -> Settings:
+    return load_settings({"PERAGO_ROOT": str(tmp_path), **environ})
+
+
+def basic(login: str) -> str:
+    return base64.b64encode(login.encode()).decode().rstrip("=")
+
+
+def test_the_secrets_are_those_that_open_a_server(tmp_path: Path) -> None:
+    assert secrets_of(settings(tmp_path)) == set()
+    assert secrets_of(settings(tmp_path, **SERVERS)) == {
+        "lake/secret+1",
+        "conductor-secret",
+        "in-the-url",
+        basic("AKIA:lake/secret+1"),
+        basic("key:conductor-secret"),
+        basic("user:in-the-url"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("p%40ss%2fword", "p@ss/word"), ("p%40ss!word", "p@ss!word"), ("%FFpass", "%FFpass")],
+)
+def test_a_password_in_a_url_is_known_as_it_is_written_and_as_it_is_meant(
+    tmp_path: Path, written: str, meant: str
+) -> None:
+    url = f"http://me:{written}@conductor.example/api"
+    mask = Masker(secrets_of(settings(tmp_path, CONDUCTOR_SERVER_URL=url)))
+    assert mask(f"{url} {meant}") == f"http://me:{MASK}@conductor.example/api {MASK}"
+    assert mask(quote(meant, safe="")) == MASK
+
+
+def test_what_spark_would_hide_in_its_configuration_is_a_secret_too(tmp_path: Path) -> None:
+    conf = "spark.hadoop.fs.s3a.secret.key = hush=1; spark.ui.enabled=false;;spark.x.PASSWORD=hush2"
+    assert secrets_of(settings(tmp_path, PERAGO_SPARK_CONF=conf)) == {"hush=1", "hush2"}
+
+
+@pytest.mark.parametrize(
+    "write", [str, quote, lambda text: quote(text, safe=""), quote_plus, json.dumps, repr]
+)
+def test_a_secret_is_known_in_the_forms_in_which_it_is_shown(write: object) -> None:
+    shown = write(ODD)  # type: ignore[operator]
+    masked = Masker([ODD])(f"<{shown}> and <{shown.lower()}>" if "%" in shown else shown)
+    assert MASK in masked
+    assert "secret" not in masked
+
+
+def test_the_header_that_an_http_client_makes_of_a_login_is_known(tmp_path: Path) -> None:
+    mask = Masker(secrets_of(settings(tmp_path, **SERVERS)))
+    request = httpx.Request("GET", "http://lake.example")
+    sent = next(httpx.BasicAuth("AKIA", "lake/secret+1").auth_flow(request)).headers["Authorization"]
+    assert mask(sent).rstrip("=") == f"Basic {MASK}"
+
+
+def test_a_secret_that_holds_another_one_leaves_nothing_behind() -> None:
+    mask = Masker(["abc", "abcdef", ""])
+    assert mask("abcdef abc") == f"{MASK} {MASK}"
+
+
+def test_without_secrets_nothing_is_hidden() -> None:
+    assert Masker([])("a text") == "a text"
+
+
+@pytest.mark.parametrize("equals", ["=", "%3D"])
+def test_the_signature_of_a_presigned_address_is_hidden_wherever_it_stands(equals: str) -> None:
+    address = f"http://store/bucket/key?X-Amz-Expires=900&X-Amz-Signature{equals}{'0a' * 32}&x-id=GetObject"
+
+    hidden = Masker([])(f"GET {address} 200, {json.dumps({'physical_address': address})}")
+
+    assert "0a0a" not in hidden
+    assert hidden.count(MASK) == 2
+    assert hidden.count("X-Amz-Expires=900") == 2

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from perago.protocol.attempt_record import AttemptRecord, CheckRecord
+from perago.runtime.runs.format import duration, record_lines, size
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (None, ""),
+        (0.04, "0.0 s"),
+        (59.9, "59.9 s"),
+        (61, "1 min 01 s"),
+        (3600, "1 h 00 min"),
+        (9000, "2 h 30 min"),
+    ],
+)
+def test_a_duration_is_as_fine_as_people_want_it(seconds: float | None, words: str) -> None:
+    assert duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KB"), (5 * 1024**5, "5120.0 TB")]
+)
+def test_bytes_have_the_unit_that_fits(count: int, words: str) -> None:
+    assert size(count) == words
+
+
+def test_a_record_says_which_checks_did_not_pass_and_how_many_there_was_no_room_for() -> None:
+    checks = [CheckRecord("pre", "a", "3 files"), CheckRecord("post", "b", "no rows", passed=False)]
+    record = AttemptRecord("e", "FAILED", checks=checks, left_out=4, saved=10)
+    assert list(record_lines(record)) == [
+        "check pre a: 3 files",
+        "check post b: no rows (did not pass)",
+        "4 more checks are not kept",
+        "bytes: 0 B downloaded, 0 B uploaded, 10 B not moved",
+    ]
+
+
+def test_a_record_that_knows_nothing_says_nothing() -> None:
+    assert list(record_lines(AttemptRecord("e", "FAILED"))) == []

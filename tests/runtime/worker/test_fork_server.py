@@ -1,0 +1,216 @@
+"""Executors are forked from a template of their worker, which nothing depends on once they run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perago.assembly import Embedded
+from perago.runtime.process.process_setup import may_fork
+from perago.runtime.worker import fork_server
+from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.fork_server import Template, TemplateGone
+from perago.settings import load_settings
+from tests.support.clock import eventually
+from tests.support.processes import ancestors, descendants, is_running, name_of
+from tests.support.sites import Site, Worker
+
+
+def template_of(worker: Worker) -> int:
+    [found] = [pid for pid in descendants(worker.process.pid) if name_of(pid) == "perago-template"]
+    return found
+
+
+@pytest.mark.slow
+def test_executors_are_forked_from_the_template_and_end_as_a_python_ends(site: Site) -> None:
+    worker = site.start_worker(slots=2)
+    site.finished(site.start_workflow({"do": "register an exit", "text": "first"}))
+    executors = worker.executors()
+
+    assert len(executors) == 2
+    assert [ancestors(pid)[:2] for pid in executors] == [[template_of(worker), worker.process.pid]] * 2
+    assert worker.drain() == 0
+    body, exit_ = site.bodies()
+    assert body.replace("body", "exit") == exit_
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("site", ["local"], indirect=True)
+def test_for_a_body_its_process_is_as_one_that_was_spawned(site: Site) -> None:
+    """A pool that forked an executor with all its threads could hang; libraries ask whether they are in a main process."""
+    site.start_worker(slots=1)
+
+    site.finished(site.start_workflow({"do": "look at multiprocessing"}))
+
+    assert site.bodies()[1:] == ["perago-executor-0 spawn True True"]
+
+
+@pytest.mark.slow
+def test_without_its_template_a_worker_ends_what_runs_and_goes_on(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+    go_on = site.folder / "go-on"
+    first = site.start_workflow({"wait_for": str(go_on), "text": "first"})
+    before = site.body("first")
+
+    os.kill(template_of(worker), signal.SIGKILL)
+    eventually(lambda: ancestors(before)[:1] != [worker.process.pid], "the template is gone")
+    go_on.touch()
+
+    assert site.finished(first).status == "COMPLETED"
+    second = site.start_workflow({"wait_for": str(site.folder / "killed"), "text": "second"})
+    os.kill(site.body("second"), signal.SIGKILL)
+    (site.folder / "killed").touch()
+    died, done = site.finished(second).tasks
+    assert (died.status, done.status) == ("FAILED", "COMPLETED")
+    assert f"exit code {Template.NOT_KNOWN}" in died.reason
+    assert "is started without a template" in worker.said()
+    assert worker.drain() == 0
+
+
+@pytest.mark.slow
+def test_a_killed_worker_leaves_neither_template_nor_executors(site: Site) -> None:
+    worker = site.start_worker(slots=2)
+    site.finished(site.start_workflow({}))
+    below = descendants(worker.process.pid)
+
+    worker.signal(signal.SIGKILL)
+    worker.wait()
+
+    eventually(lambda: not any(map(is_running, below)), "all that it started is gone")
+
+
+@pytest.mark.slow
+def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(site: Site) -> None:
+    worker = site.start_worker(slots=1)
+    site.finished(site.start_workflow({"do": "leave shared memory"}))
+    [executor] = worker.executors()
+    [left] = [line.split()[1] for line in site.bodies() if line.startswith("shared ")]
+    [tracker] = [pid for pid in descendants(worker.process.pid) if name_of(pid) == "perago-tracker"]
+    assert ancestors(tracker)[:1] == [template_of(worker)]
+    assert Path("/dev/shm", left).exists()
+
+    os.kill(executor, signal.SIGKILL)
+    assert worker.drain() == 0
+
+    eventually(lambda: not Path("/dev/shm", left).exists(), "the tracker has removed it")
+    eventually(lambda: not is_running(tracker), "and has ended")
+
+
+@pytest.mark.slow
+def test_a_signal_to_the_whole_group_ends_the_worker_and_nothing_before_it(site: Site) -> None:
+    """As a terminal's Ctrl-C does, or a service manager: the attempt in flight is finished."""
+    worker = site.start_worker(slots=1)
+    go_on = site.folder / "go-on"
+    workflow_id = site.start_workflow({"wait_for": str(go_on), "text": "first"})
+    site.body("first")
+
+    for process in [worker.process.pid, *descendants(worker.process.pid)]:
+        os.kill(process, signal.SIGTERM)
+    eventually(lambda: "draining" in worker.said(), "the worker drains")
+    go_on.touch()
+
+    assert worker.wait() == 0
+    assert site.finished(workflow_id).status == "COMPLETED"
+
+
+def test_a_process_that_is_not_ours_is_never_forked() -> None:
+    brought: list[str] = []
+
+    fork_server.prepare(lambda: brought.append("everything"))
+
+    assert not may_fork()
+    assert (brought, fork_server.template_here()) == ([], None)
+
+
+@pytest.mark.parametrize(
+    "thread",
+    ["import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()", ""],
+    ids=["with a thread", "without one"],
+)
+def test_a_program_is_forked_only_while_it_has_one_thread(thread: str) -> None:
+    lines = [
+        "from perago.runtime.process.process_setup import is_ours",
+        "from perago.runtime.worker import fork_server",
+        "is_ours()",
+        f"fork_server.prepare(lambda: exec({thread!r}))",
+        "print(fork_server.template_here() is not None, end='')",
+    ]
+
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == str(not thread)
+
+
+Answering = Callable[[socket.socket], None]
+
+
+@pytest.fixture
+def answered_by(tmp_path: Path) -> Iterator[Callable[[Answering], Template]]:
+    """A worker's end of a line, at whose other end a function answers."""
+    opened: list[socket.socket] = []
+
+    def make(answer: Answering) -> Template:
+        ours, theirs = socket.socketpair()
+        opened.extend((ours, theirs))
+        threading.Thread(target=answer, args=(theirs,), daemon=True).start()
+        return Template(ours)
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def a_spec(folder: Path) -> ExecutorSpec:
+    return ExecutorSpec(Embedded(load_settings({}, root=folder)), ("tasks.py",), ("one",))
+
+
+def begin(template: Template, folder: Path) -> None:
+    reading, writing = os.pipe()
+    with open(reading, "rb") as pipe, open(writing, "wb") as output:
+        template.begin(a_spec(folder), 1, pipe, output.fileno())  # type: ignore[arg-type]
+
+
+def test_a_machine_without_room_for_a_process_is_told_as_such(
+    answered_by: Callable[[Answering], Template], tmp_path: Path
+) -> None:
+    def no_room(theirs: socket.socket) -> None:
+        theirs.recv(65536)
+        said = pickle.dumps((errno.EAGAIN, "no room"))
+        theirs.sendall(fork_server._HEADER.pack(fork_server._FAILED, len(said)) + said)
+
+    with pytest.raises(BlockingIOError, match="no room"):
+        begin(answered_by(no_room), tmp_path)
+
+
+def test_a_template_that_hangs_up_is_not_asked_again(
+    answered_by: Callable[[Answering], Template], tmp_path: Path
+) -> None:
+    def hang_up(theirs: socket.socket) -> None:
+        theirs.recv(65536)
+        theirs.close()
+
+    asked = answered_by(hang_up)
+    for _ in range(2):
+        with pytest.raises(TemplateGone):
+            begin(asked, tmp_path)
+    assert asked.exit_code_of(os.getpid()) == Template.NOT_KNOWN
+
+
+def test_a_template_that_does_not_answer_in_time_counts_as_gone(
+    answered_by: Callable[[Answering], Template], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "ANSWER_SECONDS", 0.05)
+    with pytest.raises(TemplateGone, match="does not answer: timed out"):
+        begin(answered_by(lambda _theirs: None), tmp_path)

@@ -1,0 +1,160 @@
+"""What a result meets on its way, as the worker's events, health and leases show it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perago.errors import OrchestratorUnavailable
+from perago.protocol.outcome import Outcome
+from perago.runtime.execution_result import Parcel
+from perago.runtime.observe.events import Event
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse
+from perago.runtime.worker.executions import Executions
+from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.outbox import Outbox
+from perago.runtime.worker.pending_results import Deliveries
+from perago.runtime.worker.plan import WorkerPlan
+from perago.runtime.worker.result_sender import LEASE_SECONDS
+from perago.runtime.worker.slots import Execution
+from perago.runtime.worker.task_logs import TaskLogs
+from perago.settings import load_settings
+from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
+from tests.support.clock import Clock, JobByHand
+from tests.support.disks import spoil
+from tests.support.no_servers import NoServers
+
+AWAY = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
+
+
+class Leases:
+    """Which leases are kept."""
+
+    def __init__(self) -> None:
+        self.kept: set[str] = set()
+
+    def keep(self, execution_id: str, _attempt: object, interval: float) -> None:
+        assert interval > 0
+        self.kept.add(execution_id)
+
+    def let_go(self, execution_id: str) -> None:
+        self.kept.discard(execution_id)
+
+
+class World:
+    """The deliveries of a worker whose time, and whose sending, the test moves."""
+
+    def __init__(self, folder: Path, task_logs: TaskLogs, **scripts: Any) -> None:
+        self.hand = JobByHand(Clock())
+        self.pulse, self.leases, self.events = Pulse([]), Leases(), list[Event]()
+        settings = load_settings({"PERAGO_WORKSPACE_ROOT": str(folder)}, root=folder)
+        self.plan = WorkerPlan({}, 1, ExecutorSpec(NoServers(settings), (), ()))
+        self.orchestrator = Scripted(**scripts)
+        self.orchestrator.address = "http://here/api"  # type: ignore[attr-defined]
+        leases: Any = self.leases
+        self.executions = Executions({}, leases, task_logs)
+        nothing: Any = None
+        self.deliveries = Deliveries(
+            self.executions,
+            nothing,
+            pulse=self.pulse,
+            tell=self.events.append,
+            mask=str,
+            clock=self.hand.clock,
+        )
+        ports: Any = (None, self.orchestrator)
+        chores: Any = self.hand
+        self.deliveries.open(self.plan, ports, chores=chores, post=lambda note: note())
+
+    def send(self) -> Execution:
+        execution = self.executions.admit(an_assignment())
+        execution.output_read.set()
+        outcome = Outcome("COMPLETED", output={"result": {}})
+        self.deliveries.send(execution, Parcel(execution.id, execution.attempt, outcome))
+        return execution
+
+    def told(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Callable[..., World]]:
+    """Makes a world whose orchestrator follows scripts."""
+    with TaskLogs(lambda *_: None) as task_logs:
+        yield functools.partial(World, tmp_path, task_logs)
+
+
+def test_a_result_that_waits_is_counted_and_after_a_minute_makes_the_worker_unhealthy_until_it_is_taken(
+    world: Callable[..., World],
+) -> None:
+    here = world(complete=[AWAY, AWAY, True], current=[AWAY])
+    here.send()
+
+    here.hand.run_after(0)
+    assert here.pulse.what_is_wrong() == []
+    here.hand.run_after(UNHEALTHY_AFTER_SECONDS)
+    [(part, reason)] = here.pulse.what_is_wrong()
+    assert part == "result"
+    assert reason.startswith("the result of task task-1 (make) has not been accepted for 60 s: ")
+    assert "500 JSON parse error" in reason
+
+    assert here.hand.run_after(10) is None
+    assert here.pulse.what_is_wrong() == []
+    assert here.told() == ["not-sent", "not-sent", "accepted"]
+    assert len(here.deliveries) == 0
+
+
+def test_a_result_that_is_never_taken_lets_its_lease_go_and_is_still_unsent(
+    world: Callable[..., World],
+) -> None:
+    here = world(complete=[AWAY], current=[snapshot(an_attempt())])
+    execution = here.send()
+
+    here.hand.run_after(0)
+    here.hand.run_after(LEASE_SECONDS - 1)
+    assert here.leases.kept == {execution.id}
+    here.hand.run_after(1)
+
+    assert here.leases.kept == set()
+    assert len(here.deliveries) == 1
+
+
+def test_an_outbox_that_cannot_be_written_is_counted_once_for_a_result_and_unhealthy_until_it_is_sent(
+    world: Callable[..., World], tmp_path: Path
+) -> None:
+    here = world(complete=[AWAY, AWAY, True])
+    spoil(tmp_path / "outbox")
+    here.send()
+    here.hand.run_after(0)
+    here.hand.run_after(1)
+    assert [part for part, _ in here.pulse.what_is_wrong()] == ["outbox"]
+
+    here.hand.run_after(1)
+
+    assert here.pulse.what_is_wrong() == []
+    assert here.told() == ["not-kept", "not-sent", "not-sent", "accepted"]
+
+
+def test_a_result_whose_file_makes_no_sense_stays_and_the_others_are_sent(
+    world: Callable[..., World], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox = Outbox(tmp_path, "http://here/api")
+    outbox.put(Parcel("broken", an_attempt("task-2"), Outcome("COMPLETED")))
+    outbox.put(Parcel("good", an_attempt(), Outcome("COMPLETED")))
+    file = tmp_path / "outbox" / "broken.json"
+    data = json.loads(file.read_text())
+    data["attempt"]["response_timeout_seconds"] = "soon"
+    file.write_text(json.dumps(data))
+    here = world(current=[snapshot(an_attempt())], complete=[True])
+
+    here.deliveries.resume()
+    here.hand.run_after(0)
+
+    assert here.told() == ["accepted"]
+    assert sorted(path.name for path in file.parent.iterdir()) == ["broken.json"]
+    assert "task-2 stays in the outbox" in caplog.text

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from perago.errors import OrchestratorError, OrchestratorUnavailable
+from perago.orchestrator.base import Assignment
+from perago.runtime.observe.health import Pulse
+from perago.runtime.worker.poller import Broker
+from tests.support.attempts import Scripted, an_assignment
+
+Polled = SimpleQueue[Sequence[Assignment]]
+
+
+@contextmanager
+def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Broker, Polled]]:
+    """A broker at work; it has ended when the block has."""
+    polled: Polled = SimpleQueue()
+    ended = threading.Event()
+    broker = Broker(orchestrator, names, "worker", polled=polled.put, ended=ended.set, pulse=Pulse(names))
+    broker.start()
+    try:
+        yield broker, polled
+    finally:
+        broker.stop()
+        assert ended.wait(10)
+
+
+def test_nothing_is_polled_while_no_slot_is_free() -> None:
+    orchestrator = Scripted(poll=[[]])
+
+    with polling(orchestrator, ["make"]) as (broker, _):
+        broker.offer(0, taken=0)
+
+    assert orchestrator.calls == []
+
+
+def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
+    orchestrator = Scripted()
+
+    with polling(orchestrator, []) as (broker, _):
+        broker.offer(1, taken=0)
+
+    assert orchestrator.calls == []
+
+
+def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
+    orchestrator = Scripted(poll=[[an_assignment()], []])
+
+    with polling(orchestrator, ["make"]) as (broker, polled):
+        broker.offer(3, taken=0)
+        assert polled.get(timeout=10) == [an_assignment()]
+        assert orchestrator.used_up["poll"].wait(10)
+
+    counts = [count for _, count, _ in orchestrator.asked("poll")]
+    # The one on its way to a slot is not free any more, though nobody has said so yet.
+    assert counts[:2] == [3, 2]
+
+
+def test_a_slot_whose_attempt_is_on_its_way_is_not_free_a_second_time() -> None:
+    orchestrator = Scripted(poll=[[an_assignment()], [an_assignment("task-2")], []])
+
+    with polling(orchestrator, ["make"]) as (broker, polled):
+        broker.offer(1, taken=0)
+        polled.get(timeout=10)
+        broker.offer(1, taken=0)
+        assert polled.empty()
+        broker.offer(1, taken=1)
+        assert polled.get(timeout=10) == [an_assignment("task-2")]
+
+
+def test_one_name_is_asked_for_in_long_polls() -> None:
+    orchestrator = Scripted(poll=[[], []])
+
+    with polling(orchestrator, ["make"]) as (broker, _):
+        broker.offer(1, taken=0)
+        assert orchestrator.used_up["poll"].wait(10)
+
+    assert {wait for _, _, wait in orchestrator.asked("poll")} == {1.0}
+
+
+def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_no_poll() -> None:
+    orchestrator = Scripted(poll=[[]] * 12, waiting=[[]])
+
+    with polling(orchestrator, ["a", "b", "c"]) as (broker, _):
+        broker.offer(1, taken=0)
+        assert orchestrator.used_up["poll"].wait(10)
+
+    asked = orchestrator.asked("poll")
+    assert {wait for _, _, wait in asked} == {0.0}
+    # The first round takes the worker for busy; from then on one name follows the other, so that none is left out.
+    assert [name for name, _, _ in asked[:9]] == ["a", "b", "c", "b", "c", "a", "b", "c", "a"]
+
+
+def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() -> None:
+    orchestrator = Scripted(poll=[[], [], [], [], [an_assignment()], []], waiting=[["a"], []])
+
+    with polling(orchestrator, ["a", "b", "c"]) as (broker, polled):
+        broker.offer(1, taken=0)
+        assert polled.get(timeout=10) == [an_assignment()]
+
+    assert [what for _, what in orchestrator.calls[3:6]] == [("b", "c", "a"), ("b", 1, 0.0), ("a", 1, 0.0)]
+
+
+@pytest.mark.parametrize("error", [OrchestratorError("403 Forbidden"), KeyError("a mistake of ours")])
+def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error: Exception) -> None:
+    orchestrator = Scripted(poll=[[]] * 12, waiting=[error])
+
+    with polling(orchestrator, ["a", "b", "c"]) as (broker, _):
+        broker.offer(1, taken=0)
+        assert orchestrator.used_up["poll"].wait(10)
+
+    assert [name for name, _, _ in orchestrator.asked("poll")[:9]] == [*"abc", *"bca", *"cab"]
+
+
+def test_no_slot_is_free_so_nobody_is_asked_what_is_waiting() -> None:
+    orchestrator = Scripted(poll=[[], [an_assignment()]], waiting=[[]])
+
+    with polling(orchestrator, ["a", "b"]) as (broker, polled):
+        broker.offer(1, taken=0)
+        assert polled.get(timeout=10) == [an_assignment()]
+        broker.offer(0, taken=1)
+
+    assert orchestrator.asked("waiting") == []
+
+
+def test_while_there_is_work_several_names_are_asked_without_waiting() -> None:
+    orchestrator = Scripted(poll=[[], [an_assignment()], [], [], []], waiting=[[]])
+
+    with polling(orchestrator, ["a", "b"]) as (broker, _):
+        broker.offer(9, taken=0)
+        assert orchestrator.used_up["poll"].wait(10)
+
+    assert [wait for _, _, wait in orchestrator.asked("poll")][:4] == [0.0] * 4
+
+
+def test_a_server_that_is_away_is_asked_again() -> None:
+    orchestrator = Scripted(
+        poll=[OrchestratorUnavailable("away"), OrchestratorUnavailable("away"), [an_assignment()], []]
+    )
+
+    with polling(orchestrator, ["make"]) as (broker, polled):
+        broker.offer(1, taken=0)
+
+        assert polled.get(timeout=10) == [an_assignment()]
