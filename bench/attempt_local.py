@@ -14,7 +14,7 @@ from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.taskdef import build_taskdef
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.delivery import Executor
 from perago.runtime.folder_upload import folder_uploads
 
@@ -65,7 +65,7 @@ def _measure(folder: Path) -> list[Row]:
     }
     orchestrator.register_workflow({"name": "flow", "version": 1, "schemaVersion": 2, "tasks": [step]})
     executor = Executor(
-        {"tiny": definition}, Surroundings(lake, orchestrator, folder / "work"), "bench", mask=str
+        {"tiny": definition}, AttemptContext(lake, orchestrator, folder / "work"), "bench", mask=str
     )
     totals, steps = [], {}
     for number in range(ROUNDS):

@@ -29,7 +29,7 @@ from perago.lake.base import Lake, Upload
 from perago.lake.lakefs.lake import LakeFSLake
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.delivery import Executor
 
 NAME = "A task whose view is 1 % of its prefix"
@@ -102,7 +102,7 @@ class Attempts:
         given = {"workspace": workspace, "params": {"number": next(_numbers)}}
         self.orchestrator.start_workflow(f"flow-{name}", input=given)
         [assignment] = self.orchestrator.poll(name, worker_id="bench", count=1, wait_seconds=0)
-        around = Surroundings(lake, self.orchestrator, self.folder / "work")
+        around = AttemptContext(lake, self.orchestrator, self.folder / "work")
         executor = Executor(TASKS, around, "bench", mask=str)
         ended: list[Any] = []
         taken = timed(lambda: ended.append(executor.execute(assignment)))

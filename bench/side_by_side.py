@@ -31,7 +31,7 @@ from perago.lake.lakefs.fence import Fence
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.delivery import Executor
 
 NAME = "Eight publishers on one branch"
@@ -97,7 +97,7 @@ class Branch:
 
     def execute(self, assignment: Assignment) -> None:
         """The whole attempt; it has to publish."""
-        around = Surroundings(self.lake, self.orchestrator, self.folder / "work")
+        around = AttemptContext(self.lake, self.orchestrator, self.folder / "work")
         ended = Executor(TASKS, around, "bench", mask=str).execute(assignment)
         if ended.outcome.status != "COMPLETED":
             raise SystemExit(f"an attempt failed: {ended.outcome}")

@@ -34,7 +34,7 @@ from perago.lake.base import Lake
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.delivery import Executor
 from perago.runtime.folder_upload import folder_uploads
 from perago.settings import Settings, load_settings
@@ -175,7 +175,7 @@ class _Attempts:
             _start(orchestrator, self.definition, {"workspace": workspace, "params": self.params})
             embedded = isinstance(self.lake, LocalLake)
             places = SparkPlaces(self.bench.settings, self.bench.sessions, embedded=embedded)
-            around = Surroundings(self.lake, orchestrator, folder / "work", open_place=places)
+            around = AttemptContext(self.lake, orchestrator, folder / "work", open_place=places)
             executor = Executor({self.definition.name: self.definition}, around, "bench", mask=str)
             [assignment] = orchestrator.poll(self.definition.name, worker_id="bench", count=1, wait_seconds=0)
             took = timed(lambda: _completed(executor.execute(assignment).outcome))

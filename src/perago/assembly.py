@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from perago.backend import (
-    look_at_orchestrator,
     open_conductor,
     open_lakefs,
     open_local_lake,
     open_local_orchestrator,
+    open_read_only_orchestrator,
 )
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, install_extra
@@ -106,11 +106,11 @@ class Embedded(_Places):
         """The same: no time that a publish budget gives is spent here."""
         return self
 
-    def open_to_look(self) -> Orchestrator | None:
+    def open_read_only(self) -> Orchestrator | None:
         """The orchestrator as it stands, if there is one: looking makes no file and changes none."""
         if self.run is None:
-            return look_at_orchestrator(self.settings.root / "orchestrator.db")
-        return look_at_orchestrator(orchestrator_file(self.settings.root, self.run))
+            return open_read_only_orchestrator(self.settings.root / "orchestrator.db")
+        return open_read_only_orchestrator(orchestrator_file(self.settings.root, self.run))
 
     def take_over(self, workflow_id: str) -> None:
         """Free a workflow from a process that is known to be dead: nothing else would for a while."""
@@ -169,7 +169,7 @@ class Real(_Places):
         seconds = [budget.conductor_completion_timeout_seconds for budget in budgets if budget]
         return replace(self, completion_seconds=max(seconds, default=None))
 
-    def open_to_look(self) -> Orchestrator | None:
+    def open_read_only(self) -> Orchestrator | None:
         """Conductor."""
         return open_conductor(self.settings)
 
@@ -177,17 +177,17 @@ class Real(_Places):
         """Nothing: Conductor ends the attempts of the dead by their leases."""
 
 
-def short_lived(settings: Settings) -> Settings:
+def for_short_run(settings: Settings) -> Settings:
     """Settings for work that ends soon: quick Spark sessions, unless they say otherwise."""
     return replace(settings, spark_session="quick") if settings.spark_session == "auto" else settings
 
 
 def of_a_run(settings: Settings) -> Settings:
     """Settings for the worker of one run: a wrong input ends it at once, since every try would have the same code."""
-    return replace(short_lived(settings), wrong_input="terminal")
+    return replace(for_short_run(settings), wrong_input="terminal")
 
 
-def speed_up_next_time(settings: Settings, tasks: Sequence[TaskDefinition]) -> None:
+def build_archive_for_next_run(settings: Settings, tasks: Sequence[TaskDefinition]) -> None:
     """After short work: begin to make what lets the next Spark session start sooner, if it is not there yet."""
     if any(task.kind == "spark" for task in tasks):
         from perago.spark.appcds import make_in_background
@@ -220,7 +220,7 @@ def assemble_worker(
 
     With `passes_logs` the executors' log is the supervisor's.
     """
-    from perago.runtime.worker.executor import ExecutorSpec, see_nothing
+    from perago.runtime.worker.executor import ExecutorSpec, no_observer
     from perago.runtime.worker.plan import WorkerPlan, check_tasks
 
     check_tasks(servers.settings, tasks)
@@ -231,7 +231,7 @@ def assemble_worker(
         tuple(targets),
         tuple(by_name),
         max_result_bytes(),
-        observe or see_nothing,
+        observe or no_observer,
         passes_logs,
     )
     return WorkerPlan(by_name, slots, spec)
@@ -295,4 +295,4 @@ def open_engine(settings: Settings, py_files: Sequence[Path]) -> SparkEngine:
     """What runs the rows of a map."""
     from perago.spark.map_engine import SparkEngine
 
-    return SparkEngine(short_lived(settings), py_files)
+    return SparkEngine(for_short_run(settings), py_files)

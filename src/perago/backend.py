@@ -80,7 +80,7 @@ def open_local_orchestrator(settings: Settings, path: Path | None = None) -> Loc
         return LocalOrchestrator(path or settings.root / "orchestrator.db")
 
 
-def look_at_orchestrator(path: Path) -> LocalOrchestrator | None:
+def open_read_only_orchestrator(path: Path) -> LocalOrchestrator | None:
     """The embedded orchestrator in a file, to be looked at; None where there is none."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 

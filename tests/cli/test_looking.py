@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from perago.cli import app
 from perago.errors import LakeForbidden, LakeNotFound
 from perago.lake.local.lake import LocalLake
-from perago.runtime.lake_lookup import telling_what_there_is
+from perago.runtime.lake_lookup import suggesting_existing_names
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import LakefsServer
 from tests.support.ports import Wrapped
@@ -165,6 +165,6 @@ def test_where_names_may_not_be_listed_the_lake_s_own_error_stays(tmp_path: Path
         closed = Wrapped(lake, around)
         with (
             pytest.raises(LakeNotFound, match="ref 'dev' is no commit, branch or tag of repository 'songs'"),
-            telling_what_there_is(closed, "songs", "dev"),  # type: ignore[arg-type]
+            suggesting_existing_names(closed, "songs", "dev"),  # type: ignore[arg-type]
         ):
             lake.commit_at("songs", "dev")

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Shell
-from tests.support.mistakes import CONDUCTOR, LAKEFS, NOBODY, USAGE, Mistake, is_told, shell_with_a_workflow
+from tests.support.mistakes import (
+    CONDUCTOR,
+    LAKEFS,
+    NOBODY,
+    USAGE,
+    Mistake,
+    is_told,
+    shell_with_a_workflow,
+)
 
 RUN = ("run", "flow.json", "--tasks", "tasks.py")
 PUT = ("put", "events", "data")

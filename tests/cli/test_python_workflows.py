@@ -273,10 +273,10 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_one_line_that_says_what_where_and_what_to_do(name: str, shell: Shell) -> None:
-    more, mistake = MISTAKES[name]
+    more, diagnostic = MISTAKES[name]
     one_module(shell, more=more)
     (shell.folder / "only.py").write_text(
         'from perago.workflow import new_workflow\nplays = new_workflow("p")\n'
     )
 
-    is_told(mistake, shell.look(*mistake.command), shell.folder)
+    is_told(diagnostic, shell.look(*diagnostic.command), shell.folder)

@@ -12,7 +12,7 @@ import pytest
 
 from perago import TaskDefinitionError
 from perago.declare.discovery import collect, load_tasks
-from tests.declare.mistakes import FREE, HEAD, MISTAKES, NAMELESS, OK, WITH, control
+from tests.declare.diagnostics import FREE, HEAD, MISTAKES, NAMELESS, OK, WITH, control
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_wrong_declaration_is_noted_and_the_import_goes_on(
     found = collect([str(path)])
 
     assert [task.name for task in found.tasks][-1:] == ["last"]
-    assert any(text in str(mistake) for mistake in found.errors)
+    assert any(text in str(diagnostic) for diagnostic in found.errors)
     assert "Traceback" not in " ".join(map(str, found.errors))
 
 

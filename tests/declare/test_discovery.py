@@ -183,7 +183,7 @@ def test_a_target_that_cannot_be_loaded_is_told_with_its_cause(target: str, text
         load_tasks([target])
 
     assert text in str(caught.value)
-    assert [text in str(mistake) for mistake in collect([target]).errors] == [True]
+    assert [text in str(diagnostic) for diagnostic in collect([target]).errors] == [True]
 
 
 def test_collect_goes_on_after_a_module_that_cannot_be_imported(write: Write) -> None:
@@ -220,13 +220,13 @@ def wrong(params: M) -> M: ...
     found = collect(["disc_inside"])
 
     assert [task.name for task in found.tasks] == ["fine"]
-    assert [mistake.place.task for mistake in found.errors if mistake.place] == ["wrong"]
+    assert [diagnostic.place.task for diagnostic in found.errors if diagnostic.place] == ["wrong"]
 
 
 def test_collect_notes_two_modules_with_one_name(write: Write) -> None:
     write("disc_left.py", declaring("same"))
     write("disc_right.py", declaring("same"))
 
-    [mistake] = collect(["disc_left", "disc_right"]).errors
+    [diagnostic] = collect(["disc_left", "disc_right"]).errors
 
-    assert "is taken by the task at disc_left.py:8" in str(mistake)
+    assert "is taken by the task at disc_left.py:8" in str(diagnostic)

@@ -16,7 +16,7 @@ import yaml
 from typer.main import get_command
 
 from perago.cli import app
-from perago.runtime.observe.health import PARTS, Pulse
+from perago.runtime.observe.health import PARTS, HealthState
 from perago.runtime.observe.metrics import ENDINGS, open_metrics
 from perago.runtime.worker.lifecycle import KILLED_SECONDS
 from perago.runtime.worker.plan import LEAST_SENDING_SECONDS
@@ -181,7 +181,7 @@ def test_the_units_environment_file_has_a_value_in_every_line() -> None:
 
 def exposed() -> str:
     """What /metrics shows once everything has been counted."""
-    with open_metrics({}, Pulse(["t"]), worker_id="w", prometheus=True) as metrics:
+    with open_metrics({}, HealthState(["t"]), worker_id="w", prometheus=True) as metrics:
         for ending in ENDINGS:
             metrics.attempt_ended("t", ending)
         for level in ("hard", "soft"):

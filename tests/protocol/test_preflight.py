@@ -13,7 +13,7 @@ from perago.protocol import policies
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.policies import PolicyName
-from perago.protocol.preflight import foreign_maker, hopeless, what_stays
+from perago.protocol.preflight import cannot_ever_publish, foreign_maker, permanent_commits
 from perago.protocol.publication import (
     MAX_RANGE,
     Commit,
@@ -44,7 +44,7 @@ def branch(*makers: dict[str, str]) -> TargetBranch:
 
 
 def reason(target: TargetBranch, policy: PolicyName) -> str | None:
-    return hopeless(ATTEMPT, WORKSPACE, target, policy, accepted={"task-ok"})
+    return cannot_ever_publish(ATTEMPT, WORKSPACE, target, policy, accepted={"task-ok"})
 
 
 def may_publish(target: TargetBranch, policy: PolicyName) -> bool:
@@ -105,7 +105,7 @@ def test_a_range_that_is_too_long_ends_the_attempt_where_it_cannot_shrink() -> N
 
 
 def stays(target: TargetBranch) -> TargetBranch | None:
-    return what_stays(ATTEMPT, WORKSPACE, target, "supersede", {"task-ok"})
+    return permanent_commits(ATTEMPT, WORKSPACE, target, "supersede", {"task-ok"})
 
 
 class TestATaskThatRebases:
@@ -114,7 +114,9 @@ class TestATaskThatRebases:
     def reason(self, target: TargetBranch, change: str = "") -> str | None:
         found = ViewChange(change, target.advance[-1]) if change else None
         target = replace(target, passed=Passed(found))
-        return hopeless(ATTEMPT, WORKSPACE, target, "supersede", accepted={"task-ok"}, rebases=True)
+        return cannot_ever_publish(
+            ATTEMPT, WORKSPACE, target, "supersede", accepted={"task-ok"}, rebases=True
+        )
 
     @pytest.mark.parametrize("makers", [(ACCEPTED,), (FENCE,), (OWN, FOREIGN), (UNSIGNED, ACCEPTED)])
     def test_a_view_that_is_as_it_was_is_not_hopeless(self, makers: tuple[dict[str, str], ...]) -> None:
@@ -124,7 +126,7 @@ class TestATaskThatRebases:
         assert "changed 'events/x'" in (self.reason(branch(ACCEPTED), "events/x") or "")
 
     def test_what_was_not_compared_ends_nothing(self) -> None:
-        assert hopeless(ATTEMPT, WORKSPACE, branch(ACCEPTED), "supersede", rebases=True) is None
+        assert cannot_ever_publish(ATTEMPT, WORKSPACE, branch(ACCEPTED), "supersede", rebases=True) is None
 
     def test_a_lost_input_and_a_range_that_is_too_long_are(self) -> None:
         lost = read_advance("A", [Commit("c0", ("c1",)), Commit("c1", ())])

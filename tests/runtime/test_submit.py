@@ -60,9 +60,9 @@ def task(status: str, retry_count: int = 0, kind: str = "SIMPLE") -> TaskState:
 
 
 def following(*answers: Any) -> tuple[list[str], list[float], Callable[[], WorkflowState]]:
-    onlooker, slept = Onlooker(), list[float]()
+    observer, slept = Onlooker(), list[float]()
     orchestrator = cast(Orchestrator, Scripted(*answers))
-    return onlooker.seen, slept, lambda: follow(orchestrator, "id", onlooker, slept.append)
+    return observer.seen, slept, lambda: follow(orchestrator, "id", observer, slept.append)
 
 
 def test_a_workflow_is_shown_until_it_is_over() -> None:

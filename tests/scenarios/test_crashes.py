@@ -18,7 +18,7 @@ import pytest
 
 from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
-from perago.runtime.attempt.context import Overlap, at_once
+from perago.runtime.attempt.context import Submit, run_inline
 from perago.runtime.sweep.workdirs import sweep_workdirs
 from tests.support.enumerated import close_world
 from tests.support.overlaps import ORDERS
@@ -80,7 +80,7 @@ def body(workspace: Path, params: Any) -> Any:
 
 
 def die_in_a_child(
-    world: World, definition: TaskDefinition, countdown: Countdown, overlap: Overlap = at_once
+    world: World, definition: TaskDefinition, countdown: Countdown, overlap: Submit = run_inline
 ) -> None:
     assignment = world.poll(definition)
     child = os.fork()
@@ -99,7 +99,7 @@ def die_in_a_child(
     assert os.waitstatus_to_exitcode(status) == DIED
 
 
-def count_calls(world: World, definition: TaskDefinition, overlap: Overlap) -> list[str]:
+def count_calls(world: World, definition: TaskDefinition, overlap: Submit) -> list[str]:
     countdown = Countdown(None, "never")
     settled = world.execute(
         definition,

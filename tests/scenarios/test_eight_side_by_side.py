@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from tests.contract.lakes import LAKES
 from tests.support.lakefs_world import eight_at_once, fence
 from tests.support.ports import Wrapped
@@ -48,7 +48,7 @@ def all_bodies_first(world: World) -> Any:
     return Wrapped(world.lake, around)
 
 
-def run_all(world: World, sides: list[Side]) -> list[Settled]:
+def run_all(world: World, sides: list[Side]) -> list[ExecutionResult]:
     lake = all_bodies_first(world)
     return eight_at_once(lambda n: world.execute(sides[n].task, sides[n].current, lake=lake))
 

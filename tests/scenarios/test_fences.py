@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from tests.support.abandoned import abandon
 from tests.support.ports import after, before, refusing
 from tests.support.world import World, make_task, published_ref
@@ -17,7 +17,7 @@ def lease_of(world: World) -> Callable[[], None]:
     return lambda: world.orchestrator.time_out_in_progress("the lease ran out")
 
 
-def assert_stale(settled: Settled) -> None:
+def assert_stale(settled: ExecutionResult) -> None:
     assert settled.outcome.status == "FAILED", settled.outcome
     assert STALE in (settled.outcome.reason or "")
 

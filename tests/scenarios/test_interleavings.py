@@ -16,10 +16,10 @@ import pytest
 
 from perago.declare.task import TaskDefinition
 from perago.runtime.attempt import delivery
-from perago.runtime.attempt.context import Overlap, at_once
+from perago.runtime.attempt.context import Submit, run_inline
 from perago.runtime.attempt.delivery import deliver, drop_claim
 from perago.runtime.attempt.publisher import Publisher
-from perago.runtime.execution_result import Delivery, Parcel
+from perago.runtime.execution_result import DeliveryResult, PendingResult
 from tests.support.enumerated import (
     BODIES,
     POLICIES,
@@ -35,7 +35,7 @@ from tests.support.world import make_task
 
 
 def histories(
-    folder: Path, first: TaskDefinition, second: TaskDefinition, *, twins: bool, overlap: Overlap = at_once
+    folder: Path, first: TaskDefinition, second: TaskDefinition, *, twins: bool, overlap: Submit = run_inline
 ) -> Iterator[History]:
     """Every world that two executions with two switches between them can end in."""
     for i in itertools.count():
@@ -81,9 +81,11 @@ def _without_revoke(self: Publisher, check_current: object) -> None:
     return None
 
 
-def _claim_dropped_early(orchestrator: Any, lake: Any, parcel: Parcel, *, worker_id: str) -> Delivery:
-    drop_claim(lake, parcel)
-    return deliver(orchestrator, lake, parcel, worker_id=worker_id)
+def _claim_dropped_early(
+    orchestrator: Any, lake: Any, pending: PendingResult, *, worker_id: str
+) -> DeliveryResult:
+    drop_claim(lake, pending)
+    return deliver(orchestrator, lake, pending, worker_id=worker_id)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from perago.protocol import publication
 from perago.protocol.metadata import INPUT_REF, KEY
-from perago.runtime.execution_result import Settled, parcel_of
+from perago.runtime.execution_result import ExecutionResult, pending_result_of
 from tests.support.ports import Wrapped
 from tests.support.side_by_side import PACE, a_side, inside, outside, there_and_back
 from tests.support.world import Made, World, make_task, published_ref
@@ -46,11 +46,11 @@ def workspaces(world: World, *refs: str, **other: str) -> list[dict[str, str]]:
     ]
 
 
-def join(world: World, *refs: str, task: Any = READER) -> Settled:
+def join(world: World, *refs: str, task: Any = READER) -> ExecutionResult:
     return join_given(world, workspaces(world, *refs), task=task)
 
 
-def join_given(world: World, given: Any, *, task: Any = READER) -> Settled:
+def join_given(world: World, given: Any, *, task: Any = READER) -> ExecutionResult:
     world.start_with(task, {"workspace": given, "params": {"text": "x"}})
     return world.execute(task, world.poll(task), pace=PACE)
 
@@ -61,14 +61,14 @@ def two_sides(world: World) -> tuple[str, str]:
     return published_ref(left.execute()), published_ref(right.execute())
 
 
-def refused(settled: Settled) -> str:
+def refused(settled: ExecutionResult) -> str:
     assert settled.outcome.status == "FAILED", settled.outcome
     assert settled.outcome.reason is not None
     assert "\n" not in settled.outcome.reason
     return settled.outcome.reason
 
 
-def said(settled: Settled) -> str:
+def said(settled: ExecutionResult) -> str:
     assert settled.outcome.output is not None, settled.outcome
     return str(settled.outcome.output["result"]["said"])
 
@@ -116,7 +116,7 @@ class TestTheLastOneIsWorkedFrom:
         world.start_with(READER, {"workspace": workspaces(world, *refs), "params": {"text": "x"}})
         assignment = world.poll(READER)
         settled = world.execute(READER, assignment)
-        assert parcel_of("one", assignment, settled).publication is None
+        assert pending_result_of("one", assignment, settled).publication is None
 
     def test_reuse_answers_for_the_same_join(self, world: World) -> None:
         task = make_task(collect, name="collect", prefix="/", on_abandoned="reuse")

@@ -11,7 +11,7 @@ import pytest
 
 from perago.lake.lakefs.errors import FENCE_MARK
 from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from tests.conftest import LakefsServer
 from tests.support.abandoned import abandon
 from tests.support.lakefs_world import a_world, action_runs, fence, merge_by_hand, opened
@@ -38,7 +38,7 @@ def someone_else(request: pytest.FixtureRequest, lakefs_server: LakefsServer) ->
     return lambda world: merge_by_hand(lakefs_server, world, FILES)
 
 
-def refused(world: World, settled: Settled, theirs: str) -> str:
+def refused(world: World, settled: ExecutionResult, theirs: str) -> str:
     """The attempt failed at the fence and theirs is the head; returns the reason."""
     assert (settled.outcome.status, settled.refused) == ("FAILED", True), settled.outcome
     assert world.head().id == theirs

@@ -16,7 +16,7 @@ import pytest
 
 from perago.errors import LakeConflict
 from perago.protocol.names import parse_internal_branch
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from tests.conftest import LakefsServer
 from tests.support.lakefs_world import a_world, action_runs, eight_at_once, fence
 from tests.support.ports import Wrapped, recording
@@ -56,7 +56,7 @@ def together(world: World, call: str) -> Any:
     return Wrapped(world.lake, around)
 
 
-def check_round(world: World, a: str, ended: list[Settled]) -> list[Settled]:
+def check_round(world: World, a: str, ended: list[ExecutionResult]) -> list[ExecutionResult]:
     """One of eight reports success, and its commit is the head, on A; returns the losers."""
     [winner] = [settled for settled in ended if settled.outcome.status == "COMPLETED"]
     assert published_ref(winner) == world.head().id

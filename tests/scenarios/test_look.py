@@ -13,7 +13,7 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import LakeForbidden, LakeUnavailable
 from perago.orchestrator.base import Assignment
 from perago.protocol.names import claim_branch_name
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from tests.support.ports import Wrapped, before, recording, refusing
 from tests.support.world import World, change_nothing, make_task, published_ref, write_result
 
@@ -68,7 +68,7 @@ def start_fork(world: World, definition: TaskDefinition) -> tuple[str, Assignmen
     return workflow, polled["left"], polled["right"]
 
 
-def refused(world: World, settled: Settled, head: str) -> str:
+def refused(world: World, settled: ExecutionResult, head: str) -> str:
     """The attempt failed at the fence, and the branch is where it was; returns the reason."""
     assert (settled.outcome.status, settled.refused) == ("FAILED", True), settled.outcome
     assert (world.head().id, world.leftovers(), world.workdirs()) == (head, [], [])

@@ -11,14 +11,14 @@ import pytest
 
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
-from perago.runtime.attempt.context import Overlap
+from perago.runtime.attempt.context import Submit
 from tests.support.overlaps import ORDERS, WhenAsked
 from tests.support.ports import Wrapped, recording, refusing
 from tests.support.world import World, change_nothing, make_task, published_ref
 
 
 @pytest.fixture
-def threads() -> Iterator[Overlap]:
+def threads() -> Iterator[Submit]:
     with ThreadPoolExecutor(4) as pool:
         yield pool.submit
 
@@ -50,7 +50,7 @@ def setting(port: Any, name: str, event: threading.Event) -> Any:
     return Wrapped(port, around)
 
 
-def test_staging_goes_on_while_the_claim_is_on_its_way(world: World, threads: Overlap) -> None:
+def test_staging_goes_on_while_the_claim_is_on_its_way(world: World, threads: Submit) -> None:
     definition, staged = make_task(), threading.Event()
     world.start(definition)
     lake = setting(holding(world.lake, is_claim, staged), "commit", staged)
@@ -59,7 +59,7 @@ def test_staging_goes_on_while_the_claim_is_on_its_way(world: World, threads: Ov
     assert world.leftovers() == []
 
 
-def test_the_input_comes_while_dead_attempts_are_revoked(world: World, threads: Overlap) -> None:
+def test_the_input_comes_while_dead_attempts_are_revoked(world: World, threads: Submit) -> None:
     definition, downloaded = make_task(), threading.Event()
     world.start(definition)
     lake = holding(world.lake, lambda name, _: name == "branches", downloaded)

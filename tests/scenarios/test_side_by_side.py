@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perago.errors import HeadMoved, LakeUnavailable
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from tests.support.abandoned import abandon
 from tests.support.lakefs_world import fence
 from tests.support.ports import Wrapped, before, recording
@@ -41,7 +41,7 @@ def inputs(world: World, request: pytest.FixtureRequest) -> None:
     world.commit({"left/input.txt": "left 0", "right/input.txt": "right 0", "other.txt": "other"})
 
 
-def refused(settled: Settled) -> str:
+def refused(settled: ExecutionResult) -> str:
     assert (settled.outcome.status, settled.refused) == ("FAILED", True), settled.outcome
     return settled.outcome.reason or ""
 

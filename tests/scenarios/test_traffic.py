@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from perago.runtime.attempt.observer import Traffic
-from perago.runtime.execution_result import Moved
+from perago.runtime.execution_result import BytesMoved
 from tests.support.world import World, change_nothing, make_task
 
 INPUT = {"data/large.bin": "l" * 5000, "data/small.txt": "s" * 10, "other.txt": "not below the prefix"}
@@ -21,7 +21,7 @@ def test_the_input_comes_the_change_goes_and_the_rest_is_saved(world: World) -> 
     world.commit(INPUT)
     before = sum(len(text) for path, text in world.files().items() if path.startswith("data/"))
     settled = world.run(make_task(rewrite_the_small_one))
-    assert settled.moved == Moved(downloaded=before, uploaded=9, saved=before - 10)
+    assert settled.moved == BytesMoved(downloaded=before, uploaded=9, saved=before - 10)
 
 
 def test_an_attempt_that_changes_nothing_sends_nothing(world: World) -> None:

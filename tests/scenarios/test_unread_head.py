@@ -16,7 +16,7 @@ from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.publication import TargetBranch
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.target_branch import read_target
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from tests.support.enumerated import advance, advance_to, fresh_world, gated
 from tests.support.gates import SWAP, Grant
 from tests.support.ports import before, recording
@@ -47,7 +47,7 @@ def moving(world: World, made: list[str]) -> Callable[[Path, Any], Made]:
     return body
 
 
-def run(world: World, definition: Any, calls: list[str], **changed: Any) -> Settled:
+def run(world: World, definition: Any, calls: list[str], **changed: Any) -> ExecutionResult:
     """One attempt; what it asks for between its first fence and its end is noted."""
     world.start(definition)
     lake = recording(changed.pop("lake", world.lake), calls)

@@ -9,10 +9,10 @@ from queue import SimpleQueue
 from typing import Any
 
 from perago.lake.local.lake import LocalLake
-from perago.runtime.execution_result import Delivery
-from perago.runtime.worker.job_scheduler import Timetable
+from perago.runtime.execution_result import DeliveryResult
+from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.result_sender import SECOND_LOOK_SECONDS, Courier
+from perago.runtime.worker.result_sender import SECOND_LOOK_SECONDS, ResultSender
 
 CLAIM = "perago-claim-x"
 
@@ -35,12 +35,12 @@ def carrying(
     mask: Callable[[str], str] = str,
     reason_limit: int = 500,
     second_look_seconds: float = SECOND_LOOK_SECONDS,
-) -> Iterator[tuple[Courier, SimpleQueue[Delivery]]]:
+) -> Iterator[tuple[ResultSender, SimpleQueue[DeliveryResult]]]:
     """A courier with one thread, and what it has delivered."""
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
-    with Timetable("test", threads=1) as table:
-        courier = Courier(
+    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    with JobScheduler("test", threads=1) as table:
+        sender = ResultSender(
             *(orchestrator, lake, Outbox(root), table, "worker", reason_limit, delivered.put, mask),
             second_look_seconds=second_look_seconds,
         )
-        yield courier, delivered
+        yield sender, delivered

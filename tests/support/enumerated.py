@@ -11,7 +11,7 @@ from typing import Any
 from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import Assignment
-from perago.runtime.attempt.context import Overlap, at_once
+from perago.runtime.attempt.context import Submit, run_inline
 from tests.support.gates import SWAP, Gated
 from tests.support.server_order import ServerOrder
 from tests.support.world import Made, World, change_nothing
@@ -106,7 +106,7 @@ def _made_before(folder: Path) -> Path:
 
 
 def gated(
-    world: World, definition: TaskDefinition, assignment: Assignment, overlap: Overlap = at_once
+    world: World, definition: TaskDefinition, assignment: Assignment, overlap: Submit = run_inline
 ) -> Gated:
     """An execution that stops before every call."""
     return Gated(

@@ -14,7 +14,7 @@ from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import Options
 from perago.lake.lakefs.transfer.concurrency import Budget
-from perago.lake.lakefs.transfer.download import Downloads, Keeping
+from perago.lake.lakefs.transfer.download import CacheWriter, Downloads
 from perago.lake.lakefs.transfer.fetch import Beside, Getter
 from perago.lake.lakefs.transfer.hashing import Hashers
 
@@ -86,11 +86,11 @@ class Leaving:
         files = [Download(entry, self.folder / f"out/{number + n}") for n, entry in enumerate(entries)]
         verification = Held(most=most)
         budget, options = Budget(10**8), Options(part_bytes=LARGE - 1)
-        keeping = Keeping(self.cache, self._where)
+        cache_writer = CacheWriter(self.cache, self._where)
         with (
             ThreadPoolExecutor(1) as ranges,
             Hashers(budget, hashed_below=self._hashed_below) as hashers,
-            Downloads(keeping, None, verification, large=options.part_bytes) as downloads,
+            Downloads(cache_writer, None, verification, large=options.part_bytes) as downloads,
         ):
             getter = Getter(
                 source, budget, Beside(ranges, hashers), options, ("repo", "main"), odd=OddChecksums()

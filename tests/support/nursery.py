@@ -212,10 +212,10 @@ def _be(birth: Birth, streams: list[int]) -> int:
             os.dup2(nothing.fileno(), 0)
         return work(line)
     if birth.program == "worker":
-        from perago.runtime.process.process_setup import is_ours
+        from perago.runtime.process.process_setup import mark_main_program
         from tests.support import worker_main
 
-        is_ours()
+        mark_main_program()
         return worker_main.main(*birth.arguments)
     # As after `python -m perago`: what it is called, where it looks for modules, and what its children import again.
     program = import_module("perago.__main__")

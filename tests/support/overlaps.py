@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from perago.runtime.attempt.context import at_once
+from perago.runtime.attempt.context import run_inline
 
 
 class WhenAsked(Future):
@@ -36,4 +36,4 @@ class WhenAsked(Future):
             self.set_exception(error)
 
 
-ORDERS = {"revoke and claim first": at_once, "revoke and claim last": WhenAsked}
+ORDERS = {"revoke and claim first": run_inline, "revoke and claim last": WhenAsked}

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import TypeVar
 
-from perago.runtime.worker.hosted.engine import Door, JobLost, Spot
+from perago.runtime.worker.hosted.engine import Endpoint, JobContext, JobLost
 from tests.support.nursery import Birth, Forked, Nursery
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class ProcessJobs:
     nursery: Nursery
     scratch: Path
     reruns: int = 0
-    door: Door = field(default_factory=lambda: Door("127.0.0.1", "127.0.0.1"))
+    door: Endpoint = field(default_factory=lambda: Endpoint("127.0.0.1", "127.0.0.1"))
     running: dict[str, int] = field(default_factory=dict)
     """The process of each job that runs."""
     cancelled: list[str] = field(default_factory=list)
@@ -45,17 +45,17 @@ class ProcessJobs:
         # Python would wait for them at its end.
         atexit.register(self.close)
 
-    def open(self) -> Door:
+    def open(self) -> Endpoint:
         return self.door
 
-    def run(self, job: str, label: str, work: Callable[[Spot], T]) -> T:
+    def run(self, job: str, label: str, work: Callable[[JobContext], T]) -> T:
         again = 0
         while True:
             with self._lock:
                 place = self._idle.pop() if self._idle else self._new_place()
                 self.running[job] = place.process.pid
             try:
-                place.pipe.send((work, Spot(self.scratch, again)))
+                place.pipe.send((work, JobContext(self.scratch, again)))
                 value: T = place.pipe.recv()
             except (EOFError, OSError):
                 code = place.process.wait()

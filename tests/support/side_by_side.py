@@ -16,12 +16,12 @@ from perago.lake.base import Commit
 from perago.orchestrator.base import Assignment
 from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.publish_retry import Pace
+from perago.runtime.attempt.publish_retry import Timing
 from tests.support.enumerated import fresh_world
 from tests.support.gates import Gated
 from tests.support.world import Made, World, make_task
 
-PACE = Pace(clock=lambda: 0.0, sleep=lambda _seconds: None)
+PACE = Timing(clock=lambda: 0.0, sleep=lambda _seconds: None)
 _parts = itertools.count(1)
 
 

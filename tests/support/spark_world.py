@@ -15,9 +15,9 @@ from perago import SparkWorkspace, WorkspaceSpec, task
 from perago.declare.controls import RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
-from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.place import OpenPlace
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.settings import load_settings
 from perago.spark.places import SparkPlaces
 from perago.spark.session import Sessions
@@ -71,8 +71,8 @@ class SparkWorld(World):
         settings = load_settings(self.environ, root=self.folder / "root")
         return SparkPlaces(settings, self.sessions, embedded=self.placement == "local")
 
-    def around(self, **changed: Any) -> Surroundings:
-        made = Surroundings(self.lake, self.orchestrator, self.root, open_place=self.places)
+    def around(self, **changed: Any) -> AttemptContext:
+        made = AttemptContext(self.lake, self.orchestrator, self.root, open_place=self.places)
         return replace(made, **changed)
 
     def paths(self, ref: str = "main") -> list[str]:
@@ -102,7 +102,7 @@ def published_table(lake: Lake, repository: str, table: str, folder: Path) -> li
     return rows
 
 
-def failed(settled: Settled) -> str:
+def failed(settled: ExecutionResult) -> str:
     """The reason of a FAILED outcome."""
     assert settled.outcome.status.startswith("FAILED"), settled.outcome
     assert settled.outcome.reason is not None

@@ -21,9 +21,9 @@ from perago.declare.taskdef import build_taskdef
 from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Assignment, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.delivery import Executor
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.testing.lake import put_objects, read_objects
 from tests.support.clock import Clock
 
@@ -177,18 +177,18 @@ class World:
 
     # --- when ------------------------------------------------------------------------------------------------
 
-    def around(self, **changed: Any) -> Surroundings:
+    def around(self, **changed: Any) -> AttemptContext:
         """The surroundings of an execution, with parts replaced."""
         usual = {"lake": self.lake, "orchestrator": self.orchestrator, "workspace_root": self.root}
-        return Surroundings(**{**usual, **changed})
+        return AttemptContext(**{**usual, **changed})
 
-    def execute(self, definition: TaskDefinition, assignment: Assignment, **changed: Any) -> Settled:
+    def execute(self, definition: TaskDefinition, assignment: Assignment, **changed: Any) -> ExecutionResult:
         """Run one execution of the attempt to its end."""
         return Executor({definition.name: definition}, self.around(**changed), "tests", mask=str).execute(
             assignment
         )
 
-    def run(self, definition: TaskDefinition, **start: Any) -> Settled:
+    def run(self, definition: TaskDefinition, **start: Any) -> ExecutionResult:
         """Start a workflow of one step and run its first attempt."""
         self.start(definition, **start)
         return self.execute(definition, self.poll(definition))
@@ -221,7 +221,7 @@ class World:
         return self.orchestrator.workflow(workflow_id)
 
 
-def published_ref(settled: Settled) -> str:
+def published_ref(settled: ExecutionResult) -> str:
     """The ref of a COMPLETED outcome."""
     assert settled.outcome.status == "COMPLETED", settled.outcome
     assert settled.outcome.output is not None

@@ -48,8 +48,10 @@ def bomb(megabytes: int) -> bytes:
     return written(pa.table({"text": words}), dictionary_pagesize_limit=1 << 30, store_schema=False)
 
 
-def look_into(data: bytes, **options: Any) -> parquet_preview.ParquetLook | str:
-    return parquet_preview.look_into(lambda start, length: data[start : start + length], len(data), **options)
+def look_into(data: bytes, **options: Any) -> parquet_preview.ParquetPreview | str:
+    return parquet_preview.preview_parquet(
+        lambda start, length: data[start : start + length], len(data), **options
+    )
 
 
 def test_a_small_file_that_unfolds_to_gigabytes_takes_no_memory_here_and_is_told() -> None:
@@ -61,13 +63,13 @@ def test_a_small_file_that_unfolds_to_gigabytes_takes_no_memory_here_and_is_told
 
     assert found == "Its first rows take too much memory or time to be shown here."
     assert peak_bytes() - before < 64 * MIB
-    assert isinstance(look_into(table_bytes(1000)), parquet_preview.ParquetLook)
+    assert isinstance(look_into(table_bytes(1000)), parquet_preview.ParquetPreview)
 
 
 def test_large_cells_are_cut_where_they_are_decoded() -> None:
     found = look_into(bomb(1))
 
-    assert isinstance(found, parquet_preview.ParquetLook)
+    assert isinstance(found, parquet_preview.ParquetPreview)
     assert len(found.table.rows) == 50
     assert {len(cell) for row in found.table.rows for cell in row} == {302}
 
@@ -78,7 +80,7 @@ def test_of_many_columns_the_first_are_shown_and_all_are_counted() -> None:
 
     found = look_into(data)
 
-    assert isinstance(found, parquet_preview.ParquetLook)
+    assert isinstance(found, parquet_preview.ParquetPreview)
     assert (len(found.columns), found.all_columns, len(found.table.columns)) == (500, 5000, 60)
     assert found.table.more_columns == 4940
     assert max(len(column.name) for column in found.columns) == 302
@@ -90,9 +92,9 @@ def test_a_type_of_great_depth_is_told_in_a_few_words() -> None:
         kind = pa.list_(kind)
     found = look_into(written(pa.table({"deep": pa.array([None], kind)})))
 
-    if isinstance(found, parquet_preview.ParquetLook):
+    if isinstance(found, parquet_preview.ParquetPreview):
         assert max(len(column.type) for column in found.columns) <= 302
-    assert isinstance(look_into(table_bytes(1000)), parquet_preview.ParquetLook)
+    assert isinstance(look_into(table_bytes(1000)), parquet_preview.ParquetPreview)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGSTOP, signal.SIGKILL])
@@ -100,7 +102,7 @@ def test_a_decoder_that_hangs_or_crashes_is_ended_and_the_next_preview_has_anoth
     sent: signal.Signals,
 ) -> None:
     data = table_bytes(1000)
-    assert isinstance(look_into(data), parquet_preview.ParquetLook)
+    assert isinstance(look_into(data), parquet_preview.ParquetPreview)
     [before] = decoders()
 
     def part(start: int, length: int) -> bytes:
@@ -108,8 +110,8 @@ def test_a_decoder_that_hangs_or_crashes_is_ended_and_the_next_preview_has_anoth
             os.kill(pid, sent)
         return data[start : start + length]
 
-    assert parquet_preview.look_into(part, len(data), seconds=0.5) == parquet_preview._TOO_MUCH
-    assert isinstance(look_into(data), parquet_preview.ParquetLook)
+    assert parquet_preview.preview_parquet(part, len(data), seconds=0.5) == parquet_preview._TOO_MUCH
+    assert isinstance(look_into(data), parquet_preview.ParquetPreview)
     [after] = decoders()
     assert after != before
 
@@ -119,8 +121,8 @@ def test_a_lake_that_fails_is_the_lake_s_error_and_the_next_preview_works() -> N
         raise ConnectionError("no lake")
 
     with pytest.raises(ConnectionError, match="no lake"):
-        parquet_preview.look_into(part, 1000)
-    assert isinstance(look_into(table_bytes(1000)), parquet_preview.ParquetLook)
+        parquet_preview.preview_parquet(part, 1000)
+    assert isinstance(look_into(table_bytes(1000)), parquet_preview.ParquetPreview)
 
 
 def test_the_decoder_knows_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +130,7 @@ def test_the_decoder_knows_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         os.kill(pid, signal.SIGKILL)
     monkeypatch.setenv("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY", "a secret")
 
-    assert isinstance(look_into(table_bytes(1000)), parquet_preview.ParquetLook)
+    assert isinstance(look_into(table_bytes(1000)), parquet_preview.ParquetPreview)
 
     [pid] = decoders()
     assert b"a secret" not in Path(f"/proc/{pid}/environ").read_bytes()

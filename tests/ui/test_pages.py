@@ -126,8 +126,8 @@ class TestLooks:
             read.append(length)
             return data[start : start + length]
 
-        found = parquet_preview.look_into(part, len(data))
-        assert isinstance(found, parquet_preview.ParquetLook)
+        found = parquet_preview.preview_parquet(part, len(data))
+        assert isinstance(found, parquet_preview.ParquetPreview)
         assert (found.rows, found.row_groups, len(found.table.rows)) == (200_000, 4, 50)
         assert [column.name for column in found.columns] == ["id", "title <i>x</i>", "seconds"]
         assert sum(read) == found.read < len(data) / 2
@@ -136,7 +136,7 @@ class TestLooks:
         "data", [b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"\xff\xff\xff\x7fPAR1", b"no" * 50]
     )
     def test_what_is_no_parquet_is_told(self, data: bytes) -> None:
-        found = parquet_preview.look_into(lambda start, length: data[start : start + length], len(data))
+        found = parquet_preview.preview_parquet(lambda start, length: data[start : start + length], len(data))
         assert isinstance(found, str)
 
     def test_a_file_that_lies_about_its_size_costs_no_more_than_the_bound(self) -> None:
@@ -151,7 +151,7 @@ class TestLooks:
                 else (data * (length // 100 + 1))[:length]
             )
 
-        assert isinstance(parquet_preview.look_into(part, size), str)
+        assert isinstance(parquet_preview.preview_parquet(part, size), str)
 
     def test_a_csv_that_is_cut_loses_its_last_line(self) -> None:
         table = table_of("a,b\n1,2\n3,", ",", whole=False)

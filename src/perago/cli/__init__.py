@@ -18,7 +18,7 @@ from perago.cli import output
 from perago.cli.terminal import tidy
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.sanitize import Masker, secrets_of
-from perago.runtime.process.process_setup import is_ours
+from perago.runtime.process.process_setup import mark_main_program
 from perago.settings import load_settings, unknown_settings
 
 # Typer brings its own copy of click along, or not, by its version: this is the class in both.
@@ -167,5 +167,5 @@ def _options(
 
 def main() -> None:
     """The entry point of the `perago` script."""
-    is_ours()
+    mark_main_program()
     app()

@@ -26,7 +26,7 @@ def branch(
     as_json: AsJson = False,
 ) -> None:
     """Create a branch; it begins at the commit that FROM names now."""
-    from perago.runtime.lake_lookup import OWN, telling_what_there_is
+    from perago.runtime.lake_lookup import OWN, suggesting_existing_names
 
     choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
     if name.startswith(OWN):
@@ -34,7 +34,7 @@ def branch(
             f"{name!r} cannot be the name of a branch: {OWN}* are Perago's own; choose another"
         )
     with choice.open_lake() as lake:
-        with telling_what_there_is(lake, repository, source):
+        with suggesting_existing_names(lake, repository, source):
             commit = lake.commit_at(repository, source).id
         choice.agree(f"Create branch {name} of {repository} at {commit}?")
         try:

@@ -10,7 +10,7 @@ from perago.cli import output
 from perago.cli.options import Remote, RepositoryAt, Root, read_repository
 from perago.cli.server_choice import open_lake_to_read
 from perago.errors import LakeNotFound
-from perago.runtime.lake_lookup import no_object, telling_what_there_is
+from perago.runtime.lake_lookup import no_object, suggesting_existing_names
 
 Rest = Annotated[
     list[str],
@@ -27,7 +27,7 @@ def cat(where: RepositoryAt, rest: Rest, root: Root = None, remote: Remote = Non
     if len(words) > 1:
         raise typer.BadParameter(f"too many arguments: {' '.join(words[1:])}")
     path = words[0].lstrip("/")
-    with open_lake_to_read(root, remote) as lake, telling_what_there_is(lake, repository, ref):
+    with open_lake_to_read(root, remote) as lake, suggesting_existing_names(lake, repository, ref):
         try:
             output.contents(lake.read(repository, ref, path))
         except LakeNotFound as missing:

@@ -13,7 +13,7 @@ from perago.cli.options import AsJson, warn_about
 from perago.cli.workflow_input import CheckedWorkflow, checked_file, is_workflow, told
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.diagnostics import NotedMistake
+from perago.declare.diagnostics import LocatedDiagnostic
 from perago.declare.discovery import Collected, collect
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import declaration_warnings
@@ -36,7 +36,7 @@ def check(targets: CheckTargets, as_json: AsJson = False) -> None:
         output.data(
             {
                 "tasks": [_as_json(task) for task in found.tasks],
-                "errors": [_mistake(e) for e in found.errors],
+                "errors": [_diagnostic(e) for e in found.errors],
                 "workflows": [workflow.as_json() for workflow in workflows],
             }
         )
@@ -57,9 +57,9 @@ def _print(found: Collected, workflows: Sequence[CheckedWorkflow]) -> None:
             output.say(f"  workflow   {workflow.file}")
             output.say(f"  steps      {workflow.steps}")
     warn_about(found.tasks, declaration_warnings)
-    for mistake in found.errors:
-        output.error(str(mistake))
-    told([mistake for workflow in workflows for mistake in workflow.mistakes])
+    for diagnostic in found.errors:
+        output.error(str(diagnostic))
+    told([diagnostic for workflow in workflows for diagnostic in workflow.diagnostics])
 
 
 def _lines(task: TaskDefinition) -> Iterator[tuple[str, str]]:
@@ -151,11 +151,11 @@ def _as_json(task: TaskDefinition) -> dict[str, Any]:
     }
 
 
-def _mistake(mistake: NotedMistake) -> dict[str, Any]:
-    place = mistake.place
+def _diagnostic(diagnostic: LocatedDiagnostic) -> dict[str, Any]:
+    place = diagnostic.place
     return {
         "file": place.file if place else None,
         "line": place.line if place else None,
         "task": place.task if place else None,
-        "message": mistake.message,
+        "message": diagnostic.message,
     }

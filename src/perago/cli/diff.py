@@ -11,7 +11,7 @@ from perago.cli import output
 from perago.cli.options import AsJson, Remote, Repository, Root
 from perago.cli.server_choice import open_lake_to_read
 from perago.lake.base import Entry
-from perago.runtime.lake_lookup import telling_what_there_is
+from perago.runtime.lake_lookup import suggesting_existing_names
 
 From = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
 To = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit to compare A with.")]
@@ -25,7 +25,7 @@ def diff(
     """List the objects that were added, removed or changed from A to B."""
     with open_lake_to_read(root, remote) as lake:
         for ref in (a, b):
-            with telling_what_there_is(lake, repository, ref):
+            with suggesting_existing_names(lake, repository, ref):
                 lake.commit_at(repository, ref)
         found = list(differences(lake.list(repository, a, ""), lake.list(repository, b, "")))
     if as_json:

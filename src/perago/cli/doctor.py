@@ -23,7 +23,7 @@ from perago.errors import RuntimeConfigError, TaskDefinitionError
 from perago.protocol.names import proof_branch_name
 from perago.runtime.doctor.doctor import Wanted, examine
 from perago.runtime.doctor.finding import Finding, is_broken
-from perago.runtime.doctor.local_checks import look_at_python
+from perago.runtime.doctor.local_checks import check_python
 from perago.runtime.doctor.settings_checks import PART as SETTING
 from perago.runtime.doctor.settings_checks import Read, Setting, read_settings
 from perago.runtime.observe.sanitize import Masker, printable, secrets_of
@@ -83,7 +83,7 @@ def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Ite
     # The adapters bring their SDKs along; the other commands start without them.
     from perago.backend import Examined
 
-    yield look_at_python(__version__)
+    yield check_python(__version__)
     yield from read.wrong
     yield from _wrong_spark_conf(read)
     tasks: list[TaskDefinition] = []

@@ -10,7 +10,7 @@ from perago.cli import output
 from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository, when
 from perago.cli.server_choice import open_lake_to_read
 from perago.protocol.metadata import FENCE, KEY
-from perago.runtime.lake_lookup import telling_what_there_is
+from perago.runtime.lake_lookup import suggesting_existing_names
 
 Branch = Annotated[
     str | None,
@@ -30,7 +30,7 @@ def history(
     """List the commits of a branch along its first parents, newest first."""
     repository, named = read_repository(where)
     ref = named or branch or "main"
-    with open_lake_to_read(root, remote) as lake, telling_what_there_is(lake, repository, ref):
+    with open_lake_to_read(root, remote) as lake, suggesting_existing_names(lake, repository, ref):
         commits = list(lake.log(repository, ref, limit))
     if as_json:
         output.data(

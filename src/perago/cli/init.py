@@ -10,7 +10,7 @@ import typer
 
 from perago import __version__
 from perago.cli import output
-from perago.runtime.doctor.local_checks import look_at_java
+from perago.runtime.doctor.local_checks import check_java
 from perago.runtime.scaffold import project_files, project_name, write_project
 
 Name = Annotated[
@@ -28,7 +28,7 @@ def init(name: Name, no_spark: NoSpark = False) -> None:
     write_project(Path(named.name), texts)
     for path in texts:
         output.say(f"  {named.name}/{path}")
-    java = None if no_spark else look_at_java(os.environ, needed=True)
+    java = None if no_spark else check_java(os.environ, needed=True)
     if java is not None and java.level == "fail":
         output.warn(
             f"Java: {java.says}; {java.remedy}, or remove {named.name} and run `perago init {named.name} --no-spark`"

@@ -10,7 +10,7 @@ from perago.cli import output
 from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository
 from perago.cli.server_choice import open_lake_to_read
 from perago.lake.base import Entry, Lake
-from perago.runtime.lake_lookup import nothing_below, telling_what_there_is
+from perago.runtime.lake_lookup import nothing_below, suggesting_existing_names
 
 Rest = Annotated[
     list[str] | None,
@@ -41,7 +41,7 @@ def ls(
 
 def _entries(lake: Lake, repository: str, ref: str, prefix: str) -> list[Entry]:
     """What is below a prefix, or the one object of that name."""
-    with telling_what_there_is(lake, repository, ref):
+    with suggesting_existing_names(lake, repository, ref):
         found = list(lake.list(repository, ref, f"{prefix}/" if prefix else ""))
     if not found and prefix:
         above = prefix.rpartition("/")[0]

@@ -150,17 +150,17 @@ def _address(lake: Lake, where: Embedded | Real) -> str:
 
 
 def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
-    from perago.runtime.maps.rows import mistake_in
+    from perago.runtime.maps.rows import diagnostic_in
 
     known = set(lake.repositories())
     wrong = 0
     for row in rows:
-        mistake = mistake_in(task, row)
-        if not mistake and row.repository not in known:
-            mistake = f"there is no repository {row.repository!r}{did_you_mean(row.repository, known)}"
-        if mistake:
+        diagnostic = diagnostic_in(task, row)
+        if not diagnostic and row.repository not in known:
+            diagnostic = f"there is no repository {row.repository!r}{did_you_mean(row.repository, known)}"
+        if diagnostic:
             wrong += 1
-            output.say(f"{row.label} would fail: {mistake}", "red")
+            output.say(f"{row.label} would fail: {diagnostic}", "red")
     repositories = len({row.repository for row in rows})
     output.say(
         f"{task.name} would run on {len(rows) - wrong} of {len(rows)} rows, in {repositories} repositories; nothing was run"

@@ -59,7 +59,7 @@ def put(
 ) -> None:
     """Put a folder's files onto a branch: only what changed, in one commit, or nothing at all."""
     from perago.runtime.folder_upload import Putting, Target, plan_put, read_folder
-    from perago.runtime.lake_lookup import telling_what_there_is
+    from perago.runtime.lake_lookup import suggesting_existing_names
 
     choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
     settings = choice.settings
@@ -72,7 +72,7 @@ def put(
                 raise RuntimeConfigError(f"a new repository has only the branch main: put {repository}@main")
             choice.agree(f"Make repository {repository}?")
             lake.create_repository(repository)
-        with telling_what_there_is(
+        with suggesting_existing_names(
             lake, repository, target.branch, remedy=_remedy(where, folder, choice.options(root))
         ):
             plan = plan_put(lake, target, files)

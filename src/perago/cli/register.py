@@ -14,7 +14,7 @@ import typer
 from perago.cli import output
 from perago.cli.options import AsJson, Local, Root, Yes, warn_about
 from perago.cli.server_choice import ServerChoice, need_servers, refuse_without_terminal, shown_changes
-from perago.cli.workflow_input import is_workflow, read_definition, refuse_mistakes
+from perago.cli.workflow_input import is_workflow, read_definition, refuse_diagnostics
 from perago.declare.discovery import load_tasks
 from perago.runtime.registration import (
     Change,
@@ -72,7 +72,7 @@ def register(
             output.note(f"Conductor: {orchestrator.address}")
         for file, definition in definitions.items():
             elsewhere = registered_names(orchestrator, definition)
-            refuse_mistakes(definition, tasks, file=file, elsewhere=elsewhere)
+            refuse_diagnostics(definition, tasks, file=file, elsewhere=elsewhere)
         changes = plan_changes(orchestrator, tasks)
         workflows = plan_workflows(orchestrator, definitions)
         if not dry_run:

@@ -19,7 +19,7 @@ from perago.cli.run_view import Viewer, as_json, summary
 from perago.cli.server_choice import ServerChoice, agree_to_run, choose_servers, resumes_remotely
 from perago.cli.terminal import transfer_bar
 from perago.cli.ui import check_page, serving_page
-from perago.cli.workflow_input import read_definition, read_import, read_payload, refuse_mistakes
+from perago.cli.workflow_input import read_definition, read_import, read_payload, refuse_diagnostics
 from perago.declare.discovery import load_tasks
 from perago.workflow.check.values import UNKNOWN
 
@@ -97,8 +97,8 @@ def run(
     if ui:
         check_page()
     # The runtime brings the process machinery along: other commands go without.
-    from perago.assembly import prepare_executors, speed_up_next_time
-    from perago.runtime.runs.run import drive_again
+    from perago.assembly import build_archive_for_next_run, prepare_executors
+    from perago.runtime.runs.run import run_to_end
 
     again = resume or from_ is not None
     if again:
@@ -129,8 +129,8 @@ def run(
             served = stack.enter_context(serving_page(servers))
             output.note(f"page: {served.address('/run', id=current.id)}")
         viewer = stack.enter_context(Viewer(silent=as_json_, prints=not quiet))
-        ended = drive_again(current, plan, viewer, lost=lost)
-    speed_up_next_time(plan.settings, list(plan.tasks.values()))
+        ended = run_to_end(current, plan, viewer, lost=lost)
+    build_archive_for_next_run(plan.settings, list(plan.tasks.values()))
     _tell(servers, current, ended, as_json_=as_json_)
 
 
@@ -180,7 +180,7 @@ def _begun(
     known = load_tasks(wanted.targets)
     # Which commit --workspace stands for is known only once the lake is open.
     given = payload if wanted.workspace is None else {**payload, "workspace": UNKNOWN}
-    refuse_mistakes(definition, known, file=wanted.workflow, given=given)
+    refuse_diagnostics(definition, known, file=wanted.workflow, given=given)
     used = used_tasks(definition, {task.name for task in known})
     run_id = new_run_id(time.time())
     tasks = [task for task in known if task.name in used]

@@ -38,7 +38,7 @@ def taken_up(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerPla
             f"{found.workflow_file} has changed since: the run goes on with the workflow that it was started with "
             "(a new `perago run` takes the changed one)"
         )
-    return plan, run.go_on(own, found, plan)
+    return plan, run.resume(own, found, plan)
 
 
 def from_step(

@@ -14,7 +14,7 @@ from perago.cli.server_choice import servers_to_read
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import WorkflowState
-    from perago.runtime.runs.inspect import Found, LoggedAttempt
+    from perago.runtime.runs.inspect import LoggedAttempt, RunHandle
 
 
 def show(run: RunName = None, root: Root = None, remote: Remote = None, as_json: AsJson = False) -> None:
@@ -35,7 +35,7 @@ def show(run: RunName = None, root: Root = None, remote: Remote = None, as_json:
     _tail(found, state, attempts, root)
 
 
-def _head(found: Found, state: WorkflowState) -> Iterator[tuple[str, str | None]]:
+def _head(found: RunHandle, state: WorkflowState) -> Iterator[tuple[str, str | None]]:
     from perago.cli.run_view import STYLES, workflow_seconds
     from perago.runtime.runs.format import duration
 
@@ -67,7 +67,9 @@ def _steps(attempts: Sequence[LoggedAttempt]) -> Iterator[tuple[str, str | None]
                     yield f"    {line}", None
 
 
-def _tail(found: Found, state: WorkflowState, attempts: Sequence[LoggedAttempt], root: Path | None) -> None:
+def _tail(
+    found: RunHandle, state: WorkflowState, attempts: Sequence[LoggedAttempt], root: Path | None
+) -> None:
     from perago.cli.run_view import output_lines, workflow_reason
 
     if reason := workflow_reason(state, attempts):

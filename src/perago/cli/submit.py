@@ -156,7 +156,7 @@ class _Where:
 
 
 @dataclass(frozen=True, slots=True)
-class _Onlooker:
+class _SubmitProgress:
     """The view of a run, for a workflow whose workers are elsewhere."""
 
     viewer: Viewer
@@ -191,8 +191,8 @@ def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, si
 
     try:
         with Viewer(silent=silent) as viewer:
-            onlooker = _Onlooker(viewer, NewLines(orchestrator), where)
-            return follow(orchestrator, workflow_id, onlooker, time.sleep)
+            observer = _SubmitProgress(viewer, NewLines(orchestrator), where)
+            return follow(orchestrator, workflow_id, observer, time.sleep)
     except KeyboardInterrupt:
         why = "stopped following"
     except OrchestratorError as error:

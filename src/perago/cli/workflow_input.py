@@ -19,7 +19,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
 from perago.protocol.suggestions import nearest
 from perago.workflow.check.check import check_workflow
-from perago.workflow.check.diagnostics import WorkflowMistake
+from perago.workflow.check.diagnostics import WorkflowDiagnostic
 from perago.workflow.check.steps import read_flow
 
 _LONGEST_LINE = 120
@@ -135,20 +135,20 @@ class CheckedWorkflow:
     file: str
     name: str | None
     steps: int
-    mistakes: Sequence[WorkflowMistake]
+    diagnostics: Sequence[WorkflowDiagnostic]
 
     @property
     def wrong(self) -> bool:
         """Whether it cannot run."""
-        return any(mistake.level == "error" for mistake in self.mistakes)
+        return any(diagnostic.level == "error" for diagnostic in self.diagnostics)
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""
-        mistakes = [
-            {"level": mistake.level, "step": mistake.step, "message": mistake.message}
-            for mistake in self.mistakes
+        diagnostics = [
+            {"level": diagnostic.level, "step": diagnostic.step, "message": diagnostic.message}
+            for diagnostic in self.diagnostics
         ]
-        return {"file": self.file, "name": self.name, "steps": self.steps, "mistakes": mistakes}
+        return {"file": self.file, "name": self.name, "steps": self.steps, "mistakes": diagnostics}
 
 
 class _Everything:
@@ -162,17 +162,17 @@ def checked_file(file: str, found: Collected) -> CheckedWorkflow:
         definition = read_definition(file)
     except (RuntimeConfigError, TaskDefinitionError) as error:
         # The reason names the file itself.  A module that holds tasks too has been told about already.
-        known = {str(mistake) for mistake in found.errors}
-        mistakes = [] if str(error) in known else [WorkflowMistake("error", "", None, str(error))]
-        return CheckedWorkflow(file, None, 0, mistakes)
+        known = {str(diagnostic) for diagnostic in found.errors}
+        diagnostics = [] if str(error) in known else [WorkflowDiagnostic("error", "", None, str(error))]
+        return CheckedWorkflow(file, None, 0, diagnostics)
     tasks = {task.name: task for task in found.tasks}
     # A task that is missing may be one whose declaration is wrong, which is told already.
     elsewhere: Container[str] = _Everything() if found.errors else ()
-    mistakes = check_workflow(definition, tasks, file=file, elsewhere=elsewhere)
-    return CheckedWorkflow(file, definition["name"], len(read_flow(definition)[0].steps), mistakes)
+    diagnostics = check_workflow(definition, tasks, file=file, elsewhere=elsewhere)
+    return CheckedWorkflow(file, definition["name"], len(read_flow(definition)[0].steps), diagnostics)
 
 
-def refuse_mistakes(
+def refuse_diagnostics(
     definition: Mapping[str, Any],
     tasks: Iterable[TaskDefinition],
     *,
@@ -186,12 +186,12 @@ def refuse_mistakes(
         raise typer.Exit(output.FAILED)
 
 
-def told(mistakes: Sequence[WorkflowMistake]) -> bool:
+def told(diagnostics: Sequence[WorkflowDiagnostic]) -> bool:
     """Print mistakes, warnings first; whether there is an error among them."""
-    errors = [mistake for mistake in mistakes if mistake.level == "error"]
-    for mistake in mistakes:
-        if mistake.level == "warning":
-            output.warn(str(mistake))
-    for mistake in errors:
-        output.error(str(mistake))
+    errors = [diagnostic for diagnostic in diagnostics if diagnostic.level == "error"]
+    for diagnostic in diagnostics:
+        if diagnostic.level == "warning":
+            output.warn(str(diagnostic))
+    for diagnostic in errors:
+        output.error(str(diagnostic))
     return bool(errors)

@@ -20,7 +20,7 @@ from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from perago.declare.diagnostics import Mistake, calling_place, report
+from perago.declare.diagnostics import Diagnostic, calling_place, report
 from perago.declare.file_tree import FolderTree as FolderTree
 from perago.declare.file_tree import ListingTree as ListingTree
 from perago.declare.file_tree import Tree, literal_folder, may_match_in
@@ -287,24 +287,24 @@ def _asked(check: Callable[[Path, Any], None], tree: Tree, params: object) -> st
 
 def _path_check(kind: CheckKind, path: str | os.PathLike[str], **bounds: int | None) -> PathCheck:
     pattern, broken = _relative(path)
-    mistakes = [Mistake(f"{kind} pattern", broken, path)] if broken else []
-    mistakes += _wrong_bounds(kind, bounds)
-    if mistakes:
-        report(mistakes, calling_place())
+    diagnostics = [Diagnostic(f"{kind} pattern", broken, path)] if broken else []
+    diagnostics += _wrong_bounds(kind, bounds)
+    if diagnostics:
+        report(diagnostics, calling_place())
         return PathCheck("forbid_glob", "*", max_count=0)
     return PathCheck(kind, pattern, **bounds)
 
 
-def _wrong_bounds(kind: CheckKind, bounds: dict[str, int | None]) -> list[Mistake]:
+def _wrong_bounds(kind: CheckKind, bounds: dict[str, int | None]) -> list[Diagnostic]:
     for name, value in bounds.items():
         optional = (kind, name) == ("require_glob", "max_count")
         if value is None and optional:
             continue
         if type(value) is not int or value < 0:
-            return [Mistake(f"{kind} {name}", "must be a whole number, 0 or more", value)]
+            return [Diagnostic(f"{kind} {name}", "must be a whole number, 0 or more", value)]
     least, most = bounds.get("min_count"), bounds.get("max_count")
     if least is not None and most is not None and least > most:
-        return [Mistake(f"{kind} max_count", f"must not be below min_count ({least})", most)]
+        return [Diagnostic(f"{kind} max_count", f"must not be below min_count ({least})", most)]
     return []
 
 

@@ -33,7 +33,7 @@ _NOT_AUTHORS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class Diagnostic:
     """One broken rule: which field, what it holds, and what it should."""
 
     field: str
@@ -69,7 +69,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class NotedMistake:
+class LocatedDiagnostic:
     """A mistake that was noted; its text is that of the error it would have been."""
 
     message: str
@@ -79,27 +79,27 @@ class NotedMistake:
         return self.message if self.place is None else f"{self.place}: {self.message}"
 
 
-_notebook: ContextVar[list[NotedMistake] | None] = ContextVar("perago_noted_mistakes", default=None)
+_notebook: ContextVar[list[LocatedDiagnostic] | None] = ContextVar("perago_noted_mistakes", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[NotedMistake]]:
+def noting() -> Iterator[list[LocatedDiagnostic]]:
     """Note mistakes into the list it gives, instead of raising the first."""
-    mistakes: list[NotedMistake] = []
-    token = _notebook.set(mistakes)
+    diagnostics: list[LocatedDiagnostic] = []
+    token = _notebook.set(diagnostics)
     try:
-        yield mistakes
+        yield diagnostics
     finally:
         _notebook.reset(token)
 
 
-def report(mistakes: Sequence[Mistake], place: Place) -> None:
-    """Raise one error that tells all `mistakes`, or note each of them."""
+def report(diagnostics: Sequence[Diagnostic], place: Place) -> None:
+    """Raise one error that tells all `diagnostics`, or note each of them."""
     noted = _notebook.get()
     if noted is None:
-        raise TaskDefinitionError(f"{place}: {'; '.join(map(str, mistakes))}") from None
-    for mistake in mistakes:
-        found = NotedMistake(str(mistake), place)
+        raise TaskDefinitionError(f"{place}: {'; '.join(map(str, diagnostics))}") from None
+    for diagnostic in diagnostics:
+        found = LocatedDiagnostic(str(diagnostic), place)
         if found not in noted:  # `from perago import X` looks X up twice
             noted.append(found)
 

@@ -31,7 +31,7 @@ from types import CodeType, ModuleType
 
 from pydantic import ValidationError
 
-from perago.declare.diagnostics import NotedMistake, Place, noting, one_line
+from perago.declare.diagnostics import LocatedDiagnostic, Place, noting, one_line
 from perago.declare.task import TaskDefinition, declared_in, forget
 from perago.errors import TaskDefinitionError
 from perago.protocol.suggestions import did_you_mean
@@ -103,7 +103,7 @@ class Collected:
     """What loading with noting found; `tasks` are those without a mistake."""
 
     tasks: tuple[TaskDefinition, ...]
-    errors: tuple[NotedMistake, ...]
+    errors: tuple[LocatedDiagnostic, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,30 +150,32 @@ def load_module_task(target: str) -> TaskDefinition:
 def collect(targets: Sequence[str]) -> Collected:
     """Load all targets and note every mistake in them, instead of stopping at the first."""
     tasks: list[TaskDefinition] = []
-    with _only_if_right() as mistakes:
+    with _only_if_right() as diagnostics:
         for target in targets:
-            before = len(mistakes)
+            before = len(diagnostics)
             try:
                 found = _tasks_of(target)
             except TaskDefinitionError as error:
-                mistakes.append(NotedMistake(str(error)))
+                diagnostics.append(LocatedDiagnostic(str(error)))
                 continue
             tasks += found
-            if not found and len(mistakes) == before:
-                mistakes.append(NotedMistake(_no_task(target)))
+            if not found and len(diagnostics) == before:
+                diagnostics.append(LocatedDiagnostic(_no_task(target)))
         unique, clashes = _by_name(tasks)
-        mistakes.extend(clashes)
-    right = (task for task in unique if not any(_is_part_of(task, mistake.place) for mistake in mistakes))
-    return Collected(tuple(right), tuple(mistakes))
+        diagnostics.extend(clashes)
+    right = (
+        task for task in unique if not any(_is_part_of(task, diagnostic.place) for diagnostic in diagnostics)
+    )
+    return Collected(tuple(right), tuple(diagnostics))
 
 
 @contextmanager
-def _only_if_right() -> Iterator[list[NotedMistake]]:
+def _only_if_right() -> Iterator[list[LocatedDiagnostic]]:
     """Note mistakes; a module that holds one, or may have seen one, does not stay imported."""
     known = set(sys.modules)
-    with noting() as mistakes:
-        yield mistakes
-    if mistakes:
+    with noting() as diagnostics:
+        yield diagnostics
+    if diagnostics:
         for name in [name for name in sys.modules if name not in known]:
             if is_authors(getattr(sys.modules[name], "__file__", None)):
                 del sys.modules[name]
@@ -219,7 +221,7 @@ def _meant(target: str) -> str:
     return did_you_mean(target.removeprefix("./"), files)
 
 
-def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], list[NotedMistake]]:
+def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], list[LocatedDiagnostic]]:
     found: dict[str, TaskDefinition] = {}
     clashes = []
     for task in tasks:
@@ -227,7 +229,7 @@ def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], lis
         if first.place != task.place:
             other = Place(first.place.file, first.place.line)
             clashes.append(
-                NotedMistake(
+                LocatedDiagnostic(
                     f"name = {task.name!r}: is taken by the task at {other}; give one of them another name",
                     task.place,
                 )

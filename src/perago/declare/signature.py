@@ -23,7 +23,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from pydantic import BaseModel, RootModel
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
-from perago.declare.diagnostics import Mistake
+from perago.declare.diagnostics import Diagnostic
 from perago.errors import install_extra
 
 Kind = Literal["plain", "spark"]
@@ -55,23 +55,23 @@ class Signature:
 
 
 class NotATask(Exception):
-    """The function's signature is not a task's; `mistakes` tells all that is wrong with it."""
+    """The function's signature is not a task's; `diagnostics` tells all that is wrong with it."""
 
-    def __init__(self, mistakes: list[Mistake]) -> None:
-        super().__init__("; ".join(map(str, mistakes)))
-        self.mistakes = mistakes
+    def __init__(self, diagnostics: list[Diagnostic]) -> None:
+        super().__init__("; ".join(map(str, diagnostics)))
+        self.diagnostics = diagnostics
 
 
 def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) -> Signature:
     """Read a function's signature; raises `NotATask` with all that is wrong."""
-    mistakes = list(_wrong_function(fn)) or list(_wrong_parameters(fn))
-    if mistakes:
-        raise NotATask(mistakes)
+    diagnostics = list(_wrong_function(fn)) or list(_wrong_parameters(fn))
+    if diagnostics:
+        raise NotATask(diagnostics)
     names = list(inspect.signature(fn).parameters)
     hints = {name: _hint(fn, name, local_names) for name in [*names, "return"]}
-    mistakes = [*_wrong_workspace(hints), *_wrong_model("params", hints), *_wrong_model("return", hints)]
-    if mistakes:
-        raise NotATask(mistakes)
+    diagnostics = [*_wrong_workspace(hints), *_wrong_model("params", hints), *_wrong_model("return", hints)]
+    if diagnostics:
+        raise NotATask(diagnostics)
     workspace = hints.get("workspace", Path)
     return Signature(
         kind="plain" if workspace is Path else "spark",
@@ -81,77 +81,81 @@ def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) ->
     )
 
 
-def _wrong_function(fn: Callable[..., object]) -> Iterator[Mistake]:
+def _wrong_function(fn: Callable[..., object]) -> Iterator[Diagnostic]:
     if not inspect.isroutine(fn):
-        yield Mistake("function", "must be a function", fn)
+        yield Diagnostic("function", "must be a function", fn)
     elif inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-        yield Mistake("function", "must not be async: Perago runs each attempt in a process of its own", fn)
+        yield Diagnostic(
+            "function", "must not be async: Perago runs each attempt in a process of its own", fn
+        )
     elif inspect.isgeneratorfunction(fn):
-        yield Mistake("function", "must not be a generator: it returns its result once", fn)
+        yield Diagnostic("function", "must not be a generator: it returns its result once", fn)
 
 
-def _wrong_parameters(fn: Callable[..., object]) -> Iterator[Mistake]:
+def _wrong_parameters(fn: Callable[..., object]) -> Iterator[Diagnostic]:
     parameters = inspect.signature(fn).parameters
     for name, parameter in parameters.items():
         if name == "metrics":
-            yield Mistake("parameter 'metrics'", METRICS_ARE_GONE)
+            yield Diagnostic("parameter 'metrics'", METRICS_ARE_GONE)
         elif parameter.kind in _WRONG_KINDS:
-            yield Mistake(f"parameter {name!r}", _WRONG_KINDS[parameter.kind])
+            yield Diagnostic(f"parameter {name!r}", _WRONG_KINDS[parameter.kind])
         elif parameter.default is not Parameter.empty:
-            yield Mistake(f"parameter {name!r}", "must not have a default", parameter.default)
+            yield Diagnostic(f"parameter {name!r}", "must not have a default", parameter.default)
     names = [name for name in parameters if name != "metrics"]
     usual = all(parameter.kind not in _WRONG_KINDS for parameter in parameters.values())
     if usual and names not in (["params"], ["workspace", "params"]):
-        yield Mistake("signature", f"must be {SIGNATURES}", f"({', '.join(parameters)})")
+        yield Diagnostic("signature", f"must be {SIGNATURES}", f"({', '.join(parameters)})")
 
 
 def _hint(fn: Callable[..., object], name: str, local_names: Mapping[str, Any]) -> Any:
-    """The annotation as a type, or the `Mistake` with it."""
+    """The annotation as a type, or the `Diagnostic` with it."""
     where = "return value" if name == "return" else f"parameter {name!r}"
     inner = inspect.unwrap(fn)
     annotations = inspect.get_annotations(inner)
     if name not in annotations:
-        return Mistake(where, f"must be annotated: a task is {SIGNATURES}")
+        return Diagnostic(where, f"must be annotated: a task is {SIGNATURES}")
     one = SimpleNamespace(__annotations__={name: annotations[name]})
     global_names = getattr(inner, "__globals__", {})
     try:
         return get_type_hints(one, globalns=global_names, localns=dict(local_names))[name]
     except Exception as error:
         rule = f"its annotation cannot be resolved when the module is imported ({error})"
-        return Mistake(where, rule, annotations[name])
+        return Diagnostic(where, rule, annotations[name])
 
 
-def _wrong_workspace(hints: Mapping[str, Any]) -> Iterator[Mistake]:
+def _wrong_workspace(hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
     if "workspace" not in hints:
         return
     hint = hints["workspace"]
-    if isinstance(hint, Mistake):
+    if isinstance(hint, Diagnostic):
         yield hint
     elif getattr(hint, "__perago_workspace__", None) == "spark":
         if find_spec("pyspark") is None:
             rule = f"needs the extra 'spark': run `{install_extra('spark')}`"
-            yield Mistake("parameter 'workspace'", rule, hint)
+            yield Diagnostic("parameter 'workspace'", rule, hint)
     elif hint is not Path:
-        yield Mistake("parameter 'workspace'", "must be a pathlib.Path or a perago.SparkWorkspace", hint)
+        yield Diagnostic("parameter 'workspace'", "must be a pathlib.Path or a perago.SparkWorkspace", hint)
 
 
-def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Mistake]:
+def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
     where = "return value" if name == "return" else f"parameter {name!r}"
     model = hints[name]
-    if isinstance(model, Mistake):
+    if isinstance(model, Diagnostic):
         yield model
         return
     if not isinstance(model, type) or not issubclass(model, BaseModel) or model is BaseModel:
-        yield Mistake(where, "must be a pydantic model (a subclass of BaseModel)", model)
+        yield Diagnostic(where, "must be a pydantic model (a subclass of BaseModel)", model)
         return
     for root in (found for found in models_of(model) if issubclass(found, RootModel)):
-        yield Mistake(where, f"must hold no root model: {root.__name__} is one; give it a named field", model)
+        yield Diagnostic(
+            where, f"must hold no root model: {root.__name__} is one; give it a named field", model
+        )
     if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
         return  # it names a class that comes later in the module; build_taskdef looks again
     try:
         model.model_json_schema(mode="serialization" if name == "return" else "validation")
     except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
-        yield Mistake(where, f"has no JSON form ({error.message})", model)
+        yield Diagnostic(where, f"has no JSON form ({error.message})", model)
 
 
 def models_of(model: type[BaseModel]) -> list[type[BaseModel]]:

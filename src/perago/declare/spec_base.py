@@ -1,7 +1,7 @@
 """The base of every declared value: frozen, closed, and wrong in one way only.
 
 Pydantic finds what is wrong; this module says it in the words of the declaration.  A `ValidationError` never
-leaves here: it becomes the `TaskDefinitionError` of `mistakes`.
+leaves here: it becomes the `TaskDefinitionError` of `diagnostics`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from perago.declare.diagnostics import BrokenRule, Mistake, calling_place, report
+from perago.declare.diagnostics import BrokenRule, Diagnostic, calling_place, report
 from perago.protocol.suggestions import did_you_mean
 
 _JAVA_INT = 2**31 - 1
@@ -34,7 +34,7 @@ class Declared(BaseModel):
         try:
             super().__init__(**values)
         except ValidationError as error:
-            report(_mistakes(type(self), error), calling_place())
+            report(_diagnostics(type(self), error), calling_place())
             super().__init__(**self._harmless())
 
     @classmethod
@@ -43,19 +43,19 @@ class Declared(BaseModel):
         return {}
 
 
-def _mistakes(declared: type[Declared], error: ValidationError) -> list[Mistake]:
-    return [_mistake(declared, details) for details in error.errors(include_url=False)]
+def _diagnostics(declared: type[Declared], error: ValidationError) -> list[Diagnostic]:
+    return [_diagnostic(declared, details) for details in error.errors(include_url=False)]
 
 
-def _mistake(declared: type[Declared], details: ErrorDetails) -> Mistake:
+def _diagnostic(declared: type[Declared], details: ErrorDetails) -> Diagnostic:
     broken = details.get("ctx", {}).get("error")
     path = [*details["loc"], broken.field] if isinstance(broken, BrokenRule) else details["loc"]
     field = declared.__name__ + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     if isinstance(broken, BrokenRule):
-        return Mistake(field, str(broken), broken.value)
+        return Diagnostic(field, str(broken), broken.value)
     if details["type"] == "missing":
-        return Mistake(field, f"is required: add {details['loc'][-1]}=…")
-    return Mistake(field, _rule(declared, details), details["input"])
+        return Diagnostic(field, f"is required: add {details['loc'][-1]}=…")
+    return Diagnostic(field, _rule(declared, details), details["input"])
 
 
 def _rule(declared: type[Declared], details: ErrorDetails) -> str:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 from pydantic import BaseModel
 
 from perago.declare.checks import Finding
-from perago.declare.diagnostics import Mistake, calling_place, report
+from perago.declare.diagnostics import Diagnostic, calling_place, report
 from perago.declare.file_tree import Tree
 from perago.errors import GuardrailViolation
 from perago.protocol.paths import either, is_absolute, is_empty, leads_out
@@ -141,28 +141,28 @@ def require_values(
 def _check(
     kind: TableCheckKind, table: str, format: str, options: Mapping[str, Any], **said: Any
 ) -> TableCheck:
-    mistakes = list(_wrong(kind, table, format, said))
-    if mistakes:
-        report(mistakes, calling_place())
+    diagnostics = list(_wrong(kind, table, format, said))
+    if diagnostics:
+        report(diagnostics, calling_place())
         return _MISTAKEN
     return TableCheck(kind, table, format=format, options=tuple(sorted(options.items())), **said)
 
 
-def _wrong(kind: str, table: object, format: object, said: Mapping[str, Any]) -> Iterable[Mistake]:
+def _wrong(kind: str, table: object, format: object, said: Mapping[str, Any]) -> Iterable[Diagnostic]:
     if not isinstance(table, str) or _is_no_table(table):
-        yield Mistake(f"{kind} table", "must be a path below the workspace's prefix", table)
+        yield Diagnostic(f"{kind} table", "must be a path below the workspace's prefix", table)
     if not isinstance(format, str) or not format.strip():
-        yield Mistake(f"{kind} format", "must be the name of a format, such as 'parquet'", format)
+        yield Diagnostic(f"{kind} format", "must be the name of a format, such as 'parquet'", format)
     columns = said.get("columns", ())
     if not all(isinstance(name, str) and name for name in columns):
-        yield Mistake(f"{kind} columns", "must be names of columns", columns)
+        yield Diagnostic(f"{kind} columns", "must be names of columns", columns)
     elif kind in ("require_columns", "require_unique") and not columns:
-        yield Mistake(f"{kind} columns", "must name at least one column", columns)
+        yield Diagnostic(f"{kind} columns", "must name at least one column", columns)
     if kind == "require_values" and not said["allowed"]:
-        yield Mistake("require_values allowed", "must hold at least one value", said["allowed"])
+        yield Diagnostic("require_values allowed", "must hold at least one value", said["allowed"])
     if kind == "require_rows":
         least, most = said["least"], said["most"]
         if type(least) is not int or least < 0:
-            yield Mistake("require_rows min", "must be a whole number, 0 or more", least)
+            yield Diagnostic("require_rows min", "must be a whole number, 0 or more", least)
         elif most is not None and (type(most) is not int or most < least):
-            yield Mistake("require_rows max", f"must be a whole number, not below min ({least})", most)
+            yield Diagnostic("require_rows max", f"must be a whole number, not below min ({least})", most)

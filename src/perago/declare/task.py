@@ -18,7 +18,7 @@ from pydantic import BaseModel
 from perago.declare import payload
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.diagnostics import Mistake, Place, calling_place, report
+from perago.declare.diagnostics import Diagnostic, Place, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
 from perago.declare.workspace import WorkspaceSpec
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
@@ -108,7 +108,8 @@ def _task(*misplaced: object, **given: Any) -> Callable[[Function], Function]:
     """`task` as it runs: takes any argument, so that a wrong one is told together with all other mistakes."""
     if misplaced:
         report(
-            [Mistake("@task", "takes keyword arguments only: @task(name=…, owner_email=…)")], calling_place()
+            [Diagnostic("@task", "takes keyword arguments only: @task(name=…, owner_email=…)")],
+            calling_place(),
         )
         return lambda fn: fn
     unknown = {name: value for name, value in given.items() if name not in _DEFAULTS}
@@ -133,7 +134,7 @@ if not TYPE_CHECKING:
 
 def metrics_are_gone(name: str) -> type:
     """Report the use of a metrics name of perago 0.6.1; what stands in for it takes anything."""
-    report([Mistake(f"perago.{name}", METRICS_ARE_GONE)], calling_place())
+    report([Diagnostic(f"perago.{name}", METRICS_ARE_GONE)], calling_place())
     return type(name, (), {"__init__": lambda self, *args, **kwargs: None})
 
 
@@ -155,15 +156,15 @@ def _define(
 ) -> TaskDefinition | None:
     """The definition, or None where mistakes were noted."""
     place = _place(fn, said["name"])
-    mistakes = [*_unknown_fields(unknown), *_wrong_fields(said), *_name_taken(fn, said["name"], place)]
+    diagnostics = [*_unknown_fields(unknown), *_wrong_fields(said), *_name_taken(fn, said["name"], place)]
     signature = None
     try:
         signature = read_signature(fn, local_names)
-        mistakes += _disagreements(signature, said)
+        diagnostics += _disagreements(signature, said)
     except NotATask as error:
-        mistakes += error.mistakes
-    if mistakes or signature is None:
-        report(mistakes, place)
+        diagnostics += error.diagnostics
+    if diagnostics or signature is None:
+        report(diagnostics, place)
         return None
     return TaskDefinition(
         fn=fn,
@@ -196,25 +197,25 @@ def _redeclares(known: TaskDefinition, place: Place) -> bool:
     return known.place == place or known.fn.__module__ == "__main__"
 
 
-def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[Mistake]:
+def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[Diagnostic]:
     if "<locals>" in getattr(fn, "__qualname__", ""):
         return  # made by a function, perhaps many times; discovery compares what is left in the end
     for known in _declared.get(getattr(fn, "__module__", ""), []):
         if known.name == name and not _redeclares(known, place):
-            yield Mistake(
+            yield Diagnostic(
                 "name",
                 f"is taken by another task of this module, at line {known.place.line}; give one of them another name",
                 name,
             )
 
 
-def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Mistake]:
+def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Diagnostic]:
     for name, value in unknown.items():
         if name == "metrics":
-            yield Mistake("metrics", METRICS_ARE_GONE)
+            yield Diagnostic("metrics", METRICS_ARE_GONE)
         else:
             rule = f"is not a field of @task, which has {', '.join(_DEFAULTS)}{_meant(name)}"
-            yield Mistake(name, rule, value)
+            yield Diagnostic(name, rule, value)
 
 
 def _meant(name: str) -> str:
@@ -226,54 +227,54 @@ def _meant(name: str) -> str:
     return did_you_mean(name, _DEFAULTS)
 
 
-def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Mistake]:
+def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Diagnostic]:
     yield from _wrong_name(said["name"])
     email = said["owner_email"]
     if email is _MISSING:
-        yield Mistake("owner_email", "is required: add owner_email='you@example.com'")
+        yield Diagnostic("owner_email", "is required: add owner_email='you@example.com'")
     elif not isinstance(email, str) or not email.strip():
-        yield Mistake("owner_email", "must be text and not blank", email)
+        yield Diagnostic("owner_email", "must be text and not blank", email)
     if said["description"] is not None and not isinstance(said["description"], str):
-        yield Mistake("description", "must be text", said["description"])
+        yield Diagnostic("description", "must be text", said["description"])
     if said["workspace"] is not None and not isinstance(said["workspace"], WorkspaceSpec):
-        yield Mistake("workspace", "must be a WorkspaceSpec", said["workspace"])
+        yield Diagnostic("workspace", "must be a WorkspaceSpec", said["workspace"])
     if not isinstance(said["controls"], TaskControls):
-        yield Mistake("controls", "must be a TaskControls", said["controls"])
+        yield Diagnostic("controls", "must be a TaskControls", said["controls"])
     elif said["workspace"] is None and said["controls"].publish_budget is not None:
         rule = "needs workspace=WorkspaceSpec(…): a task without a workspace publishes nothing"
-        yield Mistake("controls.publish_budget", rule)
+        yield Diagnostic("controls.publish_budget", rule)
     if not isinstance(said["version"], str) or not said["version"].strip():
-        yield Mistake("version", "must be text and not blank", said["version"])
+        yield Diagnostic("version", "must be text and not blank", said["version"])
     if not isinstance(said["strict_params"], bool):
-        yield Mistake("strict_params", "must be True or False", said["strict_params"])
+        yield Diagnostic("strict_params", "must be True or False", said["strict_params"])
 
 
-def _wrong_name(name: object) -> Iterator[Mistake]:
+def _wrong_name(name: object) -> Iterator[Diagnostic]:
     if name is _MISSING:
-        yield Mistake("name", "is required: add name='…'")
+        yield Diagnostic("name", "is required: add name='…'")
     elif not isinstance(name, str) or not name.strip():
-        yield Mistake("name", "must be text and not blank", name)
+        yield Diagnostic("name", "must be text and not blank", name)
     elif "/" in name or has_backslash(name) or has_dot_part(name) or leads_out(name):
-        yield Mistake("name", "must not hold path parts ('/', '\\', '.' or '..')", name)
+        yield Diagnostic("name", "must not hold path parts ('/', '\\', '.' or '..')", name)
     elif name.strip() != name or not name.isprintable():
-        yield Mistake("name", "must not begin or end with white space or hold control characters", name)
+        yield Diagnostic("name", "must not begin or end with white space or hold control characters", name)
 
 
-def _disagreements(signature: Signature, said: Mapping[str, Any]) -> Iterator[Mistake]:
+def _disagreements(signature: Signature, said: Mapping[str, Any]) -> Iterator[Diagnostic]:
     spec = said["workspace"]
     if signature.has_workspace and spec is None:
-        yield Mistake(
+        yield Diagnostic(
             "workspace", "is required: the function takes a workspace, so say workspace=WorkspaceSpec(…)"
         )
     if not signature.has_workspace and spec is not None:
-        yield Mistake(
+        yield Diagnostic(
             "workspace", "needs a function that takes one: (workspace: Path, params: Model) -> Model"
         )
     if isinstance(spec, WorkspaceSpec) and spec.placement == "direct" and signature.kind == "plain":
         rule = "is for Spark tasks: a function that takes a Path works in a folder"
-        yield Mistake("workspace.placement", rule, spec.placement)
+        yield Diagnostic("workspace.placement", rule, spec.placement)
     if isinstance(spec, WorkspaceSpec) and signature.kind == "plain":
         for check in (*spec.pre, *spec.post):
             if getattr(check, "__perago_check__", None) == "table":
                 rule = "looks into a table, which only a Spark task can: (workspace: SparkWorkspace, …)"
-                yield Mistake(f"workspace check {label(check)}", rule)
+                yield Diagnostic(f"workspace check {label(check)}", rule)

@@ -97,21 +97,21 @@ class LogLine:
     text: str
 
 
-class KnowsAttempts(Protocol):
+class AttemptReader(Protocol):
     """Who can say whether an attempt is current; `OrchestratorNotFound` where it is not theirs."""
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """What the owner says about the attempt's task now."""
 
 
-class AttemptsOwner(KnowsAttempts, Protocol):
+class AttemptReporter(AttemptReader, Protocol):
     """What an attempt asks of whoever gave it out: all that a fence and a result need."""
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
         """Send the result and tell whether it was accepted."""
 
 
-class Orchestrator(AttemptsOwner, Protocol):
+class Orchestrator(AttemptReporter, Protocol):
     """What the runtime asks of an orchestrator."""
 
     @property

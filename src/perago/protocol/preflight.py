@@ -25,7 +25,7 @@ from perago.protocol.policies import POLICIES, PolicyName
 from perago.protocol.publication import Commit, TargetBranch, Workspace, refusal
 
 
-def hopeless(
+def cannot_ever_publish(
     attempt: Attempt,
     workspace: Workspace,
     target: TargetBranch,
@@ -36,7 +36,7 @@ def hopeless(
 ) -> str | None:
     """Why no later head could let this attempt publish, or None; `accepted` are ids of tasks that completed.
 
-    For a task that rebases, `target` says what was passed among the commits that stay (`what_stays`).
+    For a task that rebases, `target` says what was passed among the commits that stay (`permanent_commits`).
     """
     if target.head.id == workspace.ref:
         return None
@@ -54,7 +54,7 @@ def hopeless(
     return None
 
 
-def what_stays(
+def permanent_commits(
     attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName, accepted: Container[str]
 ) -> TargetBranch | None:
     """The branch at the newest commit that can leave it no more; None where all of them may."""

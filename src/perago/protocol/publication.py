@@ -235,7 +235,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
     """Why an attempt may not move the branch, with A, H, who made H, and the way on."""
     state = head_state(attempt, workspace.ref, target, policy)
     where = f"branch {workspace.branch!r} of {workspace.repository!r}"
-    next_step = way_on(attempt, workspace, target.advance)
+    next_step = remedy(attempt, workspace, target.advance)
     if state == "gated-child":
         return (
             f"{where} is guarded by the pre-merge action {' and '.join(target.gates)}, and this attempt would have to "
@@ -252,7 +252,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
         return (
             f"{change.commit.id} changed {change.path!r}, which this task sees ({made_by(change.commit)}). "
             f"{where} was advanced by {len(target.advance)} commit(s): input ref {workspace.ref}, head {target.head.id}. "
-            f"{way_on(attempt, workspace, [change.commit])}"
+            f"{remedy(attempt, workspace, [change.commit])}"
         )
     if target.reached == "limit":
         why = f"advanced beyond supported publish range ({MAX_RANGE} commits)"
@@ -266,7 +266,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
     return f"{where} {why}: input ref {workspace.ref}, head {target.head.id} ({made_by(target.head)}).{hint} {next_step}"
 
 
-def way_on(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) -> str:
+def remedy(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) -> str:
     """What to do after a refusal, by who made the commits since A; with what is wrong where they show it."""
     for commit in advance:
         workflow, _, reference = commit.metadata.get(KEY, "").partition("/")

@@ -19,7 +19,7 @@ from perago.protocol.worker_faults import OwnReason
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class BytesMoved:
     """Bytes of one execution; `saved` are those of its input and its result that were not moved."""
 
     downloaded: int = 0
@@ -28,7 +28,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observations:
     """What people are shown of an execution, besides its outcome."""
 
     checks: tuple[CheckRecord, ...] = ()
@@ -49,7 +49,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ExecutionResult:
     """How an execution ended, and what is left to do after its result is sent."""
 
     outcome: Outcome
@@ -59,10 +59,10 @@ class Settled:
     seconds: Mapping[str, float] = field(default_factory=dict)
     refused: bool = False
     """Whether the publish fence ended it."""
-    moved: Moved = field(default_factory=Moved)
+    moved: BytesMoved = field(default_factory=BytesMoved)
     own_reason: OwnReason | None = None
     """Why the worker itself could not do it, where it is the worker that failed and not the task."""
-    seen: Seen = field(default_factory=Seen)
+    seen: Observations = field(default_factory=Observations)
     tries: int = 0
     """How many calls to move the branch it made."""
     view: tuple[str, ...] | None = None
@@ -83,7 +83,7 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class PendingResult:
     """One result to send, and what must hold or be done around that."""
 
     execution_id: str
@@ -94,18 +94,18 @@ class Parcel:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class DeliveryResult:
     """How sending a result ended; `reason` says why it was not accepted."""
 
-    parcel: Parcel
+    pending: PendingResult
     accepted: bool
     reason: str = ""
 
 
-def parcel_of(execution_id: str, assignment: Assignment, settled: Settled) -> Parcel:
+def pending_result_of(execution_id: str, assignment: Assignment, settled: ExecutionResult) -> PendingResult:
     """The result of an execution as it is sent."""
     publication = _publication(assignment.input, settled.outcome, settled.view)
-    return Parcel(execution_id, assignment.attempt, settled.outcome, publication, settled.claim)
+    return PendingResult(execution_id, assignment.attempt, settled.outcome, publication, settled.claim)
 
 
 def _publication(

@@ -23,7 +23,7 @@ _MOST_OBJECTS = 10_000
 
 
 @contextmanager
-def telling_what_there_is(
+def suggesting_existing_names(
     lake: Lake, repository: str, ref: str, *, remedy: tuple[str, str] | None = None
 ) -> Iterator[None]:
     """Around calls about a ref of a repository: what is missing is told with what is there.
@@ -137,6 +137,6 @@ def head_of(lake: Lake, workspace: str) -> dict[str, str]:
     """The input's `workspace`; `main` where no branch is said."""
     repository, _, branch = workspace.partition("@")
     branch = branch or "main"
-    with telling_what_there_is(lake, repository, branch):
+    with suggesting_existing_names(lake, repository, branch):
         head = lake.head(repository, branch).id
     return {"repository": repository, "branch": branch, "ref_type": "commit", "ref": head}

@@ -27,7 +27,7 @@ _PATIENCE = 20
 """How often in a row a look may fail before following ends: a restart of the server is waited for."""
 
 
-class Onlooker(Protocol):
+class SubmitObserver(Protocol):
     """Who is shown how a workflow goes."""
 
     def show(self, state: WorkflowState) -> None:
@@ -62,7 +62,7 @@ def prepare(orchestrator: Orchestrator, lake: Lake | None, wanted: Wanted, *, re
     definition = orchestrator.workflow_definition(wanted.name, wanted.version)
     if definition is None:
         raise RuntimeConfigError(f"{_unknown(orchestrator, wanted)} register it with `{remedy}`")
-    noticed = _refuse_mistakes(definition, wanted.name)
+    noticed = _refuse_diagnostics(definition, wanted.name)
     payload = dict(wanted.input)
     if wanted.workspace is not None and lake is not None:
         payload[WORKSPACE] = head_of(lake, wanted.workspace)
@@ -81,13 +81,13 @@ def prepare(orchestrator: Orchestrator, lake: Lake | None, wanted: Wanted, *, re
     return Prepared(wanted.name, version_of(definition), payload, tuple(warnings))
 
 
-def _refuse_mistakes(definition: Mapping[str, Any], name: str) -> list[str]:
+def _refuse_diagnostics(definition: Mapping[str, Any], name: str) -> list[str]:
     """The warnings about the definition itself; its tasks' modules are not at hand, so only their names are known."""
-    mistakes = check_workflow(definition, {}, file=f"workflow {name}", elsewhere=task_names(definition))
-    wrong = [str(mistake) for mistake in mistakes if mistake.level == "error"]
+    diagnostics = check_workflow(definition, {}, file=f"workflow {name}", elsewhere=task_names(definition))
+    wrong = [str(diagnostic) for diagnostic in diagnostics if diagnostic.level == "error"]
     if wrong:
         raise RuntimeConfigError(f"nothing was started: {'; '.join(wrong)}")
-    return [str(mistake) for mistake in mistakes]
+    return [str(diagnostic) for diagnostic in diagnostics]
 
 
 def start(orchestrator: Orchestrator, prepared: Prepared) -> str:
@@ -102,7 +102,7 @@ def start(orchestrator: Orchestrator, prepared: Prepared) -> str:
 
 
 def follow(
-    orchestrator: Orchestrator, workflow_id: str, onlooker: Onlooker, sleep: Callable[[float], None]
+    orchestrator: Orchestrator, workflow_id: str, observer: SubmitObserver, sleep: Callable[[float], None]
 ) -> WorkflowState:
     """Show the workflow until it is over; whoever stops looking leaves it running."""
     failures = untaken = 0
@@ -115,13 +115,13 @@ def follow(
                 raise
         else:
             failures = 0
-            onlooker.show(state)
+            observer.show(state)
             if not state.running:
                 return state
             waiting = _untaken(state)
             untaken = untaken + 1 if waiting else 0
             if waiting and untaken == round(WAIT_SECONDS / LOOK_SECONDS) + 1:
-                onlooker.waits(waiting, WAIT_SECONDS)
+                observer.waits(waiting, WAIT_SECONDS)
         sleep(LOOK_SECONDS)
 
 

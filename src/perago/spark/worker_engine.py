@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.worker.hosted.engine import Door, JobLost, Spot
+from perago.runtime.worker.hosted.engine import Endpoint, JobContext, JobLost
 from perago.settings import Settings
 from perago.spark.engine_context import EngineContext, scratch
 
@@ -50,7 +50,7 @@ class SparkJobs:
         }
         self._context = EngineContext(settings, py_files, failures=1, conf=conf)
 
-    def open(self) -> Door:
+    def open(self) -> Endpoint:
         """Have Spark up; tells where its executors can call this process."""
         conf = self._opened().getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
@@ -58,9 +58,9 @@ class SparkJobs:
         port = int(said) if said.isdecimal() else -1
         if not 0 <= port < 2**16:
             raise RuntimeConfigError(f"{PORT}={said} in PERAGO_SPARK_CONF is not a port")
-        return Door(conf.get("spark.driver.bindAddress") or host, host, port)
+        return Endpoint(conf.get("spark.driver.bindAddress") or host, host, port)
 
-    def run(self, job: str, label: str, work: Callable[[Spot], T]) -> T:
+    def run(self, job: str, label: str, work: Callable[[JobContext], T]) -> T:
         """Run a function as a job of one task, and wait for it."""
         from perago.spark.failures import SPARK_ERRORS
 
@@ -89,12 +89,12 @@ class SparkJobs:
         return self._context.get()
 
 
-def _call(work: Callable[[Spot], T], _: int) -> T:
+def _call(work: Callable[[JobContext], T], _: int) -> T:
     """In a Python process of an executor."""
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()
-    return work(Spot(scratch(), context.attemptNumber()))
+    return work(JobContext(scratch(), context.attemptNumber()))
 
 
 def lost_reason(error: Exception) -> str:

@@ -140,8 +140,8 @@ def check_fits(
     if not isinstance(definition.get("name"), str):
         raise TrialError(f'{file} has no name; add "name": "…"')
     by_name = {task.name: task for task in tasks}
-    mistakes = check_workflow(definition, by_name, file=file, given=given)
-    errors = [str(mistake) for mistake in mistakes if mistake.level == "error"]
+    diagnostics = check_workflow(definition, by_name, file=file, given=given)
+    errors = [str(diagnostic) for diagnostic in diagnostics if diagnostic.level == "error"]
     if errors:
         raise TrialError("\n".join(errors))
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from perago.assembly import Embedded, max_result_bytes, short_lived
+from perago.assembly import Embedded, for_short_run, max_result_bytes
 from perago.backend import open_local_lake
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.place import OpenPlace
 from perago.settings import Settings, load_settings
 from perago.testing.clock import Clock
@@ -45,9 +45,9 @@ class Bench:
         with closing(LocalOrchestrator(file, clock=clock, sleep=clock.sleep)) as opened:
             yield opened
 
-    def around(self, orchestrator: LocalOrchestrator, tasks: Sequence[TaskDefinition]) -> Surroundings:
+    def around(self, orchestrator: LocalOrchestrator, tasks: Sequence[TaskDefinition]) -> AttemptContext:
         """What the attempts of these tasks share; refuses tasks that cannot work on the embedded lake."""
-        return Surroundings(
+        return AttemptContext(
             self.lake,
             orchestrator,
             self.settings.workspace_root,
@@ -71,6 +71,6 @@ def opened_bench(root: Path | None = None, clock: Clock | None = None) -> Iterat
     with ExitStack() as closes:
         if root is None:
             root = Path(closes.enter_context(tempfile.TemporaryDirectory(prefix="perago-trial-")))
-        settings = short_lived(load_settings({}, root=Path(root) / secrets.token_hex(4)))
+        settings = for_short_run(load_settings({}, root=Path(root) / secrets.token_hex(4)))
         lake = closes.enter_context(closing(open_local_lake(settings)))
         yield Bench(lake, settings, clock or Clock())

@@ -28,7 +28,7 @@ from perago.protocol.outcome import Outcome
 from perago.runtime.attempt.contract import given_workspaces
 from perago.runtime.attempt.delivery import Executor
 from perago.runtime.observe.logs import BodyLogs, handlers_on_the_way
-from perago.runtime.process.process_state import as_before
+from perago.runtime.process.process_state import preserving_process_state
 from perago.testing.clock import Clock
 from perago.testing.environment import Bench
 from perago.testing.faults import At, Crash, Crashed, HeadMove, LostLease
@@ -209,10 +209,12 @@ class Runner:
 
         @contextmanager
         def watched() -> Iterator[None]:
-            with captured(seen.lines), as_before():
+            with captured(seen.lines), preserving_process_state():
                 yield
 
-        around = replace(self._around, observe=begin, on_error=failed, as_before=watched, clean_up=clean_up)
+        around = replace(
+            self._around, observe=begin, on_error=failed, preserving_process_state=watched, clean_up=clean_up
+        )
         return Executor(self._tasks, around, WORKER, mask=str)
 
     def _let_happen(self, step: str, assignment: Assignment, seen: _Seen) -> None:

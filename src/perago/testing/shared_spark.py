@@ -13,7 +13,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from perago.assembly import short_lived
+from perago.assembly import for_short_run
 from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import load_settings
 from perago.spark.places import SparkPlaces
@@ -29,7 +29,7 @@ def shared_places() -> SparkPlaces:
     # Registered before the session's own end, and so done after it.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     environ = {_CONF: os.environ[_CONF]} if _CONF in os.environ else {}
-    settings = short_lived(load_settings(environ, root=Path(folder)))
+    settings = for_short_run(load_settings(environ, root=Path(folder)))
     return SparkPlaces(settings, Sessions(settings), embedded=True)
 
 

@@ -18,7 +18,7 @@ from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt_record import AttemptRecord
 from perago.protocol.metadata import EXECUTION_ID, KEY, TASK_ID
 from perago.runtime.observe.sanitize import Masker, secrets_of
-from perago.runtime.runs.inspect import Found, LookedAt, find
+from perago.runtime.runs.inspect import ReadOnlyBackend, RunHandle, find
 from perago.settings import Settings
 
 _KEPT = 4096
@@ -31,13 +31,13 @@ class Site:
 
     def __init__(
         self,
-        servers: LookedAt,
+        servers: ReadOnlyBackend,
         open_lake: Callable[[], Lake | None],
         *,
         where: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.servers: LookedAt = servers if servers.embedded else _KeptOpen(servers)
+        self.servers: ReadOnlyBackend = servers if servers.embedded else _KeptOpen(servers)
         self.where = where
         """Which servers these are, for people."""
         self.clock = clock
@@ -71,7 +71,7 @@ class Site:
         return self._lake
 
     @contextmanager
-    def orchestrator_of(self, found: Found) -> Iterator[Orchestrator]:
+    def orchestrator_of(self, found: RunHandle) -> Iterator[Orchestrator]:
         """The orchestrator of a run."""
         with closing(found.open()) as orchestrator:
             yield orchestrator
@@ -110,14 +110,14 @@ class Site:
     def _counted(self, repository: str, left: str, right: str) -> Changes:
         return self.lake.changes(repository, left, right, limit=MOST_CHANGES)
 
-    def _run_of(self, workflow_id: str) -> Found:
+    def _run_of(self, workflow_id: str) -> RunHandle:
         return find(self.servers, workflow_id)
 
 
 class _KeptOpen:
     """Servers that all runs share: their orchestrator is opened once, and closed at the end."""
 
-    def __init__(self, servers: LookedAt) -> None:
+    def __init__(self, servers: ReadOnlyBackend) -> None:
         self._servers = servers
         self._lock = threading.Lock()
         self._opened: Orchestrator | None = None
@@ -132,16 +132,16 @@ class _KeptOpen:
         """They are not: each embedded run has an orchestrator of its own."""
         return self._servers.embedded
 
-    def of_run(self, run_id: str) -> LookedAt:
+    def of_run(self, run_id: str) -> ReadOnlyBackend:
         """The same."""
         del run_id
         return self
 
-    def open_to_look(self) -> Orchestrator | None:
+    def open_read_only(self) -> Orchestrator | None:
         """The one orchestrator; closing it does nothing."""
         with self._lock:
             if self._opened is None:
-                self._opened = self._servers.open_to_look()
+                self._opened = self._servers.open_read_only()
             return None if self._opened is None else cast(Orchestrator, _StaysOpen(self._opened))
 
     def close(self) -> None:

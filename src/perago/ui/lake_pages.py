@@ -11,7 +11,7 @@ from starlette.requests import Request
 from perago.errors import LakeError, LakeNotFound, PeragoError
 from perago.lake.base import Commit, Ref
 from perago.protocol.attempt_record import AttemptRecord
-from perago.runtime.lake_lookup import OWN, telling_what_there_is
+from perago.runtime.lake_lookup import OWN, suggesting_existing_names
 from perago.ui.data_source import Site
 from perago.ui.history import History, Row, history_page, row_of
 from perago.ui.rendering import render
@@ -141,7 +141,7 @@ def place(site: Site, request: Request) -> tuple[str, str]:
     repository, ref = request.query_params.get("repo", ""), request.query_params.get("ref", "main")
     if not repository:
         raise LakeNotFound("the address names no repository")
-    with telling_what_there_is(site.lake, repository, ref):
+    with suggesting_existing_names(site.lake, repository, ref):
         site.lake.commit_at(repository, ref)
     return repository, ref
 

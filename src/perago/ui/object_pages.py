@@ -20,7 +20,7 @@ from perago.runtime.lake_lookup import no_object
 from perago.ui.auth import OBJECT_POLICY
 from perago.ui.data_source import Site
 from perago.ui.lake_pages import place
-from perago.ui.preview import MOST_SHOWN_WHOLE, PICTURES, Look, Object, ending_of, look_at
+from perago.ui.preview import MOST_SHOWN_WHOLE, PICTURES, Object, Preview, ending_of, look_at
 from perago.ui.rendering import render
 
 ROWS = 200
@@ -152,7 +152,7 @@ def _object(site: Site, repository: str, commit: str, path: str) -> Object:
         raise LakeNotFound(no_object(site.lake, repository, commit[:12], path)) from missing
 
 
-def _look_or_none(site: Site, repository: str, commit: str, path: str) -> tuple[Entry, Look] | None:
+def _look_or_none(site: Site, repository: str, commit: str, path: str) -> tuple[Entry, Preview] | None:
     try:
         entry = site.lake.stat(repository, commit, path)
     except LakeNotFound:

@@ -52,7 +52,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetLook:
+class ParquetPreview:
     """What the footer says, and the first rows."""
 
     rows: int
@@ -67,7 +67,7 @@ class ParquetLook:
     """How many bytes the look took, and how many there are."""
 
 
-def look_into(part: Part, size: int, seconds: float = MOST_SECONDS) -> ParquetLook | str:
+def preview_parquet(part: Part, size: int, seconds: float = MOST_SECONDS) -> ParquetPreview | str:
     """The preview, or a sentence that says why there is none; `part` gives bytes from a place on."""
     with _lock:
         try:
@@ -121,7 +121,7 @@ class _Decoder:
         """Whether it can be asked."""
         return self._process.poll() is None
 
-    def look(self, part: Part, size: int, seconds: float) -> ParquetLook | str:
+    def look(self, part: Part, size: int, seconds: float) -> ParquetPreview | str:
         """Have a file decoded; raises `_Gone` if that takes too much."""
         if self.problem:
             return self.problem
@@ -178,7 +178,7 @@ class _Decoder:
             raise self._ended()
         return said, time.monotonic() - began
 
-    def _parsed(self, found: Any, read: int, size: int) -> ParquetLook:
+    def _parsed(self, found: Any, read: int, size: int) -> ParquetPreview:
         try:
             return _parsed(found, read, size)
         except (KeyError, TypeError, ValueError):
@@ -218,8 +218,8 @@ atexit.register(_end_with_the_page)
 os.register_at_fork(after_in_child=_forked)
 
 
-def _parsed(found: Mapping[str, Any], read: int, size: int) -> ParquetLook:
-    return ParquetLook(
+def _parsed(found: Mapping[str, Any], read: int, size: int) -> ParquetPreview:
+    return ParquetPreview(
         rows=int(found["rows"]),
         row_groups=int(found["row_groups"]),
         columns=[Column(str(name), str(kind), bool(null)) for name, kind, null in found["columns"]],

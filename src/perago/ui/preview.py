@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perago.lake.base import Entry, Lake
-from perago.ui.parquet_preview import ParquetLook, look_into
+from perago.ui.parquet_preview import ParquetPreview, preview_parquet
 from perago.ui.text_preview import Table, indented, is_text, table_of
 
 FIRST_BYTES = 64 * 1024
@@ -51,13 +51,13 @@ _BY_ENDING: dict[str, Kind] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Preview:
     """What a look into an object found; `note` says what is not shown."""
 
     kind: Kind
     text: str = ""
     table: Table | None = None
-    parquet: ParquetLook | None = None
+    parquet: ParquetPreview | None = None
     note: str = ""
 
 
@@ -83,29 +83,29 @@ def ending_of(path: str) -> str:
     return path.rpartition("/")[2].rpartition(".")[2].lower()
 
 
-def look_at(one: Object) -> Look:
+def look_at(one: Object) -> Preview:
     """A look into an object."""
     kind = _BY_ENDING.get(ending_of(one.entry.path), "text")
     if kind in ("picture", "html"):
         if one.entry.size > MOST_SHOWN_WHOLE:
-            return Look("none", note="It is too large to be shown here.")
-        return Look(kind)
+            return Preview("none", note="It is too large to be shown here.")
+        return Preview(kind)
     if kind == "parquet":
-        found = look_into(one.part, one.entry.size)
-        return Look("none", note=found) if isinstance(found, str) else Look("parquet", parquet=found)
+        found = preview_parquet(one.part, one.entry.size)
+        return Preview("none", note=found) if isinstance(found, str) else Preview("parquet", parquet=found)
     return _first_bytes(one, kind)
 
 
-def _first_bytes(one: Object, kind: Kind) -> Look:
+def _first_bytes(one: Object, kind: Kind) -> Preview:
     data = one.part(0, FIRST_BYTES)
     whole = len(data) >= one.entry.size
     if not is_text(data):
-        return Look("none", note="It is not text.")
+        return Preview("none", note="It is not text.")
     text = data.decode("utf-8", "ignore" if not whole else "replace")
     note = "" if whole else f"These are its first {FIRST_BYTES // 1024} KB."
     if kind == "csv":
         table = table_of(text, "\t" if ending_of(one.entry.path) == "tsv" else ",", whole=whole)
-        return Look("csv", table=table, note=note) if table else Look("text", text=text, note=note)
+        return Preview("csv", table=table, note=note) if table else Preview("text", text=text, note=note)
     if kind == "json" and whole:
-        return Look("json", text=indented(text))
-    return Look(kind, text=text, note=note)
+        return Preview("json", text=indented(text))
+    return Preview(kind, text=text, note=note)

@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.base import WorkflowState
-from perago.runtime.runs.inspect import Found, find, read_attempt
+from perago.runtime.runs.inspect import RunHandle, find, read_attempt
 from perago.runtime.runs.listing import At, page_of_runs
 from perago.ui.data_source import Site
 from perago.ui.graph import graph_of
@@ -57,14 +57,14 @@ def run(site: Site, request: Request) -> str:
     )
 
 
-def asked(site: Site, request: Request) -> tuple[Found, str | None, int]:
+def asked(site: Site, request: Request) -> tuple[RunHandle, str | None, int]:
     """The run, the step and the page of its attempts that a request names."""
     found = find(site.servers, request.query_params.get("id", ""))
     return found, request.query_params.get("step"), _number(request, "older")
 
 
 def run_parts(
-    site: Site, found: Found, wanted: str | None, skip: int
+    site: Site, found: RunHandle, wanted: str | None, skip: int
 ) -> tuple[list[Part], WorkflowState, bool]:
     """What of a run may change, the workflow as it stands, and whether nothing will change any more."""
     with site.orchestrator_of(found) as orchestrator:

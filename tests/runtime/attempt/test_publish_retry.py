@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from perago.runtime.attempt.publish_retry import Pace, Tries
+from perago.runtime.attempt.publish_retry import PublishRetry, Timing
 
 
 class Time:
@@ -18,12 +18,12 @@ class Time:
         return self.now
 
 
-def tries(timeout: float = 60, seed: int = 0) -> tuple[Tries, Time]:
+def tries(timeout: float = 60, seed: int = 0) -> tuple[PublishRetry, Time]:
     clock = Time()
-    return Tries(timeout, Pace(clock=clock, random=random.Random(seed))), clock
+    return PublishRetry(timeout, Timing(clock=clock, random=random.Random(seed))), clock
 
 
-def merge(tried: Tries, clock: Time, seconds: float) -> None:
+def merge(tried: PublishRetry, clock: Time, seconds: float) -> None:
     with tried.one():
         clock.now += seconds
 

@@ -13,13 +13,13 @@ from perago.runtime.doctor.local_checks import (
     LITTLE,
     TOO_LITTLE,
     Skew,
+    check_clock,
+    check_file_times,
+    check_java,
     judged,
-    look_at_clock,
-    look_at_java,
-    look_at_times,
     read_skew,
 )
-from perago.runtime.doctor.server_checks import look_at_transfer
+from perago.runtime.doctor.server_checks import check_transfer
 from perago.runtime.doctor.settings_checks import shown_size
 from perago.runtime.observe.sanitize import Masker
 from perago.settings import TransferMode
@@ -52,7 +52,7 @@ def test_little_room_is_a_warning_and_hardly_any_is_broken(free: int, level: str
     ],
 )
 def test_a_clock_is_judged_by_what_its_difference_breaks(seconds: float, signs: bool, level: str) -> None:
-    assert look_at_clock("lakeFS", Skew(seconds), signs=signs).level == level
+    assert check_clock("lakeFS", Skew(seconds), signs=signs).level == level
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_clock_is_judged_by_what_its_difference_breaks(seconds: float, signs: 
 def test_the_way_of_bytes_is_told_by_the_setting_and_by_what_the_server_offers(
     mode: TransferMode, offered: bool, level: str, says: str
 ) -> None:
-    finding = look_at_transfer(mode, "gs", offered=offered)
+    finding = check_transfer(mode, "gs", offered=offered)
 
     assert finding.level == level
     assert says in finding.says
@@ -77,7 +77,7 @@ def test_the_way_of_bytes_is_told_by_the_setting_and_by_what_the_server_offers(
 
 
 def test_a_server_that_tells_no_time_is_no_failure() -> None:
-    assert look_at_clock("lakeFS", None, signs=True).level == "skip"
+    assert check_clock("lakeFS", None, signs=True).level == "skip"
     assert read_skew("http://127.0.0.1:9") is None
     assert read_skew("no address") is None
 
@@ -121,7 +121,7 @@ def test_a_look_that_takes_too_long_is_left() -> None:
 
 
 def test_without_spark_a_missing_java_is_nothing_to_mend(tmp_path: Path) -> None:
-    finding = look_at_java({"PATH": str(tmp_path)}, needed=False)
+    finding = check_java({"PATH": str(tmp_path)}, needed=False)
 
     assert (finding.level, finding.remedy) == ("ok", "")
 
@@ -149,8 +149,8 @@ def test_sizes_are_shown_in_the_units_that_settings_take(size: float, shown: str
 
 
 def test_a_file_system_that_does_not_show_writes_through_maps_is_told(on_disk: Path) -> None:
-    assert look_at_times(on_disk / "not there yet").level == "ok"
+    assert check_file_times(on_disk / "not there yet").level == "ok"
     if Path("/dev/shm").is_dir():
-        finding = look_at_times(Path("/dev/shm/not there yet"))
+        finding = check_file_times(Path("/dev/shm/not there yet"))
         assert (finding.level, "PERAGO_WORKSPACE_ROOT" in finding.remedy) == ("warn", True)
         assert "are hashed" in finding.says

@@ -13,7 +13,7 @@ from perago.lake.local.lake import LocalLake
 from perago.runtime.maps.map_run import Map
 from perago.runtime.maps.plan import COLUMNS, MapPlan, write_outcomes
 from perago.runtime.maps.rows import Row, RowOutcome
-from perago.runtime.maps.run_file import Handle, digest_of, handle_file, held
+from perago.runtime.maps.run_file import MapRunFile, digest_of, handle_file, held
 from perago.runtime.maps.table import read_table
 from tests.support.maps import Mapped
 from tests.support.world import make_task
@@ -122,7 +122,7 @@ class TestDriving:
 
 
 class TestHandles:
-    FRESH = Handle("map-1", 1, "make", "embedded", digest_of(ROWS), 4)
+    FRESH = MapRunFile("map-1", 1, "make", "embedded", digest_of(ROWS), 4)
 
     def test_a_run_is_resumed_by_what_lies_beside_its_outcomes(self, tmp_path: Path) -> None:
         out = tmp_path / "out.csv"

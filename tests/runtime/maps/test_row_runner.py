@@ -11,7 +11,7 @@ import pytest
 from perago import TaskFailed, TaskTerminalError
 from perago.errors import LakeUnavailable
 from perago.runtime.maps.plan import MOST_DEATHS
-from perago.runtime.maps.record import REPOSITORY, Ended, Taken
+from perago.runtime.maps.record import REPOSITORY, Ended, RowClaim
 from perago.runtime.maps.row_runner import MapRows, attempt_of
 from perago.runtime.maps.rows import Row
 from tests.support.maps import STARTED, Mapped
@@ -99,7 +99,7 @@ class TestARow:
         assert list(mapped.record.outcomes()) == [outcome]
 
     def test_that_the_table_has_wrong_is_recorded_as_failed(self, mapped: Mapped) -> None:
-        outcome = mapped.runner().run(replace(mapped.row, mistake="params is not JSON"))
+        outcome = mapped.runner().run(replace(mapped.row, diagnostic="params is not JSON"))
 
         assert (outcome.status, outcome.reason) == ("FAILED_WITH_TERMINAL_ERROR", "params is not JSON")
         assert list(mapped.record.outcomes()) == [outcome]
@@ -210,14 +210,14 @@ class TestDeaths:
 
 class TestTheRecord:
     def test_one_of_two_gets_the_next_slot(self, mapped: Mapped) -> None:
-        first = Taken(7, 1, "a" * 16, "session-1")
+        first = RowClaim(7, 1, "a" * 16, "session-1")
         assert mapped.record.add(first)
 
         assert not mapped.record.add(replace(first, execution="b" * 16))
         assert mapped.record.last(7) == first
 
     def test_the_same_slot_again_is_the_same(self, mapped: Mapped) -> None:
-        slot = Taken(7, 1, "a" * 16, "session-1")
+        slot = RowClaim(7, 1, "a" * 16, "session-1")
         mapped.record.add(slot)
 
         assert mapped.record.add(slot)
@@ -249,7 +249,7 @@ class TestTheRecord:
         assert len(mapped.history()) == 2
 
     def test_a_sweep_is_told_whether_a_row_is_in_progress(self, mapped: Mapped) -> None:
-        taken = Taken(7, 1, "a" * 16, "session-1")
+        taken = RowClaim(7, 1, "a" * 16, "session-1")
         mapped.record.add(taken)
         attempt = attempt_of(mapped.run, STARTED, "make", taken)
         during = MapRows(mapped.lake).current(attempt).status

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from perago import WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
-from perago.runtime.maps.rows import Row, mistake_in, rows_of
+from perago.runtime.maps.rows import Row, diagnostic_in, rows_of
 from perago.runtime.maps.table import read_table, write_table
 
 
@@ -69,7 +69,7 @@ class TestColumns:
             "key": "minor",
             "mode": "b",
         }
-        assert mistake_in(tune_task(), row) == ""
+        assert diagnostic_in(tune_task(), row) == ""
 
     def test_an_empty_cell_leaves_the_param_to_its_default(self) -> None:
         [row] = rows([{"repository": "songs", "title": "", "beats": ""}], text=True)
@@ -77,7 +77,7 @@ class TestColumns:
 
     def test_a_cell_that_does_not_fit_is_told_by_its_name(self) -> None:
         [row] = rows([{"repository": "songs", "beats": "many"}], text=True)
-        assert "params.beats" in mistake_in(tune_task(), row)
+        assert "params.beats" in diagnostic_in(tune_task(), row)
 
     @pytest.mark.parametrize("params", ['{"beats": 3}', {"beats": 3}])
     def test_params_may_be_one_object_beside_columns_that_are_none(self, params: object) -> None:
@@ -102,7 +102,7 @@ class TestRowsThatAreWrong:
     )
     def test_fail_by_themselves(self, record: dict[str, Any], said: str) -> None:
         good, bad = rows([{"repository": "other"}, record])
-        assert (good.mistake, said in bad.mistake) == ("", True)
+        assert (good.diagnostic, said in bad.diagnostic) == ("", True)
 
 
 class TestRowsOfOneBranch:

@@ -15,7 +15,7 @@ import pytest
 from perago.declare.discovery import load_tasks
 from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_logs, logging_to
-from perago.runtime.process.process_state import as_before
+from perago.runtime.process.process_state import preserving_process_state
 from perago.settings import load_settings
 
 ATTEMPT = Attempt("wf-1", "task-1", "clean", "clean", retry_count=0, seq=1, iteration=0)
@@ -44,7 +44,7 @@ def logged(
     settings = load_settings({"PERAGO_ROOT": str(tmp_path)})
     with logging_to(settings, name="executor-1", stream=worker, level=level, bodies=printed.write):
         for _ in range(times):
-            with attempt_logs(ATTEMPT, "e1", everywhere=True), as_before():
+            with attempt_logs(ATTEMPT, "e1", everywhere=True), preserving_process_state():
                 sys.stderr = printed
                 body(logging.getLogger(name))
     return worker.getvalue(), printed.getvalue().replace(name, "tasks").splitlines()

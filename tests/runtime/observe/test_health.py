@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perago.runtime.observe.health import Limits, Pulse, check
+from perago.runtime.observe.health import HealthState, Limits, check
 from perago.runtime.observe.sanitize import Masker
 from tests.support.clock import Clock
 
@@ -11,14 +11,14 @@ LIMITS = Limits(poll=60, supervisor=30)
 
 def test_a_worker_that_polls_and_moves_is_healthy() -> None:
     clock = Clock()
-    pulse = Pulse(["clean", "train"], clock=clock)
+    health_state = HealthState(["clean", "train"], clock=clock)
     clock.now += 100
-    pulse.polled("clean")
-    pulse.polled("train")
-    pulse.beat()
+    health_state.polled("clean")
+    health_state.polled("train")
+    health_state.beat()
     clock.now += 5
 
-    health = check(pulse, LIMITS)
+    health = check(health_state, LIMITS)
 
     assert health.healthy
     assert health.poll_age == {"clean": 5, "train": 5}
@@ -26,12 +26,12 @@ def test_a_worker_that_polls_and_moves_is_healthy() -> None:
 
 def test_one_task_whose_polling_has_stalled_is_enough_and_is_named() -> None:
     clock = Clock()
-    pulse = Pulse(["clean", "train"], clock=clock)
+    health_state = HealthState(["clean", "train"], clock=clock)
     clock.now += 61
-    pulse.polled("clean")
-    pulse.beat()
+    health_state.polled("clean")
+    health_state.beat()
 
-    health = check(pulse, LIMITS)
+    health = check(health_state, LIMITS)
 
     assert not health.healthy
     assert health.reasons == ("no poll for train was answered for 61 s (limit 60 s)",)
@@ -39,47 +39,47 @@ def test_one_task_whose_polling_has_stalled_is_enough_and_is_named() -> None:
 
 def test_a_worker_that_never_got_an_answer_has_its_first_minute() -> None:
     clock = Clock()
-    pulse = Pulse(["clean"], clock=clock)
-    pulse.beat()
+    health_state = HealthState(["clean"], clock=clock)
+    health_state.beat()
 
-    assert check(pulse, LIMITS).healthy
+    assert check(health_state, LIMITS).healthy
 
     clock.now += 61
-    pulse.beat()
-    assert not check(pulse, LIMITS).healthy
+    health_state.beat()
+    assert not check(health_state, LIMITS).healthy
 
 
 def test_a_supervisor_that_does_not_move_is_unhealthy_even_while_polls_are_answered() -> None:
     clock = Clock()
-    pulse = Pulse(["clean"], clock=clock)
+    health_state = HealthState(["clean"], clock=clock)
     clock.now += 31
-    pulse.polled("clean")
+    health_state.polled("clean")
 
-    assert check(pulse, LIMITS).reasons == ("the supervisor has not moved for 31 s (limit 30 s)",)
+    assert check(health_state, LIMITS).reasons == ("the supervisor has not moved for 31 s (limit 30 s)",)
 
 
 def test_what_a_part_has_found_wrong_makes_the_worker_unhealthy_until_it_is_right_again() -> None:
-    pulse = Pulse(["clean"], clock=Clock())
-    pulse.wrong("result", "the result of task a was not taken for 61 s: away", "a")
-    pulse.wrong("result", "the result of task b was not taken for 90 s: away", "b")
+    health_state = HealthState(["clean"], clock=Clock())
+    health_state.wrong("result", "the result of task a was not taken for 61 s: away", "a")
+    health_state.wrong("result", "the result of task b was not taken for 90 s: away", "b")
 
-    pulse.right("result", "a")
+    health_state.right("result", "a")
 
-    assert check(pulse, LIMITS).reasons == ("the result of task b was not taken for 90 s: away",)
-    pulse.right("result", "b")
-    assert check(pulse, LIMITS).healthy
+    assert check(health_state, LIMITS).reasons == ("the result of task b was not taken for 90 s: away",)
+    health_state.right("result", "b")
+    assert check(health_state, LIMITS).healthy
 
 
 def test_a_secret_in_a_reason_is_hidden() -> None:
-    pulse = Pulse([], clock=Clock(), mask=Masker(["hush"]))
+    health_state = HealthState([], clock=Clock(), mask=Masker(["hush"]))
 
-    pulse.wrong("worker", "the lake does not take hush")
+    health_state.wrong("worker", "the lake does not take hush")
 
-    assert check(pulse, LIMITS).reasons == ("the lake does not take ***",)
+    assert check(health_state, LIMITS).reasons == ("the lake does not take ***",)
 
 
 def test_what_is_in_flight_is_part_of_the_verdict() -> None:
-    pulse = Pulse(["clean"], clock=Clock())
-    pulse.in_flight(3)
+    health_state = HealthState(["clean"], clock=Clock())
+    health_state.in_flight(3)
 
-    assert check(pulse, LIMITS).in_flight == 3
+    assert check(health_state, LIMITS).in_flight == 3

@@ -12,7 +12,7 @@ import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import Outcome, completed
-from perago.runtime.observe.health import Pulse
+from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.metrics import ENDINGS, Ending, NoMetrics, OtelMetrics, ending_of, open_metrics
 from tests.support.scripted_server import scripted
 
@@ -34,11 +34,11 @@ def count_everything(metrics: NoMetrics) -> None:
 
 
 def exposed() -> str:
-    pulse = Pulse(["clean"], clock=lambda: 0.0)
-    pulse.in_flight(2)
-    pulse.wrong("result", "it waits", "one")
-    pulse.wrong("result", "it waits too", "another")
-    with open_metrics({}, pulse, worker_id="w", prometheus=True) as metrics:
+    health_state = HealthState(["clean"], clock=lambda: 0.0)
+    health_state.in_flight(2)
+    health_state.wrong("result", "it waits", "one")
+    health_state.wrong("result", "it waits too", "another")
+    with open_metrics({}, health_state, worker_id="w", prometheus=True) as metrics:
         count_everything(metrics)
         return metrics.exposition().decode()
 
@@ -90,7 +90,7 @@ def test_the_docs_name_every_ending() -> None:
 def test_nothing_is_imported_and_nothing_counted_where_nothing_is_configured() -> None:
     code = (
         "import sys\n"
-        "from perago.runtime.observe.health import Pulse\n"
+        "from perago.runtime.observe.health import HealthState\n"
         "from perago.runtime.observe.metrics import NoMetrics, open_metrics\n"
         "with open_metrics({}, Pulse([]), worker_id='w', prometheus=False) as metrics:\n"
         "    assert type(metrics) is NoMetrics\n"
@@ -113,7 +113,7 @@ def test_without_an_exporter_counting_does_nothing() -> None:
 def test_the_sdks_own_switch_turns_it_off() -> None:
     environ = {"OTEL_SDK_DISABLED": "true", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
-    with open_metrics(environ, Pulse([]), worker_id="w", prometheus=True) as metrics:
+    with open_metrics(environ, HealthState([]), worker_id="w", prometheus=True) as metrics:
         assert type(metrics) is NoMetrics
 
 
@@ -124,7 +124,7 @@ def test_what_was_counted_is_sent_over_otlp_at_the_end_at_the_latest(
         endpoint = collector.url.removesuffix("/api")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
-        with open_metrics(environ, Pulse(["clean"]), worker_id="w", prometheus=False) as metrics:
+        with open_metrics(environ, HealthState(["clean"]), worker_id="w", prometheus=False) as metrics:
             assert isinstance(metrics, OtelMetrics)
             metrics.attempt_ended("clean", "completed")
 
@@ -136,7 +136,7 @@ def test_a_protocol_that_is_not_there_is_one_clear_error() -> None:
 
     with (
         pytest.raises(RuntimeConfigError, match="http/protobuf"),
-        open_metrics(environ, Pulse([]), worker_id="w", prometheus=False),
+        open_metrics(environ, HealthState([]), worker_id="w", prometheus=False),
     ):
         pass
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.runtime.process.process_leaks import Leftovers
+from perago.runtime.process.process_leaks import ProcessLeaks
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def let_go() -> Iterator[threading.Event]:
 
 
 def test_a_body_that_leaves_nothing_spoils_nothing() -> None:
-    left = Leftovers()
+    left = ProcessLeaks()
 
     with left.watched():
         thread = threading.Thread(target=print)
@@ -35,7 +35,7 @@ def test_a_body_that_leaves_nothing_spoils_nothing() -> None:
 
 
 def test_a_thread_that_still_runs_is_named(let_go: threading.Event) -> None:
-    left = Leftovers()
+    left = ProcessLeaks()
 
     with left.watched():
         threading.Thread(target=let_go.wait, name="worker-7").start()
@@ -44,7 +44,7 @@ def test_a_thread_that_still_runs_is_named(let_go: threading.Event) -> None:
 
 
 def test_a_thread_that_ends_before_the_result_is_handed_over_does_not_count(let_go: threading.Event) -> None:
-    left = Leftovers()
+    left = ProcessLeaks()
     with left.watched():
         thread = threading.Thread(target=let_go.wait)
         thread.start()
@@ -56,7 +56,7 @@ def test_a_thread_that_ends_before_the_result_is_handed_over_does_not_count(let_
 
 
 def test_threads_from_before_the_body_and_daemon_threads_do_not_count(let_go: threading.Event) -> None:
-    left = Leftovers()
+    left = ProcessLeaks()
     threading.Thread(target=let_go.wait).start()
 
     with left.watched():
@@ -66,7 +66,7 @@ def test_threads_from_before_the_body_and_daemon_threads_do_not_count(let_go: th
 
 
 def test_a_pool_counts_while_it_works_and_not_while_it_waits(let_go: threading.Event) -> None:
-    left = Leftovers()
+    left = ProcessLeaks()
 
     with left.watched():
         pool = ThreadPoolExecutor(2, "kept-pool")
@@ -83,7 +83,7 @@ def test_a_pool_counts_while_it_works_and_not_while_it_waits(let_go: threading.E
 
 
 def test_an_idle_pool_of_processes_does_not_count() -> None:
-    left = Leftovers()
+    left = ProcessLeaks()
 
     with left.watched():
         pool = ProcessPoolExecutor(1)
@@ -96,7 +96,7 @@ def test_an_idle_pool_of_processes_does_not_count() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="only /proc tells of children")
 def test_a_program_that_still_runs_is_named() -> None:
-    left = Leftovers()
+    left = ProcessLeaks()
 
     with left.watched():
         program = subprocess.Popen(["sleep", "600"])
@@ -116,7 +116,7 @@ def test_what_cannot_be_undone_is_a_reason(tmp_path: Path, monkeypatch: pytest.M
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
-    left = Leftovers()
+    left = ProcessLeaks()
 
     with left.watched():
         gone.rmdir()
@@ -133,7 +133,7 @@ def test_a_thread_of_a_class_that_cannot_be_asked_stops_nothing(let_go: threadin
                 raise RuntimeError("not telling")
             return super().is_alive()
 
-    left = Leftovers()
+    left = ProcessLeaks()
     with left.watched():
         thread = Odd(target=let_go.wait)
         thread.start()

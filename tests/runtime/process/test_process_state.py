@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.process.process_state import as_before
+from perago.runtime.process.process_state import preserving_process_state
 
 
 def _umask() -> int:
@@ -106,7 +106,7 @@ def test_what_a_body_changes_is_as_before(case: str) -> None:
     read, change = CASES[case]
     before, lost = read(), []
 
-    with as_before(lost.append):
+    with preserving_process_state(lost.append):
         change()
         assert read() != before, "the change is none"
 
@@ -118,7 +118,7 @@ def test_a_logger_that_a_body_makes_has_no_handler_that_prints_afterwards(tmp_pa
     made = f"made-by-a-body-{uuid.uuid4().hex}"
     into_file = logging.FileHandler(tmp_path / "log")
 
-    with as_before():
+    with preserving_process_state():
         logging.getLogger(made).addHandler(logging.StreamHandler(sys.stdout))
         logging.getLogger(made).addHandler(into_file)
         logging.getLogger(made).propagate = False
@@ -132,7 +132,7 @@ def test_all_is_as_before_when_the_body_raises() -> None:
     here = os.getcwd()
 
     def body() -> None:
-        with as_before():
+        with preserving_process_state():
             os.chdir("/")
             raise KeyboardInterrupt
 
@@ -143,7 +143,7 @@ def test_all_is_as_before_when_the_body_raises() -> None:
 
 
 def test_a_signal_that_waits_behind_the_bodys_mask_never_comes() -> None:
-    with as_before():
+    with preserving_process_state():
         signal.signal(signal.SIGUSR1, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
         # To this thread alone: the test runner has others, which do not block it.
@@ -159,7 +159,7 @@ def test_what_cannot_be_undone_is_told_and_the_rest_is_undone(tmp_path: Path) ->
     gone.mkdir()
     os.chdir(gone)
     try:
-        with as_before(lost.append):
+        with preserving_process_state(lost.append):
             os.umask(0o123)
             os.chdir("/")
             gone.rmdir()
@@ -172,7 +172,7 @@ def test_what_cannot_be_undone_is_told_and_the_rest_is_undone(tmp_path: Path) ->
 
 
 def test_an_alarm_that_was_still_to_come_does_not() -> None:
-    with as_before():
+    with preserving_process_state():
         signal.signal(signal.SIGALRM, lambda _number, _frame: None)
         signal.alarm(3600)
 
@@ -184,7 +184,7 @@ def test_attempts_in_other_threads_leave_the_process_alone() -> None:
     """They share it: one that ends must not undo what another one has just set up."""
 
     def body() -> None:
-        with as_before():
+        with preserving_process_state():
             os.environ["SHARED"] = "1"
 
     thread = threading.Thread(target=body)

@@ -14,7 +14,7 @@ EXECUTOR = """
 import io, os, sys, threading
 from perago.runtime.process import streams
 from perago.runtime.worker.output_capture import Printer
-from perago.runtime.process.process_state import as_before
+from perago.runtime.process.process_state import preserving_process_state
 
 streams.FLUSH_SECONDS = 0.05
 printer = Printer(int(sys.argv[1]))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.runs.record import holding, is_going_on
+from perago.runtime.runs.record import holding, is_running
 
 HOLD = """
 import sys
@@ -27,20 +27,20 @@ def test_a_run_goes_on_while_its_process_lives_and_no_longer(tmp_path: Path) -> 
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
         assert holder.stdout is not None
-        assert not is_going_on(tmp_path / "another")
+        assert not is_running(tmp_path / "another")
         assert holder.stdout.readline() == b"held\n"
-        assert is_going_on(tmp_path)
+        assert is_running(tmp_path)
         with pytest.raises(RuntimeConfigError, match="going on in another process"):  # noqa: SIM117
             with holding(tmp_path, pause=lambda _: None):
                 pass
         holder.kill()
         holder.wait()
-        assert not is_going_on(tmp_path)
+        assert not is_running(tmp_path)
 
 
 def test_a_look_does_not_keep_a_run_from_beginning(tmp_path: Path) -> None:
     with holding(tmp_path):
-        assert is_going_on(tmp_path)
-    assert not is_going_on(tmp_path)
+        assert is_running(tmp_path)
+    assert not is_running(tmp_path)
     with holding(tmp_path):
-        assert is_going_on(tmp_path)
+        assert is_running(tmp_path)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from perago.assembly import Embedded, Real
-from perago.backend import look_at_orchestrator
+from perago.backend import open_read_only_orchestrator
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.runs.inspect import Found, find
+from perago.runtime.runs.inspect import RunHandle, find
 from perago.runtime.runs.listing import UNKNOWN, judge_runs, list_runs, remove_run
 from perago.runtime.runs.log import follow, run_and_step
 from perago.runtime.runs.record import (
@@ -48,7 +48,7 @@ class TestLooking:
             line = Line.fresh(orchestrator)
             workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 1})
             line.take_one()
-        looked = look_at_orchestrator(path)
+        looked = open_read_only_orchestrator(path)
         assert looked is not None
         with closing(looked):
             assert [task.status for task in looked.workflow(workflow_id).tasks] == ["IN_PROGRESS"]
@@ -56,7 +56,7 @@ class TestLooking:
             assert orchestrator.workflow(workflow_id).tasks[0].status == "TIMED_OUT"
 
     def test_where_there_is_nothing_nothing_is_made(self, tmp_path: Path) -> None:
-        assert servers(tmp_path / "root").open_to_look() is None
+        assert servers(tmp_path / "root").open_read_only() is None
         assert list_runs(servers(tmp_path / "root"), 10) == []
         assert list(tmp_path.iterdir()) == []
 
@@ -111,7 +111,7 @@ class TestLooking:
             workflow_id = line.begin()
             attempt = line.take_one().attempt
             orchestrator.log(attempt, ["first"])
-            found = Found(servers(tmp_path).of_run("one"), workflow_id, a_run(tmp_path, "one"))
+            found = RunHandle(servers(tmp_path).of_run("one"), workflow_id, a_run(tmp_path, "one"))
             held = holding(runs_folder(tmp_path) / "one")
             held.__enter__()
             pauses = []

@@ -19,7 +19,7 @@ from perago.assembly import Embedded
 from perago.runtime.process.process_setup import may_fork
 from perago.runtime.worker import fork_server
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.fork_server import Template, TemplateGone
+from perago.runtime.worker.fork_server import ForkServer, ForkServerGone
 from perago.settings import load_settings
 from tests.support.clock import eventually
 from tests.support.processes import ancestors, descendants, is_running, name_of
@@ -72,7 +72,7 @@ def test_without_its_template_a_worker_ends_what_runs_and_goes_on(site: Site) ->
     (site.folder / "killed").touch()
     died, done = site.finished(second).tasks
     assert (died.status, done.status) == ("FAILED", "COMPLETED")
-    assert f"exit code {Template.NOT_KNOWN}" in died.reason
+    assert f"exit code {ForkServer.NOT_KNOWN}" in died.reason
     assert "is started without a template" in worker.said()
     assert worker.drain() == 0
 
@@ -129,7 +129,7 @@ def test_a_process_that_is_not_ours_is_never_forked() -> None:
     fork_server.prepare(lambda: brought.append("everything"))
 
     assert not may_fork()
-    assert (brought, fork_server.template_here()) == ([], None)
+    assert (brought, fork_server.current_fork_server()) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +139,11 @@ def test_a_process_that_is_not_ours_is_never_forked() -> None:
 )
 def test_a_program_is_forked_only_while_it_has_one_thread(thread: str) -> None:
     lines = [
-        "from perago.runtime.process.process_setup import is_ours",
+        "from perago.runtime.process.process_setup import mark_main_program",
         "from perago.runtime.worker import fork_server",
         "is_ours()",
         f"fork_server.prepare(lambda: exec({thread!r}))",
-        "print(fork_server.template_here() is not None, end='')",
+        "print(fork_server.current_fork_server() is not None, end='')",
     ]
 
     done = subprocess.run(
@@ -157,15 +157,15 @@ Answering = Callable[[socket.socket], None]
 
 
 @pytest.fixture
-def answered_by(tmp_path: Path) -> Iterator[Callable[[Answering], Template]]:
+def answered_by(tmp_path: Path) -> Iterator[Callable[[Answering], ForkServer]]:
     """A worker's end of a line, at whose other end a function answers."""
     opened: list[socket.socket] = []
 
-    def make(answer: Answering) -> Template:
+    def make(answer: Answering) -> ForkServer:
         ours, theirs = socket.socketpair()
         opened.extend((ours, theirs))
         threading.Thread(target=answer, args=(theirs,), daemon=True).start()
-        return Template(ours)
+        return ForkServer(ours)
 
     yield make
     for one in opened:
@@ -176,14 +176,14 @@ def a_spec(folder: Path) -> ExecutorSpec:
     return ExecutorSpec(Embedded(load_settings({}, root=folder)), ("tasks.py",), ("one",))
 
 
-def begin(template: Template, folder: Path) -> None:
+def begin(template: ForkServer, folder: Path) -> None:
     reading, writing = os.pipe()
     with open(reading, "rb") as pipe, open(writing, "wb") as output:
         template.begin(a_spec(folder), 1, pipe, output.fileno())  # type: ignore[arg-type]
 
 
 def test_a_machine_without_room_for_a_process_is_told_as_such(
-    answered_by: Callable[[Answering], Template], tmp_path: Path
+    answered_by: Callable[[Answering], ForkServer], tmp_path: Path
 ) -> None:
     def no_room(theirs: socket.socket) -> None:
         theirs.recv(65536)
@@ -195,22 +195,22 @@ def test_a_machine_without_room_for_a_process_is_told_as_such(
 
 
 def test_a_template_that_hangs_up_is_not_asked_again(
-    answered_by: Callable[[Answering], Template], tmp_path: Path
+    answered_by: Callable[[Answering], ForkServer], tmp_path: Path
 ) -> None:
-    def hang_up(theirs: socket.socket) -> None:
+    def disconnect(theirs: socket.socket) -> None:
         theirs.recv(65536)
         theirs.close()
 
-    asked = answered_by(hang_up)
+    asked = answered_by(disconnect)
     for _ in range(2):
-        with pytest.raises(TemplateGone):
+        with pytest.raises(ForkServerGone):
             begin(asked, tmp_path)
-    assert asked.exit_code_of(os.getpid()) == Template.NOT_KNOWN
+    assert asked.exit_code_of(os.getpid()) == ForkServer.NOT_KNOWN
 
 
 def test_a_template_that_does_not_answer_in_time_counts_as_gone(
-    answered_by: Callable[[Answering], Template], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answered_by: Callable[[Answering], ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_server, "ANSWER_SECONDS", 0.05)
-    with pytest.raises(TemplateGone, match="does not answer: timed out"):
+    with pytest.raises(ForkServerGone, match="does not answer: timed out"):
         begin(answered_by(lambda _theirs: None), tmp_path)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 from queue import SimpleQueue
 
-from perago.runtime.worker.job_scheduler import Timetable
+from perago.runtime.worker.job_scheduler import JobScheduler
 
 
 def test_a_job_runs_again_after_the_time_it_asks_for_until_it_is_done() -> None:
@@ -17,7 +17,7 @@ def test_a_job_runs_again_after_the_time_it_asks_for_until_it_is_done() -> None:
         over.set()
         return None
 
-    with Timetable("test", threads=1) as table:
+    with JobScheduler("test", threads=1) as table:
         table.add("job", job)
         assert over.wait(10)
 
@@ -28,7 +28,7 @@ def test_a_job_runs_again_after_the_time_it_asks_for_until_it_is_done() -> None:
 def test_a_job_that_waits_for_its_time_holds_up_no_other() -> None:
     ran = threading.Event()
 
-    with Timetable("test", threads=1) as table:
+    with JobScheduler("test", threads=1) as table:
         table.add("later", lambda: None, after=600)
         table.add("now", ran.set)
         assert ran.wait(10)
@@ -46,7 +46,7 @@ def test_a_cancelled_job_does_not_run_again() -> None:
         go_on.wait(10)
         return 0.0
 
-    with Timetable("test", threads=2) as table:
+    with JobScheduler("test", threads=2) as table:
         table.add("job", job)
         assert began.wait(10)
         table.cancel("job")
@@ -61,7 +61,7 @@ def test_a_cancelled_job_does_not_run_again() -> None:
 def test_a_job_added_under_the_same_key_takes_the_place_of_the_first() -> None:
     first, second = threading.Event(), threading.Event()
 
-    with Timetable("test", threads=1) as table:
+    with JobScheduler("test", threads=1) as table:
         table.add("key", first.set, after=600)
         table.add("key", second.set)
         assert second.wait(10)

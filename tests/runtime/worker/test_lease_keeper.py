@@ -53,8 +53,8 @@ def test_an_attempt_that_is_over_is_told_to_stop_and_not_extended(status: str) -
     told: list[object] = []
     seen = threading.Event()
 
-    def tell(news: object) -> None:
-        told.append(news)
+    def tell(event_publisher: object) -> None:
+        told.append(event_publisher)
         seen.set()
 
     keep_until(orchestrator, seen, tell=tell)
@@ -67,14 +67,20 @@ def test_an_attempt_whose_workflow_is_gone_is_told_to_stop() -> None:
     orchestrator = Scripted(current=[OrchestratorNotFound("no such task")], extend_lease=[None])
     seen = threading.Event()
 
-    keep_until(orchestrator, seen, tell=lambda news: seen.set() if isinstance(news, Over) else None)
+    keep_until(
+        orchestrator,
+        seen,
+        tell=lambda event_publisher: seen.set() if isinstance(event_publisher, Over) else None,
+    )
 
 
 def test_an_attempt_that_was_queued_again_goes_on() -> None:
     orchestrator = Scripted(current=[snapshot(ATTEMPT, "SCHEDULED")], extend_lease=[None, None])
 
     keep_until(
-        orchestrator, orchestrator.used_up["extend_lease"], tell=lambda news: pytest.fail(f"told: {news}")
+        orchestrator,
+        orchestrator.used_up["extend_lease"],
+        tell=lambda event: pytest.fail(f"told: {event}"),
     )
 
 

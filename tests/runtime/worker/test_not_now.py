@@ -17,12 +17,12 @@ import pytest
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Delivery, Parcel
-from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse, check
-from perago.runtime.worker.job_scheduler import Timetable
+from perago.runtime.execution_result import DeliveryResult, PendingResult
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, HealthState, check
+from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.result_sender import LEASE_SECONDS, Courier, Delay
+from perago.runtime.worker.result_sender import LEASE_SECONDS, Delay, ResultSender
 from tests.support.attempts import Scripted, an_attempt, snapshot
 from tests.support.clock import Clock, JobByHand, eventually
 from tests.support.scripted_server import NGINX, Answer, Request, scripted
@@ -72,7 +72,7 @@ def test_a_result_that_a_proxy_answers_in_conductors_place_is_kept_and_sent_as_i
     tmp_path: Path, instead: Answer
 ) -> None:
     delays: SimpleQueue[Delay] = SimpleQueue()
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
     back = threading.Event()
 
     def answer(request: Request) -> Answer:
@@ -80,18 +80,18 @@ def test_a_result_that_a_proxy_answers_in_conductors_place_is_kept_and_sent_as_i
             return instead
         return (200, "task-1") if request.method == "POST" else (200, a_task("COMPLETED"))
 
-    with conductor(answer) as (server, orchestrator), Timetable("test", threads=1) as table:
+    with conductor(answer) as (server, orchestrator), JobScheduler("test", threads=1) as table:
         outbox = Outbox(tmp_path, orchestrator.address)
-        courier = Courier(
+        sender = ResultSender(
             *(orchestrator, None, outbox, table, "worker", 500),
             delivered=delivered.put,
             mask=str,
             delayed=delays.put,
         )
-        courier.send(Parcel("execution", ATTEMPT, DONE))
+        sender.send(PendingResult("execution", ATTEMPT, DONE))
         delays.get(timeout=10)
         delays.get(timeout=10)
-        assert [parcel.outcome for parcel in outbox.parcels()] == [DONE]
+        assert [pending.outcome for pending in outbox.parcels()] == [DONE]
         back.set()
 
         assert delivered.get(timeout=10).accepted
@@ -103,52 +103,52 @@ def test_a_result_that_a_proxy_answers_in_conductors_place_is_kept_and_sent_as_i
 
 @pytest.mark.parametrize("status", [400, 413])
 def test_a_result_that_is_refused_is_sent_as_failed(tmp_path: Path, status: int) -> None:
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
 
     def answer(request: Request) -> Answer:
         if request.method == "POST":
             return (status, NGINX.format("no")) if '"COMPLETED"' in request.body else (200, "task-1")
         return 200, a_task("FAILED")
 
-    with conductor(answer) as (_, orchestrator), Timetable("test", threads=1) as table:
-        courier = Courier(
+    with conductor(answer) as (_, orchestrator), JobScheduler("test", threads=1) as table:
+        sender = ResultSender(
             *(orchestrator, None, Outbox(tmp_path), table, "worker", 500), delivered=delivered.put, mask=str
         )
-        courier.send(Parcel("execution", ATTEMPT, DONE))
+        sender.send(PendingResult("execution", ATTEMPT, DONE))
 
-        assert delivered.get(timeout=10).parcel.outcome.status == "FAILED"
+        assert delivered.get(timeout=10).pending.outcome.status == "FAILED"
 
 
 def test_a_result_of_a_task_that_conductor_does_not_know_is_given_up(tmp_path: Path) -> None:
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
 
-    with conductor(lambda _: (404, GONE)) as (_, orchestrator), Timetable("test", threads=1) as table:
+    with conductor(lambda _: (404, GONE)) as (_, orchestrator), JobScheduler("test", threads=1) as table:
         outbox = Outbox(tmp_path, orchestrator.address)
-        courier = Courier(
+        sender = ResultSender(
             *(orchestrator, None, outbox, table, "worker", 500), delivered=delivered.put, mask=str
         )
-        courier.send(Parcel("execution", ATTEMPT, DONE))
+        sender.send(PendingResult("execution", ATTEMPT, DONE))
 
         assert not delivered.get(timeout=10).accepted
 
     assert list(outbox.parcels()) == []
 
 
-def stuck(tmp_path: Path, *current: Any) -> tuple[JobByHand, list[Delay], list[Delivery], Outbox]:
+def stuck(tmp_path: Path, *current: Any) -> tuple[JobByHand, list[Delay], list[DeliveryResult], Outbox]:
     """A result that the server answers with 500 every time, and what it says of its task."""
     error = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
-    hand, delays, delivered = JobByHand(Clock()), list[Delay](), list[Delivery]()
+    hand, delays, delivered = JobByHand(Clock()), list[Delay](), list[DeliveryResult]()
     orchestrator: Any = Scripted(complete=[error], current=current)
-    timetable: Any = hand
-    courier = Courier(
-        *(orchestrator, None, Outbox(tmp_path), timetable, "worker", 500),  # type: ignore[arg-type]
+    scheduler: Any = hand
+    sender = ResultSender(
+        *(orchestrator, None, Outbox(tmp_path), scheduler, "worker", 500),  # type: ignore[arg-type]
         delivered=delivered.append,
         mask=str,
         delayed=delays.append,
         clock=hand.clock,
     )
-    courier.send(Parcel("execution", ATTEMPT, DONE))
-    return hand, delays, delivered, courier.outbox
+    sender.send(PendingResult("execution", ATTEMPT, DONE))
+    return hand, delays, delivered, sender.outbox
 
 
 def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_stays_in_the_outbox(
@@ -169,7 +169,7 @@ def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_s
     assert len(said) == 2
     assert "500 JSON parse error" in said[0]
     assert "its lease is no longer extended" in said[1]
-    assert [parcel.outcome for parcel in outbox.parcels()] == [DONE]
+    assert [pending.outcome for pending in outbox.parcels()] == [DONE]
     assert not delivered
 
 
@@ -208,8 +208,8 @@ def test_a_lease_outlives_a_proxy_that_answers_in_conductors_place(instead: Answ
             renewed.set()
         return 200, a_task()
 
-    def not_over(news: Over | NotExtended) -> None:
-        assert isinstance(news, NotExtended), f"told to stop: {news}"
+    def not_over(event_publisher: Over | NotExtended) -> None:
+        assert isinstance(event_publisher, NotExtended), f"told to stop: {event_publisher}"
         failed.set()
 
     with (
@@ -230,14 +230,14 @@ def test_an_attempt_that_conductor_itself_does_not_know_is_told_to_stop() -> Non
     ):
         leases.keep("execution", ATTEMPT, 0.01)
 
-        news = told.get(timeout=10)
-        assert isinstance(news, Over)
-        assert "Task not found" in news.why
+        event_publisher = told.get(timeout=10)
+        assert isinstance(event_publisher, Over)
+        assert "Task not found" in event_publisher.why
 
 
 def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_until_it_is() -> None:
     clock = Clock()
-    pulse = Pulse([], clock=clock)
+    health_state = HealthState([], clock=clock)
     failures: SimpleQueue[None] = SimpleQueue()
     back = threading.Event()
 
@@ -250,23 +250,23 @@ def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_un
 
     with (
         conductor(extend) as (_, orchestrator),
-        LeaseKeeper(orchestrator, "worker", tell=failed, pulse=pulse, clock=clock) as leases,
+        LeaseKeeper(orchestrator, "worker", tell=failed, health_state=health_state, clock=clock) as leases,
     ):
         leases.keep("execution", ATTEMPT, 0.0)
         failures.get(timeout=10)
         failures.get(timeout=10)
-        pulse.beat()
-        reason = eventually(lambda: check(pulse).reasons, "the lease is unhealthy")[0]
+        health_state.beat()
+        reason = eventually(lambda: check(health_state).reasons, "the lease is unhealthy")[0]
         assert reason.startswith("the lease of task task-1 (make) was not extended for ")
         assert "403" in reason
 
         back.set()
-        eventually(lambda: not pulse.what_is_wrong(), "all is well again")
+        eventually(lambda: not health_state.what_is_wrong(), "all is well again")
 
 
 def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
     clock = Clock()
-    pulse = Pulse([], clock=clock)
+    health_state = HealthState([], clock=clock)
     failures: SimpleQueue[None] = SimpleQueue()
 
     def failed(_: object) -> None:
@@ -275,12 +275,12 @@ def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
 
     away = OrchestratorUnavailable("away")
     orchestrator: Any = Scripted(current=[away], extend_lease=[away])
-    with LeaseKeeper(orchestrator, "worker", tell=failed, pulse=pulse, clock=clock) as leases:
+    with LeaseKeeper(orchestrator, "worker", tell=failed, health_state=health_state, clock=clock) as leases:
         leases.keep("execution", ATTEMPT, 0.0)
-        eventually(pulse.what_is_wrong, "the lease is unhealthy")
+        eventually(health_state.what_is_wrong, "the lease is unhealthy")
         leases.let_go("execution")
 
-    assert pulse.what_is_wrong() == []
+    assert health_state.what_is_wrong() == []
 
 
 # --- the outbox --------------------------------------------------------------------------------------------------
@@ -289,22 +289,22 @@ def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
 def test_a_result_for_another_server_stays_and_is_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Outbox(tmp_path, "http://old/api").put(Parcel("execution", ATTEMPT, DONE))
+    Outbox(tmp_path, "http://old/api").put(PendingResult("execution", ATTEMPT, DONE))
 
     assert list(Outbox(tmp_path, "http://new/api").parcels()) == []
 
     [said] = [record.getMessage() for record in caplog.records]
     assert "task-1" in said
     assert "is for http://old/api, not for http://new/api" in said
-    assert [parcel.outcome for parcel in Outbox(tmp_path, "http://old/api").parcels()] == [DONE]
+    assert [pending.outcome for pending in Outbox(tmp_path, "http://old/api").parcels()] == [DONE]
 
 
 def test_a_result_of_a_worker_that_noted_no_server_is_sent(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path, "http://new/api")
-    outbox.put(Parcel("execution", ATTEMPT, DONE))
+    outbox.put(PendingResult("execution", ATTEMPT, DONE))
     file = tmp_path / "outbox" / "execution.json"
     old = file.read_text().replace(', "server": "http://new/api"', "")
     assert "server" not in old
     file.write_text(old)
 
-    assert [parcel.execution_id for parcel in outbox.parcels()] == ["execution"]
+    assert [pending.execution_id for pending in outbox.parcels()] == ["execution"]

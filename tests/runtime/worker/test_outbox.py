@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Parcel
+from perago.runtime.execution_result import PendingResult
 from perago.runtime.worker.outbox import Outbox
 from tests.support.attempts import an_attempt
 
 
 def test_a_result_that_an_older_worker_wrote_with_more_fields_is_read(tmp_path: Path) -> None:
-    written = Parcel("execution", an_attempt(), Outcome("COMPLETED"))
+    written = PendingResult("execution", an_attempt(), Outcome("COMPLETED"))
     Outbox(tmp_path).put(written)
     file = tmp_path / "outbox" / "execution.json"
     data = json.loads(file.read_text())

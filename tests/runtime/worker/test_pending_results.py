@@ -12,13 +12,13 @@ import pytest
 
 from perago.errors import OrchestratorUnavailable
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Parcel
+from perago.runtime.execution_result import PendingResult
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, HealthState
 from perago.runtime.worker.executions import Executions
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.pending_results import Deliveries
+from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.result_sender import LEASE_SECONDS
 from perago.runtime.worker.slots import Execution
@@ -51,7 +51,7 @@ class World:
 
     def __init__(self, folder: Path, task_logs: TaskLogs, **scripts: Any) -> None:
         self.hand = JobByHand(Clock())
-        self.pulse, self.leases, self.events = Pulse([]), Leases(), list[Event]()
+        self.health_state, self.leases, self.events = HealthState([]), Leases(), list[Event]()
         settings = load_settings({"PERAGO_WORKSPACE_ROOT": str(folder)}, root=folder)
         self.plan = WorkerPlan({}, 1, ExecutorSpec(NoServers(settings), (), ()))
         self.orchestrator = Scripted(**scripts)
@@ -59,10 +59,10 @@ class World:
         leases: Any = self.leases
         self.executions = Executions({}, leases, task_logs)
         nothing: Any = None
-        self.deliveries = Deliveries(
+        self.deliveries = PendingResults(
             self.executions,
             nothing,
-            pulse=self.pulse,
+            health_state=self.health_state,
             tell=self.events.append,
             mask=str,
             clock=self.hand.clock,
@@ -75,7 +75,7 @@ class World:
         execution = self.executions.admit(an_assignment())
         execution.output_read.set()
         outcome = Outcome("COMPLETED", output={"result": {}})
-        self.deliveries.send(execution, Parcel(execution.id, execution.attempt, outcome))
+        self.deliveries.send(execution, PendingResult(execution.id, execution.attempt, outcome))
         return execution
 
     def told(self) -> list[str]:
@@ -96,15 +96,15 @@ def test_a_result_that_waits_is_counted_and_after_a_minute_makes_the_worker_unhe
     here.send()
 
     here.hand.run_after(0)
-    assert here.pulse.what_is_wrong() == []
+    assert here.health_state.what_is_wrong() == []
     here.hand.run_after(UNHEALTHY_AFTER_SECONDS)
-    [(part, reason)] = here.pulse.what_is_wrong()
+    [(part, reason)] = here.health_state.what_is_wrong()
     assert part == "result"
     assert reason.startswith("the result of task task-1 (make) has not been accepted for 60 s: ")
     assert "500 JSON parse error" in reason
 
     assert here.hand.run_after(10) is None
-    assert here.pulse.what_is_wrong() == []
+    assert here.health_state.what_is_wrong() == []
     assert here.told() == ["not-sent", "not-sent", "accepted"]
     assert len(here.deliveries) == 0
 
@@ -132,11 +132,11 @@ def test_an_outbox_that_cannot_be_written_is_counted_once_for_a_result_and_unhea
     here.send()
     here.hand.run_after(0)
     here.hand.run_after(1)
-    assert [part for part, _ in here.pulse.what_is_wrong()] == ["outbox"]
+    assert [part for part, _ in here.health_state.what_is_wrong()] == ["outbox"]
 
     here.hand.run_after(1)
 
-    assert here.pulse.what_is_wrong() == []
+    assert here.health_state.what_is_wrong() == []
     assert here.told() == ["not-kept", "not-sent", "not-sent", "accepted"]
 
 
@@ -144,8 +144,8 @@ def test_a_result_whose_file_makes_no_sense_stays_and_the_others_are_sent(
     world: Callable[..., World], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     outbox = Outbox(tmp_path, "http://here/api")
-    outbox.put(Parcel("broken", an_attempt("task-2"), Outcome("COMPLETED")))
-    outbox.put(Parcel("good", an_attempt(), Outcome("COMPLETED")))
+    outbox.put(PendingResult("broken", an_attempt("task-2"), Outcome("COMPLETED")))
+    outbox.put(PendingResult("good", an_attempt(), Outcome("COMPLETED")))
     file = tmp_path / "outbox" / "broken.json"
     data = json.loads(file.read_text())
     data["attempt"]["response_timeout_seconds"] = "soon"

@@ -15,7 +15,7 @@ from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.local_executor import Processes
 from perago.runtime.worker.plan import WorkerPlan
-from perago.runtime.worker.slots import Execution, Slots, Wiring
+from perago.runtime.worker.slots import Execution, SlotCallbacks, Slots
 from perago.settings import load_settings
 from tests.runtime.worker.test_slots import NoServers
 from tests.support.attempts import an_assignment
@@ -70,7 +70,7 @@ def test_a_drain_is_bounded_by_the_setting_and_without_one_by_the_longest_grace(
 class Nowhere:
     """An engine on which nothing is started."""
 
-    def start(self, number: int, ears: Any) -> Any:
+    def start(self, number: int, callbacks: Any) -> Any:
         raise AssertionError("nothing is started here")
 
     def __str__(self) -> str:
@@ -80,9 +80,9 @@ class Nowhere:
 def test_without_an_engine_all_slots_are_processes_for_all_tasks() -> None:
     plan = a_plan(None, None)
 
-    [crew] = plan.crews
-    assert (crew.tasks, crew.slots) == (("task_0", "task_1"), 1)
-    assert isinstance(crew.launch, Processes)
+    [slot_pool] = plan.crews
+    assert (slot_pool.tasks, slot_pool.slots) == (("task_0", "task_1"), 1)
+    assert isinstance(slot_pool.launch, Processes)
 
 
 def test_with_an_engine_plain_tasks_run_there_and_spark_tasks_in_processes_beside_it() -> None:
@@ -103,8 +103,8 @@ def test_slots_take_only_what_their_crew_runs_and_one_crew_does_not_wait_for_the
     plan = a_plan(None, None)
     spark = replace(plan.tasks["task_1"], kind="spark")
     plan = replace(plan, engine=Nowhere(), tasks={**plan.tasks, "task_1": spark})
-    plain, beside = (replace(crew, launch=Told()) for crew in plan.crews)
-    slots = Slots([plain, beside], Wiring(print, print, print, print, Masker([])))
+    plain, beside = (replace(slot_pool, launch=Told()) for slot_pool in plan.crews)
+    slots = Slots([plain, beside], SlotCallbacks(print, print, print, print, Masker([])))
     for slot, _ in slots.start_due(0.0):
         slot.ready()
     waiting = deque(Execution(f"e{n}", an_assignment(f"t{n}", "task_1")) for n in range(2))
@@ -125,7 +125,7 @@ class Told:
     def __init__(self) -> None:
         self.links: list[Any] = []
 
-    def start(self, number: int, ears: Any) -> Any:
+    def start(self, number: int, callbacks: Any) -> Any:
         sent: list[Any] = []
         self.links.append(SimpleNamespace(sent=sent, send=sent.append))
         return self.links[-1]

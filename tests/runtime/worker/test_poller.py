@@ -10,32 +10,34 @@ import pytest
 
 from perago.errors import OrchestratorError, OrchestratorUnavailable
 from perago.orchestrator.base import Assignment
-from perago.runtime.observe.health import Pulse
-from perago.runtime.worker.poller import Broker
+from perago.runtime.observe.health import HealthState
+from perago.runtime.worker.poller import Poller
 from tests.support.attempts import Scripted, an_assignment
 
 Polled = SimpleQueue[Sequence[Assignment]]
 
 
 @contextmanager
-def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Broker, Polled]]:
+def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Poller, Polled]]:
     """A broker at work; it has ended when the block has."""
     polled: Polled = SimpleQueue()
     ended = threading.Event()
-    broker = Broker(orchestrator, names, "worker", polled=polled.put, ended=ended.set, pulse=Pulse(names))
-    broker.start()
+    poller = Poller(
+        orchestrator, names, "worker", polled=polled.put, ended=ended.set, health_state=HealthState(names)
+    )
+    poller.start()
     try:
-        yield broker, polled
+        yield poller, polled
     finally:
-        broker.stop()
+        poller.stop()
         assert ended.wait(10)
 
 
 def test_nothing_is_polled_while_no_slot_is_free() -> None:
     orchestrator = Scripted(poll=[[]])
 
-    with polling(orchestrator, ["make"]) as (broker, _):
-        broker.offer(0, taken=0)
+    with polling(orchestrator, ["make"]) as (poller, _):
+        poller.offer(0, taken=0)
 
     assert orchestrator.calls == []
 
@@ -43,8 +45,8 @@ def test_nothing_is_polled_while_no_slot_is_free() -> None:
 def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
     orchestrator = Scripted()
 
-    with polling(orchestrator, []) as (broker, _):
-        broker.offer(1, taken=0)
+    with polling(orchestrator, []) as (poller, _):
+        poller.offer(1, taken=0)
 
     assert orchestrator.calls == []
 
@@ -52,8 +54,8 @@ def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
 def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
     orchestrator = Scripted(poll=[[an_assignment()], []])
 
-    with polling(orchestrator, ["make"]) as (broker, polled):
-        broker.offer(3, taken=0)
+    with polling(orchestrator, ["make"]) as (poller, polled):
+        poller.offer(3, taken=0)
         assert polled.get(timeout=10) == [an_assignment()]
         assert orchestrator.used_up["poll"].wait(10)
 
@@ -65,20 +67,20 @@ def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
 def test_a_slot_whose_attempt_is_on_its_way_is_not_free_a_second_time() -> None:
     orchestrator = Scripted(poll=[[an_assignment()], [an_assignment("task-2")], []])
 
-    with polling(orchestrator, ["make"]) as (broker, polled):
-        broker.offer(1, taken=0)
+    with polling(orchestrator, ["make"]) as (poller, polled):
+        poller.offer(1, taken=0)
         polled.get(timeout=10)
-        broker.offer(1, taken=0)
+        poller.offer(1, taken=0)
         assert polled.empty()
-        broker.offer(1, taken=1)
+        poller.offer(1, taken=1)
         assert polled.get(timeout=10) == [an_assignment("task-2")]
 
 
 def test_one_name_is_asked_for_in_long_polls() -> None:
     orchestrator = Scripted(poll=[[], []])
 
-    with polling(orchestrator, ["make"]) as (broker, _):
-        broker.offer(1, taken=0)
+    with polling(orchestrator, ["make"]) as (poller, _):
+        poller.offer(1, taken=0)
         assert orchestrator.used_up["poll"].wait(10)
 
     assert {wait for _, _, wait in orchestrator.asked("poll")} == {1.0}
@@ -87,8 +89,8 @@ def test_one_name_is_asked_for_in_long_polls() -> None:
 def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_no_poll() -> None:
     orchestrator = Scripted(poll=[[]] * 12, waiting=[[]])
 
-    with polling(orchestrator, ["a", "b", "c"]) as (broker, _):
-        broker.offer(1, taken=0)
+    with polling(orchestrator, ["a", "b", "c"]) as (poller, _):
+        poller.offer(1, taken=0)
         assert orchestrator.used_up["poll"].wait(10)
 
     asked = orchestrator.asked("poll")
@@ -100,8 +102,8 @@ def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_n
 def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() -> None:
     orchestrator = Scripted(poll=[[], [], [], [], [an_assignment()], []], waiting=[["a"], []])
 
-    with polling(orchestrator, ["a", "b", "c"]) as (broker, polled):
-        broker.offer(1, taken=0)
+    with polling(orchestrator, ["a", "b", "c"]) as (poller, polled):
+        poller.offer(1, taken=0)
         assert polled.get(timeout=10) == [an_assignment()]
 
     assert [what for _, what in orchestrator.calls[3:6]] == [("b", "c", "a"), ("b", 1, 0.0), ("a", 1, 0.0)]
@@ -111,8 +113,8 @@ def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() 
 def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error: Exception) -> None:
     orchestrator = Scripted(poll=[[]] * 12, waiting=[error])
 
-    with polling(orchestrator, ["a", "b", "c"]) as (broker, _):
-        broker.offer(1, taken=0)
+    with polling(orchestrator, ["a", "b", "c"]) as (poller, _):
+        poller.offer(1, taken=0)
         assert orchestrator.used_up["poll"].wait(10)
 
     assert [name for name, _, _ in orchestrator.asked("poll")[:9]] == [*"abc", *"bca", *"cab"]
@@ -121,10 +123,10 @@ def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error:
 def test_no_slot_is_free_so_nobody_is_asked_what_is_waiting() -> None:
     orchestrator = Scripted(poll=[[], [an_assignment()]], waiting=[[]])
 
-    with polling(orchestrator, ["a", "b"]) as (broker, polled):
-        broker.offer(1, taken=0)
+    with polling(orchestrator, ["a", "b"]) as (poller, polled):
+        poller.offer(1, taken=0)
         assert polled.get(timeout=10) == [an_assignment()]
-        broker.offer(0, taken=1)
+        poller.offer(0, taken=1)
 
     assert orchestrator.asked("waiting") == []
 
@@ -132,8 +134,8 @@ def test_no_slot_is_free_so_nobody_is_asked_what_is_waiting() -> None:
 def test_while_there_is_work_several_names_are_asked_without_waiting() -> None:
     orchestrator = Scripted(poll=[[], [an_assignment()], [], [], []], waiting=[[]])
 
-    with polling(orchestrator, ["a", "b"]) as (broker, _):
-        broker.offer(9, taken=0)
+    with polling(orchestrator, ["a", "b"]) as (poller, _):
+        poller.offer(9, taken=0)
         assert orchestrator.used_up["poll"].wait(10)
 
     assert [wait for _, _, wait in orchestrator.asked("poll")][:4] == [0.0] * 4
@@ -144,7 +146,7 @@ def test_a_server_that_is_away_is_asked_again() -> None:
         poll=[OrchestratorUnavailable("away"), OrchestratorUnavailable("away"), [an_assignment()], []]
     )
 
-    with polling(orchestrator, ["make"]) as (broker, polled):
-        broker.offer(1, taken=0)
+    with polling(orchestrator, ["make"]) as (poller, polled):
+        poller.offer(1, taken=0)
 
         assert polled.get(timeout=10) == [an_assignment()]

@@ -18,7 +18,14 @@ from perago.errors import (
 )
 from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Claim, Delivery, Parcel, Publication, Settled, parcel_of
+from perago.runtime.execution_result import (
+    Claim,
+    DeliveryResult,
+    ExecutionResult,
+    PendingResult,
+    Publication,
+    pending_result_of,
+)
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.outbox import Outbox
 from tests.support import couriers
@@ -43,9 +50,9 @@ def claims(lake: LocalLake) -> list[str]:
     return [branch.name for branch in lake.branches("songs", "perago-claim")]
 
 
-def a_parcel(lake: LocalLake, outcome: Outcome = DONE, *, published: str | None = None) -> Parcel:
+def a_parcel(lake: LocalLake, outcome: Outcome = DONE, *, published: str | None = None) -> PendingResult:
     publication = Publication("songs", "main", published) if published else None
-    return Parcel("execution", ATTEMPT, outcome, publication, Claim("songs", CLAIM))
+    return PendingResult("execution", ATTEMPT, outcome, publication, Claim("songs", CLAIM))
 
 
 carrying = partial(couriers.carrying, mask=Masker([SECRET]))
@@ -54,8 +61,8 @@ carrying = partial(couriers.carrying, mask=Masker([SECRET]))
 def test_an_accepted_result_drops_the_claim_and_leaves_the_outbox(lake: LocalLake, tmp_path: Path) -> None:
     orchestrator = Scripted(complete=[True])
 
-    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
-        courier.send(a_parcel(lake))
+    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_parcel(lake))
         delivery = delivered.get(timeout=10)
 
     assert delivery.accepted
@@ -70,11 +77,11 @@ def test_a_result_is_in_the_outbox_before_it_is_sent_and_the_claim_is_kept_until
 
     class Watching(Scripted):
         def complete(self, *arguments: Any, **keywords: Any) -> bool:
-            seen.append((claims(lake), [parcel.outcome for parcel in Outbox(tmp_path).parcels()]))
+            seen.append((claims(lake), [pending.outcome for pending in Outbox(tmp_path).parcels()]))
             return super().complete(*arguments, **keywords)
 
-    with carrying(Watching(complete=[True]), lake, tmp_path) as (courier, delivered):
-        courier.send(a_parcel(lake))
+    with carrying(Watching(complete=[True]), lake, tmp_path) as (sender, delivered):
+        sender.send(a_parcel(lake))
         delivered.get(timeout=10)
 
     assert seen == [([CLAIM], [DONE])]
@@ -83,8 +90,8 @@ def test_a_result_is_in_the_outbox_before_it_is_sent_and_the_claim_is_kept_until
 def test_a_result_is_sent_again_until_the_server_answers(lake: LocalLake, tmp_path: Path) -> None:
     orchestrator = Scripted(complete=[AWAY, AWAY, AWAY, True])
 
-    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
-        courier.send(a_parcel(lake))
+    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_parcel(lake))
         assert delivered.get(timeout=10).accepted
 
     assert orchestrator.asked("complete") == [DONE] * 4
@@ -94,8 +101,8 @@ def test_a_result_is_sent_again_until_the_server_answers(lake: LocalLake, tmp_pa
 def test_a_result_that_is_not_accepted_is_said_and_given_up(
     lake: LocalLake, tmp_path: Path, answer: Any
 ) -> None:
-    with carrying(Scripted(complete=[answer]), lake, tmp_path) as (courier, delivered):
-        courier.send(a_parcel(lake))
+    with carrying(Scripted(complete=[answer]), lake, tmp_path) as (sender, delivered):
+        sender.send(a_parcel(lake))
         delivery = delivered.get(timeout=10)
 
     assert not delivery.accepted
@@ -108,17 +115,17 @@ def test_a_result_that_the_server_refuses_becomes_a_failure_that_says_so(
 ) -> None:
     orchestrator = Scripted(complete=[OrchestratorRefused("too large"), True])
 
-    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
-        courier.send(a_parcel(lake))
+    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_parcel(lake))
         delivery = delivered.get(timeout=10)
 
     assert delivery.accepted
-    assert delivery.parcel.outcome == Outcome("FAILED", reason="the result was refused: too large")
+    assert delivery.pending.outcome == Outcome("FAILED", reason="the result was refused: too large")
 
 
 def test_a_refused_failure_is_given_up(lake: LocalLake, tmp_path: Path) -> None:
-    with carrying(Scripted(complete=[OrchestratorRefused("no")]), lake, tmp_path) as (courier, delivered):
-        courier.send(a_parcel(lake, Outcome("FAILED", reason="it failed")))
+    with carrying(Scripted(complete=[OrchestratorRefused("no")]), lake, tmp_path) as (sender, delivered):
+        sender.send(a_parcel(lake, Outcome("FAILED", reason="it failed")))
 
         assert not delivered.get(timeout=10).accepted
 
@@ -126,8 +133,8 @@ def test_a_refused_failure_is_given_up(lake: LocalLake, tmp_path: Path) -> None:
 def test_a_long_reason_is_shortened(lake: LocalLake, tmp_path: Path) -> None:
     orchestrator = Scripted(complete=[True])
 
-    with carrying(orchestrator, lake, tmp_path, reason_limit=40) as (courier, delivered):
-        courier.send(a_parcel(lake, Outcome("FAILED", reason="a first line" + " long" * 100)))
+    with carrying(orchestrator, lake, tmp_path, reason_limit=40) as (sender, delivered):
+        sender.send(a_parcel(lake, Outcome("FAILED", reason="a first line" + " long" * 100)))
         delivered.get(timeout=10)
 
     assert orchestrator.asked("complete")[0].reason == "a first line long … long long long"
@@ -142,8 +149,8 @@ def test_no_secret_of_a_failure_reaches_the_outbox_or_the_server(lake: LocalLake
             return super().complete(*arguments, **keywords)
 
     orchestrator = Watching(complete=[True])
-    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
-        courier.send(a_parcel(lake, Outcome("FAILED", reason=f"ValueError: {SECRET}")))
+    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_parcel(lake, Outcome("FAILED", reason=f"ValueError: {SECRET}")))
         delivered.get(timeout=10)
 
     assert orchestrator.asked("complete")[0].reason == "ValueError: ***"
@@ -153,8 +160,8 @@ def test_no_secret_of_a_failure_reaches_the_outbox_or_the_server(lake: LocalLake
 
 def test_no_secret_in_the_servers_answer_to_a_result_is_sent_back(lake: LocalLake, tmp_path: Path) -> None:
     orchestrator = Scripted(complete=[OrchestratorRefused(f"no: {SECRET}"), True])
-    with carrying(orchestrator, lake, tmp_path) as (courier, delivered):
-        courier.send(a_parcel(lake))
+    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_parcel(lake))
         delivered.get(timeout=10)
 
     assert orchestrator.asked("complete")[1].reason == "the result was refused: no: ***"
@@ -173,22 +180,22 @@ def test_no_secret_that_an_earlier_worker_has_kept_is_sent(lake: LocalLake, tmp_
 # --- what an earlier worker left behind ------------------------------------------------------------------------
 
 
-def resume(parcel: Parcel, orchestrator: Any, lake: Any, root: Path) -> Delivery:
-    Outbox(root).put(parcel)
-    with carrying(orchestrator, lake, root) as (courier, delivered):
-        [found] = courier.outbox.parcels()
-        assert found == parcel
-        courier.resume(found)
+def resume(pending: PendingResult, orchestrator: Any, lake: Any, root: Path) -> DeliveryResult:
+    Outbox(root).put(pending)
+    with carrying(orchestrator, lake, root) as (sender, delivered):
+        [found] = sender.outbox.parcels()
+        assert found == pending
+        sender.resume(found)
         return delivered.get(timeout=10)
 
 
 def test_a_result_left_behind_is_sent_while_its_attempt_is_current_and_its_commit_the_head(
     lake: LocalLake, tmp_path: Path
 ) -> None:
-    parcel = a_parcel(lake, published=lake.head("songs", "main").id)
+    pending = a_parcel(lake, published=lake.head("songs", "main").id)
     orchestrator = Scripted(current=[AWAY, snapshot(ATTEMPT)], complete=[AWAY, True])
 
-    assert resume(parcel, orchestrator, lake, tmp_path).accepted
+    assert resume(pending, orchestrator, lake, tmp_path).accepted
 
     assert claims(lake) == []
     assert list(Outbox(tmp_path).parcels()) == []
@@ -255,26 +262,28 @@ def test_a_result_left_behind_whose_branch_is_gone_is_dropped(lake: LocalLake, t
 # --- what a parcel says ------------------------------------------------------------------------------------------
 
 
-def settled(ref: str) -> Settled:
-    return Settled(Outcome("COMPLETED", output={"workspace": {**WORKSPACE, "ref": ref}, "result": {}}))
+def settled(ref: str) -> ExecutionResult:
+    return ExecutionResult(
+        Outcome("COMPLETED", output={"workspace": {**WORKSPACE, "ref": ref}, "result": {}})
+    )
 
 
 def test_a_result_that_moved_the_branch_names_its_commit() -> None:
-    parcel = parcel_of("execution", an_assignment(), settled("c" * 64))
+    pending = pending_result_of("execution", an_assignment(), settled("c" * 64))
 
-    assert parcel.publication == Publication("songs", "main", "c" * 64)
+    assert pending.publication == Publication("songs", "main", "c" * 64)
 
 
 def test_a_result_that_kept_its_input_names_none() -> None:
-    assert parcel_of("execution", an_assignment(), settled("a" * 64)).publication is None
+    assert pending_result_of("execution", an_assignment(), settled("a" * 64)).publication is None
 
 
 def test_a_file_in_the_outbox_that_cannot_be_read_stays_and_harms_no_other(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
-    outbox.put(Parcel("good", ATTEMPT, DONE))
+    outbox.put(PendingResult("good", ATTEMPT, DONE))
     (tmp_path / "outbox" / "bad.json").write_text("{")
 
-    assert [parcel.execution_id for parcel in outbox.parcels()] == ["good"]
+    assert [pending.execution_id for pending in outbox.parcels()] == ["good"]
     assert (tmp_path / "outbox" / "bad.json").exists()
 
 
@@ -296,16 +305,18 @@ def moved_away(work: Work) -> None:
 class TestATaskThatRebases:
     """Others may publish after it: its result is sent while its commit is on the branch and its view is unchanged."""
 
-    def resumed(self, lake: LocalLake, root: Path, work: Work, after: Callable[[Work], object]) -> Delivery:
+    def resumed(
+        self, lake: LocalLake, root: Path, work: Work, after: Callable[[Work], object]
+    ) -> DeliveryResult:
         published = work.commit("main", {"mine/a": b"1", "plays": b"1"})
         after(work)
         kept = Publication("songs", "main", published, ("mine/", "plays"))
         orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[True])
-        Outbox(root).put(Parcel("execution", ATTEMPT, DONE, kept, Claim("songs", CLAIM)))
-        [parcel] = Outbox(root).parcels()
-        assert parcel.publication == kept
-        with carrying(orchestrator, lake, root) as (courier, delivered):
-            courier.resume(parcel)
+        Outbox(root).put(PendingResult("execution", ATTEMPT, DONE, kept, Claim("songs", CLAIM)))
+        [pending] = Outbox(root).parcels()
+        assert pending.publication == kept
+        with carrying(orchestrator, lake, root) as (sender, delivered):
+            sender.resume(pending)
             return delivered.get(timeout=30)
 
     @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Claim, Delivery, Parcel
+from perago.runtime.execution_result import Claim, DeliveryResult, PendingResult
 from perago.runtime.worker.outbox import Outbox
 from tests.support.attempts import Scripted, an_attempt, snapshot
 from tests.support.couriers import CLAIM, carrying, claimed_lake
@@ -44,10 +44,10 @@ def lake(tmp_path: Path) -> Iterator[LocalLake]:
         yield made
 
 
-def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> Delivery:
+def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> DeliveryResult:
     """Send a result, and wait until the courier is done with it; nothing of it is left."""
-    with carrying(orchestrator, lake, root, second_look_seconds=SOON) as (courier, delivered):
-        courier.send(Parcel("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM)))
+    with carrying(orchestrator, lake, root, second_look_seconds=SOON) as (sender, delivered):
+        sender.send(PendingResult("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM)))
         found = delivered.get(timeout=10)
     assert lake.branches("songs", "perago-claim") == []
     assert list(Outbox(root).parcels()) == []
@@ -123,11 +123,11 @@ def test_of_a_result_that_an_earlier_worker_left_the_orchestrator_is_told_so(
     lake: LocalLake, tmp_path: Path
 ) -> None:
     orchestrator = Watched(lake, tmp_path, current=[COVERED, COVERED, THERE])
-    parcel = Parcel("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM))
-    Outbox(tmp_path).put(parcel)
+    pending = PendingResult("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM))
+    Outbox(tmp_path).put(pending)
 
-    with carrying(orchestrator, lake, tmp_path, second_look_seconds=SOON) as (courier, delivered):
-        courier.resume(parcel)
+    with carrying(orchestrator, lake, tmp_path, second_look_seconds=SOON) as (sender, delivered):
+        sender.resume(pending)
         assert delivered.get(timeout=10).accepted
 
     assert orchestrator.asked("may_be_covered") == [True]

@@ -12,10 +12,10 @@ from perago.errors import LakeForbidden, LakeNotFound, LakeUnauthenticated, Lake
 from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
 from perago.protocol.worker_faults import OwnReason
-from perago.runtime.execution_result import Settled
-from perago.runtime.observe.health import Pulse, check
+from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.observe.health import HealthState, check
 from perago.runtime.worker.job_scheduler import Job
-from perago.runtime.worker.self_check import IN_A_ROW, Fitness, ask_lake, try_to_work
+from perago.runtime.worker.self_check import IN_A_ROW, SelfCheck, ask_lake, try_to_work
 from tests.support.clock import eventually
 from tests.support.ports import refusing
 from tests.support.proxy import Fault, fault_proxy
@@ -24,11 +24,13 @@ from tests.support.sites import Site
 REAL_ONLY = pytest.mark.parametrize(
     "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True
 )
-DONE = Settled(Outcome("COMPLETED"), step="publish")
+DONE = ExecutionResult(Outcome("COMPLETED"), step="publish")
 
 
-def failed(reason: str = "who are you?", own: OwnReason | None = "keys", step: str = "input") -> Settled:
-    return Settled(Outcome("FAILED", reason=reason), step=step, own_reason=own)
+def failed(
+    reason: str = "who are you?", own: OwnReason | None = "keys", step: str = "input"
+) -> ExecutionResult:
+    return ExecutionResult(Outcome("FAILED", reason=reason), step=step, own_reason=own)
 
 
 class Chores:
@@ -56,19 +58,21 @@ class World:
 
     def __init__(self) -> None:
         self.chores = Chores()
-        self.pulse = Pulse([], clock=lambda: 0.0)
+        self.health_state = HealthState([], clock=lambda: 0.0)
         self.trouble: Exception | None = LakeUnauthenticated("still not")
         chores: Any = self.chores
-        self.fitness = Fitness(self._probe, chores, post=lambda note: note(), pulse=self.pulse)
-        self.fitness.ready(0)
+        self.self_check = SelfCheck(
+            self._probe, chores, post=lambda note: note(), health_state=self.health_state
+        )
+        self.self_check.ready(0)
 
     def _probe(self) -> None:
         if self.trouble is not None:
             raise self.trouble
 
-    def end(self, *endings: Settled, has_workspace: bool = True) -> None:
+    def end(self, *endings: ExecutionResult, has_workspace: bool = True) -> None:
         for settled in endings:
-            self.fitness.ended(settled, has_workspace=has_workspace)
+            self.self_check.ended(settled, has_workspace=has_workspace)
 
 
 @pytest.fixture
@@ -78,24 +82,24 @@ def world() -> World:
 
 def test_a_few_failures_in_a_row_for_its_own_reasons_make_a_worker_unfit(world: World) -> None:
     world.end(*[failed()] * (IN_A_ROW - 1))
-    assert world.fitness.fit
-    assert check(world.pulse).healthy
+    assert world.self_check.fit
+    assert check(world.health_state).healthy
 
     world.end(failed())
 
-    assert not world.fitness.fit
-    assert check(world.pulse).reasons == ("the worker cannot work, and does not poll: who are you?",)
+    assert not world.self_check.fit
+    assert check(world.health_state).reasons == ("the worker cannot work, and does not poll: who are you?",)
 
 
 @pytest.mark.parametrize(
     "ending", [DONE, failed("ValueError", own=None, step="body"), failed("refused", own=None, step="publish")]
 )
 def test_an_attempt_that_got_past_its_first_call_shows_that_the_worker_can_work(
-    world: World, ending: Settled
+    world: World, ending: ExecutionResult
 ) -> None:
     world.end(failed(), failed(), ending, failed(), failed())
 
-    assert world.fitness.fit
+    assert world.self_check.fit
 
 
 def test_an_attempt_without_a_workspace_and_one_with_a_wrong_input_show_nothing(world: World) -> None:
@@ -104,13 +108,13 @@ def test_an_attempt_without_a_workspace_and_one_with_a_wrong_input_show_nothing(
     world.end(failed("no such repository", own=None))
     world.end(failed())
 
-    assert not world.fitness.fit
+    assert not world.self_check.fit
 
 
 def test_any_number_of_failures_that_are_not_its_own_leave_it_fit(world: World) -> None:
     world.end(*[failed("no such repository", own=None)] * 10)
 
-    assert world.fitness.fit
+    assert world.self_check.fit
     assert world.chores.pauses == []
 
 
@@ -120,7 +124,7 @@ def test_it_tries_by_itself_with_growing_pauses_and_says_what_it_finds(world: Wo
         world.chores.run()
 
     assert world.chores.pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-    assert check(world.pulse).reasons == ("the worker cannot work, and does not poll: still not",)
+    assert check(world.health_state).reasons == ("the worker cannot work, and does not poll: still not",)
 
 
 def test_it_polls_again_when_its_own_try_works(world: World) -> None:
@@ -129,8 +133,8 @@ def test_it_polls_again_when_its_own_try_works(world: World) -> None:
 
     world.chores.run()
 
-    assert world.fitness.fit
-    assert check(world.pulse).healthy
+    assert world.self_check.fit
+    assert check(world.health_state).healthy
     assert world.chores.job is None
 
 
@@ -141,7 +145,7 @@ def test_after_a_try_that_worked_one_more_failure_is_enough_and_the_pause_is_lon
 
     world.end(failed())
 
-    assert not world.fitness.fit
+    assert not world.self_check.fit
     assert world.chores.pauses == [5, 10]
 
 
@@ -151,7 +155,7 @@ def test_an_attempt_that_worked_forgives_all(world: World) -> None:
     world.chores.run()
 
     world.end(DONE, failed(), failed())
-    assert world.fitness.fit
+    assert world.self_check.fit
 
     world.end(failed())
     assert world.chores.pauses == [5, 5]
@@ -165,7 +169,7 @@ def test_failures_of_attempts_that_were_still_in_flight_change_nothing(world: Wo
 
 def test_a_worker_that_drains_does_not_try_any_more(world: World) -> None:
     world.end(*[failed()] * (IN_A_ROW - 1))
-    world.fitness.stop()
+    world.self_check.stop()
     world.end(failed())
 
     assert world.chores.job is None
@@ -175,29 +179,29 @@ def test_a_worker_that_drains_does_not_try_any_more(world: World) -> None:
 
 
 def test_a_worker_is_unhealthy_until_its_first_executor_is_ready() -> None:
-    pulse = Pulse([], clock=lambda: 0.0)
+    health_state = HealthState([], clock=lambda: 0.0)
     chores: Any = Chores()
-    fitness = Fitness(lambda: None, chores, post=lambda note: note(), pulse=pulse)
-    assert check(pulse).reasons == ("no executor has become ready yet",)
+    self_check = SelfCheck(lambda: None, chores, post=lambda note: note(), health_state=health_state)
+    assert check(health_state).reasons == ("no executor has become ready yet",)
 
-    fitness.ready(1)
+    self_check.ready(1)
 
-    assert check(pulse).healthy
+    assert check(health_state).healthy
 
 
 def test_a_slot_whose_executors_never_become_ready_makes_the_worker_unhealthy_until_one_does(
     world: World,
 ) -> None:
     for _ in range(IN_A_ROW):
-        assert check(world.pulse).healthy
-        world.fitness.not_ready(1, "ImportError: no module")
+        assert check(world.health_state).healthy
+        world.self_check.not_ready(1, "ImportError: no module")
 
-    assert check(world.pulse).reasons == (
+    assert check(world.health_state).reasons == (
         "executor 1 did not become ready 3 times in a row: ImportError: no module",
     )
-    assert world.fitness.fit, "the other slots go on"
-    world.fitness.ready(1)
-    assert check(world.pulse).healthy
+    assert world.self_check.fit, "the other slots go on"
+    world.self_check.ready(1)
+    assert check(world.health_state).healthy
 
 
 # --- the try -----------------------------------------------------------------------------------------------------

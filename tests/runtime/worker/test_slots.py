@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.local_executor import Processes, describe_exit
-from perago.runtime.worker.slots import Execution, Slot, Wiring
+from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.no_servers import NoServers
@@ -24,48 +24,48 @@ def slot(tmp_path: Path) -> Slot:
         pass
 
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
-    return Slot(0, Processes(spec), Wiring(nothing, nothing, nothing, nothing, Masker([])))
+    return Slot(0, Processes(spec), SlotCallbacks(nothing, nothing, nothing, nothing, Masker([])))
 
 
 def test_each_death_makes_the_next_start_wait_longer_up_to_30_seconds(slot: Slot) -> None:
     waits = []
     for _ in range(7):
-        slot.bury(100.0, by_itself=True)
+        slot.on_exit(100.0, by_itself=True)
         waits.append(slot.start_at - 100.0)
 
     assert waits == [1, 2, 4, 8, 16, 30, 30]
 
 
 def test_a_settled_attempt_forgives_earlier_deaths(slot: Slot) -> None:
-    slot.bury(0.0, by_itself=True)
-    slot.bury(0.0, by_itself=True)
+    slot.on_exit(0.0, by_itself=True)
+    slot.on_exit(0.0, by_itself=True)
     slot.execution = Execution("execution", an_assignment())
 
-    slot.ended("execution", Settled(Outcome("COMPLETED")))
-    slot.bury(100.0, by_itself=True)
+    slot.ended("execution", ExecutionResult(Outcome("COMPLETED")))
+    slot.on_exit(100.0, by_itself=True)
 
     assert slot.start_at == 101.0
 
 
 def test_an_executor_that_was_told_to_leave_is_replaced_at_once(slot: Slot) -> None:
-    slot.bury(100.0, by_itself=False)
+    slot.on_exit(100.0, by_itself=False)
 
     assert slot.start_at == 100.0
 
 
 def test_what_a_dead_executor_may_have_left_is_its_attempt_and_what_it_had_not_cleaned(slot: Slot) -> None:
     settled = slot.execution = Execution("settled", an_assignment())
-    slot.ended("settled", Settled(Outcome("COMPLETED")))
+    slot.ended("settled", ExecutionResult(Outcome("COMPLETED")))
     running = slot.execution = Execution("running", an_assignment("task-2"))
 
-    assert slot.bury(0.0, by_itself=True) == [settled, running]
-    assert slot.bury(0.0, by_itself=True) == []
+    assert slot.on_exit(0.0, by_itself=True) == [settled, running]
+    assert slot.on_exit(0.0, by_itself=True) == []
 
 
 def test_an_ending_of_another_execution_changes_nothing(slot: Slot) -> None:
     running = slot.execution = Execution("running", an_assignment())
 
-    assert slot.ended("another", Settled(Outcome("COMPLETED"))) is None
+    assert slot.ended("another", ExecutionResult(Outcome("COMPLETED"))) is None
     assert slot.execution is running
 
 

@@ -22,8 +22,8 @@ import pytest
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.local_executor import Processes, ProcessLink
-from perago.runtime.worker.plan import Crew
-from perago.runtime.worker.slots import Execution, Slot, Slots, Wiring
+from perago.runtime.worker.plan import SlotPool
+from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks, Slots
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.clock import eventually
@@ -52,15 +52,17 @@ def some_slots(folder: Path, count: int) -> tuple[Slots, SimpleQueue[int]]:
         pass
 
     spec = ExecutorSpec(NoServers(load_settings({}, root=folder)), (), ())
-    wiring = Wiring(nothing, lambda slot, _: gone.put(slot.number), nothing, nothing, Masker([]))
-    return Slots([Crew(("make",), count, Processes(spec))], wiring), gone
+    slot_callbacks = SlotCallbacks(
+        nothing, lambda slot, _: gone.put(slot.number), nothing, nothing, Masker([])
+    )
+    return Slots([SlotPool(("make",), count, Processes(spec))], slot_callbacks), gone
 
 
 def a_link(slot: Slot, pipe: Any, pid: int = 0) -> ProcessLink:
     """A link over this pipe, to a process that nobody has started as an executor."""
     process: Any = SimpleNamespace(pid=pid)
-    ears: Any = None
-    return ProcessLink(slot.number, process, pipe, ears)
+    callbacks: Any = None
+    return ProcessLink(slot.number, process, pipe, callbacks)
 
 
 def open_descriptors() -> int:

@@ -17,15 +17,15 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Delivery, Parcel
+from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.health import Pulse, check
+from perago.runtime.observe.health import HealthState, check
 from perago.runtime.root.state_dir import LOCK, locked_root
-from perago.runtime.worker.job_scheduler import Mailbox, Timetable
+from perago.runtime.worker.job_scheduler import EventQueue, JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.poller import Broker
-from perago.runtime.worker.result_sender import Courier
+from perago.runtime.worker.poller import Poller
+from perago.runtime.worker.result_sender import ResultSender
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
 from tests.support import steps
@@ -62,7 +62,7 @@ def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_pa
     outbox = Outbox(tmp_path)
     spoil(tmp_path / "outbox")
     kept: SimpleQueue[Exception | None] = SimpleQueue()
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
     mended = threading.Event()
 
     class Mending(Scripted):
@@ -74,14 +74,14 @@ def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_pa
             return super().complete(*arguments, **keywords)
 
     orchestrator: Any = Mending(complete=[True])
-    with Timetable("test", threads=1) as table:
-        courier = Courier(
+    with JobScheduler("test", threads=1) as table:
+        sender = ResultSender(
             *(orchestrator, None, outbox, table, "worker", 500),  # type: ignore[arg-type]
             delivered=delivered.put,
             mask=str,
             kept=lambda _, error: kept.put(error),
         )
-        courier.send(Parcel("execution", ATTEMPT, DONE))
+        sender.send(PendingResult("execution", ATTEMPT, DONE))
 
         assert delivered.get(timeout=10).accepted
 
@@ -90,20 +90,20 @@ def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_pa
 
 
 def test_a_result_that_cannot_leave_the_outbox_is_delivered_all_the_same(tmp_path: Path) -> None:
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
 
     class Unwilling(Outbox):
         def drop(self, execution_id: str) -> None:
             raise OSError("read-only file system")
 
     orchestrator: Any = Scripted(complete=[True])
-    with Timetable("test", threads=1) as table:
-        courier = Courier(
+    with JobScheduler("test", threads=1) as table:
+        sender = ResultSender(
             *(orchestrator, None, Unwilling(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
             delivered=delivered.put,
             mask=str,
         )
-        courier.send(Parcel("execution", ATTEMPT, DONE))
+        sender.send(PendingResult("execution", ATTEMPT, DONE))
 
         assert delivered.get(timeout=10).accepted
 
@@ -114,21 +114,21 @@ def test_a_reason_with_half_a_character_is_kept_and_found_again(tmp_path: Path) 
     outcome = Outcome("FAILED", reason="no such file: caf\udce9.csv")
     outbox = Outbox(tmp_path)
 
-    outbox.put(Parcel("execution", ATTEMPT, outcome))
+    outbox.put(PendingResult("execution", ATTEMPT, outcome))
 
-    assert [parcel.outcome for parcel in outbox.parcels()] == [outcome]
+    assert [pending.outcome for pending in outbox.parcels()] == [outcome]
 
 
 def test_a_result_that_cannot_be_written_down_at_all_is_sent_from_memory(tmp_path: Path) -> None:
-    delivered: SimpleQueue[Delivery] = SimpleQueue()
+    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
     orchestrator: Any = Scripted(complete=[True])
-    with Timetable("test", threads=1) as table:
-        courier = Courier(
+    with JobScheduler("test", threads=1) as table:
+        sender = ResultSender(
             *(orchestrator, None, Outbox(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
             delivered=delivered.put,
             mask=str,
         )
-        courier.send(Parcel("execution", ATTEMPT, Outcome("COMPLETED", output={"result": object()})))
+        sender.send(PendingResult("execution", ATTEMPT, Outcome("COMPLETED", output={"result": object()})))
 
         assert delivered.get(timeout=10).accepted
 
@@ -143,18 +143,18 @@ def test_an_outbox_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
 
 def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
-    outbox.put(Parcel("good", ATTEMPT, DONE))
+    outbox.put(PendingResult("good", ATTEMPT, DONE))
     (tmp_path / "outbox" / ".folder.tmp").mkdir()
     (tmp_path / "outbox" / "list.json").write_text("[]")
 
-    assert [parcel.execution_id for parcel in outbox.parcels()] == ["good"]
+    assert [pending.execution_id for pending in outbox.parcels()] == ["good"]
 
 
 # --- mistakes of our own -----------------------------------------------------------------------------------------
 
 
 def test_a_call_that_fails_keeps_none_of_the_others_from_being_made() -> None:
-    mail, made = Mailbox(), list[str]()
+    mail, made = EventQueue(), list[str]()
     mail.post(lambda: made.append("one"))
     mail.post(lambda: 1 / 0)
     mail.post(lambda: made.append("two"))
@@ -168,15 +168,20 @@ def test_a_broker_polls_on_after_an_error_that_nobody_expected() -> None:
     polled: SimpleQueue[Sequence[Assignment]] = SimpleQueue()
     ended = threading.Event()
     orchestrator: Any = Scripted(poll=[MemoryError(), [an_assignment()], []])
-    broker = Broker(
-        orchestrator, ["make"], "worker", polled=polled.put, ended=ended.set, pulse=Pulse(["make"])
+    poller = Poller(
+        orchestrator,
+        ["make"],
+        "worker",
+        polled=polled.put,
+        ended=ended.set,
+        health_state=HealthState(["make"]),
     )
 
-    broker.start()
-    broker.offer(1, taken=0)
+    poller.start()
+    poller.offer(1, taken=0)
 
     assert polled.get(timeout=10) == [an_assignment()]
-    broker.stop()
+    poller.stop()
     assert ended.wait(10)
 
 
@@ -231,15 +236,15 @@ def test_a_worker_says_that_it_is_healthy_only_while_a_signal_drains_it(
     default = signal.getsignal(signal.SIGTERM)
     seen: list[tuple[bool, bool]] = []
 
-    def look(pulse: Pulse) -> bool:
-        healthy, handled = check(pulse).healthy, signal.getsignal(signal.SIGTERM) != default
+    def look(health_state: HealthState) -> bool:
+        healthy, handled = check(health_state).healthy, signal.getsignal(signal.SIGTERM) != default
         seen.append((healthy, handled))
         return healthy
 
     worker = Supervisor(plan, site.orchestrator, site.lake)
-    before = look(worker.pulse)
+    before = look(worker.health_state)
 
-    code = worker.run(until=lambda: look(worker.pulse))
+    code = worker.run(until=lambda: look(worker.health_state))
 
     assert not before
     assert code == 0

@@ -16,21 +16,21 @@ from perago.workflow.check.check import check_workflow
 from perago.workflow.check.steps import read_flow
 from perago.workflow.check.values import UNKNOWN, at, texts, whole
 from perago.workflow.model.expressions import expressions_in
-from tests.declare.workflow import mistakes, read_mistakes
 from tests.support.workflows import loop, simple, switch, workflow
+from tests.workflow.check import diagnostics, read_mistakes
 from tests.workflow.check.doubts import WARNINGS
 from tests.workflow.check.flows import INPUT, Json, after, look, make
 from tests.workflow.check.right import RIGHT
 from tests.workflow.check.tasks import TASKS
 
-ERRORS = {**mistakes.ERRORS, **read_mistakes.ERRORS}
+ERRORS = {**diagnostics.ERRORS, **read_mistakes.ERRORS}
 ROOT = Path(__file__).parents[3]
 
 
 def lines(definition: Json, **more: Any) -> list[str]:
     """What is said about a workflow, as commands print it."""
     found = check_workflow(definition, TASKS, file="workflow.json", **more)
-    return [f"{mistake.level}: {mistake}" for mistake in found]
+    return [f"{diagnostic.level}: {diagnostic}" for diagnostic in found]
 
 
 @pytest.mark.parametrize(("definition", "line"), ERRORS.values(), ids=ERRORS)
@@ -90,7 +90,7 @@ def test_no_json_is_too_strange_to_be_checked(name: str, junk: Any) -> None:
 def test_without_a_module_the_check_says_to_give_one() -> None:
     found = check_workflow(workflow(look("one")), {}, file="flow.json")
 
-    assert [str(mistake) for mistake in found] == [
+    assert [str(diagnostic) for diagnostic in found] == [
         "step 'one' runs the task 'look', but no module was given; add the one that declares it (flow.json)"
     ]
 
@@ -236,16 +236,16 @@ def test_what_the_check_calls_certain_was_null_whenever_conductor_ran_it(case: J
     found = check_workflow(case["workflow"], {}, file="recorded", elsewhere={"@task"})
     flow, _ = read_flow(case["workflow"])
 
-    for mistake in (one for one in found if one.level == "error" and one.step is not None):
-        step = flow.steps[mistake.step or ""]
+    for diagnostic in (one for one in found if one.level == "error" and one.step is not None):
+        step = flow.steps[diagnostic.step or ""]
         for path, text in texts(step.inputs):
-            if any(f"takes ${{{read}}}, but" in mistake.message for read in expressions_in(text)):
+            if any(f"takes ${{{read}}}, but" in diagnostic.message for read in expressions_in(text)):
                 values = [
                     at(task["input"], path)
                     for task in case["expected"]["tasks"]
                     if is_of(task, step.reference)
                 ]
-                assert all(value is None if whole(text) else "null" in value for value in values), mistake
+                assert all(value is None if whole(text) else "null" in value for value in values), diagnostic
 
 
 def is_of(task: Json, reference: str) -> bool:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from perago.declare.payload import parse_params
 from perago.errors import TaskInputError
 from perago.workflow.check.known_values import UNKNOWN
-from perago.workflow.check.schema import Misfit, kind_of, misfits
+from perago.workflow.check.schema import SchemaViolation, kind_of, misfits
 
 
 class Inner(BaseModel):
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_named_by_its_path_and_rule(
 
 
 def test_a_missing_field_is_missing_although_others_are_not_known() -> None:
-    assert list(misfits({"whole": UNKNOWN}, SCHEMA, SCHEMA)) == [Misfit(("text",), "is missing")]
+    assert list(misfits({"whole": UNKNOWN}, SCHEMA, SCHEMA)) == [SchemaViolation(("text",), "is missing")]
 
 
 @pytest.mark.parametrize(

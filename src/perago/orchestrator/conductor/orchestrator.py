@@ -44,7 +44,7 @@ MOST = 4096
 """More than a worker has in flight; beyond that the oldest are forgotten."""
 
 
-class Unheard:
+class Unacknowledged:
     """Task ids; safe for threads."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class ConductorOrchestrator:
         self._timeouts = timeouts or Timeouts()
         self._max_output_bytes = max_output_bytes
         self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
-        self._unheard = Unheard()
+        self._unacknowledged = Unacknowledged()
         self._api = ConductorApi(
             Address(url, auth_key, auth_secret),
             connect_timeout=self._timeouts.connect,
@@ -185,7 +185,7 @@ class ConductorOrchestrator:
         request = wire.Request("POST", "/tasks", body=wire.lease(attempt, worker_id))
 
         def once() -> None:
-            with self._unheard.noting(attempt.task_id):
+            with self._unacknowledged.noting(attempt.task_id):
                 self._api.call(step, request)
 
         with self._alone(attempt):
@@ -193,7 +193,7 @@ class ConductorOrchestrator:
 
     def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
         """Whether a lease extension of the task may still be under way."""
-        return left_behind or attempt.task_id in self._unheard
+        return left_behind or attempt.task_id in self._unacknowledged
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
         """Add lines to the task's log, in entries of at most `MAX_LOG_CHARS`; only a longer line is cut."""

@@ -41,7 +41,7 @@ def read_workflow(source: Json) -> WorkflowDefinition:
             f"(it runs {', '.join(STEP_TYPES)}; a Conductor server runs the rest)"
         )
     definition = _build(name, source)
-    wrong = list(_mistakes(definition))
+    wrong = list(_diagnostics(definition))
     if wrong:
         raise OrchestratorRefused(f"workflow {name} is not valid: {'; '.join(wrong)}")
     return definition
@@ -131,7 +131,7 @@ def _blocks(source: Json) -> Iterator[Sequence[Json]]:
     yield source.get("loopOver") or ()
 
 
-def _mistakes(definition: WorkflowDefinition) -> Iterator[str]:
+def _diagnostics(definition: WorkflowDefinition) -> Iterator[str]:
     """What Conductor refuses too, or would only find while the workflow runs."""
     if not definition.steps:
         yield "it has no tasks"
@@ -141,7 +141,7 @@ def _mistakes(definition: WorkflowDefinition) -> Iterator[str]:
             yield f"the reference {reference!r} is used {times} times"
     for step in definition.walk():
         label = f"task {step.reference!r}"
-        yield from (f"{label} {what}" for what in STEP_TYPES[step.type].mistakes(definition, step))
+        yield from (f"{label} {what}" for what in STEP_TYPES[step.type].diagnostics(definition, step))
         for unknown in sorted(set(step.join_on) - set(known)):
             yield f"{label} joins on {unknown!r}, which is not a task of this workflow"
         # Like Conductor, which looks for unknown tasks only here; elsewhere they read as nothing.

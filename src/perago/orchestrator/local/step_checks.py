@@ -26,7 +26,7 @@ def unsupported_loop(source: Json) -> Iterator[str]:
     yield from _unsupported_script("loopCondition", source)
 
 
-def switch_mistakes(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+def switch_diagnostics(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
     """A choice needs something to choose by, and something to choose."""
     if not step.cases:
         yield "has no decisionCases"
@@ -34,7 +34,7 @@ def switch_mistakes(_definition: WorkflowDefinition, step: Step) -> Iterator[str
         yield "has no expression"
 
 
-def fork_mistakes(definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+def fork_diagnostics(definition: WorkflowDefinition, step: Step) -> Iterator[str]:
     """Branches begin with something, and come together again."""
     following = definition.next_after(step.reference)
     if following is None or following.type != JOIN:
@@ -43,7 +43,7 @@ def fork_mistakes(definition: WorkflowDefinition, step: Step) -> Iterator[str]:
         yield "needs at least one task in each of its forkTasks"
 
 
-def loop_mistakes(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+def loop_diagnostics(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
     """A body, whose references can carry the iteration."""
     if not step.loop_over:
         yield "has nothing in loopOver"

@@ -114,13 +114,13 @@ AS_BEFORE = Looked(changed=False)
 CHANGED = Looked(changed=True)
 
 
-def look_at_switch(_run: Run, task: Task, env: Env) -> Looked:
+def evaluate_switch(_run: Run, task: Task, env: Env) -> Looked:
     """A choice is made when it begins; there is nothing to wait for."""
     task.end("COMPLETED", env.now)
     return CHANGED
 
 
-def look_at_join(run: Run, task: Task, env: Env) -> Looked:
+def evaluate_join(run: Run, task: Task, env: Env) -> Looked:
     """Take over the outputs that are there; end the JOIN when all of its tasks are over."""
     wanted = list(task.input["joinOn"])
     if task.iteration:
@@ -144,7 +144,7 @@ def look_at_join(run: Run, task: Task, env: Env) -> Looked:
     return CHANGED
 
 
-def look_at_loop(run: Run, loop: Task, env: Env) -> Looked:
+def evaluate_loop(run: Run, loop: Task, env: Env) -> Looked:
     """Begin the body, again and again, until the condition says no."""
     step = run.step(loop)
     body = run.definition.inside(step)

@@ -8,7 +8,7 @@
     DO_WHILE     DO_WHILE      in progress      - (a look begins its body)              in each round
     NOOP         NOOP          over             -                                       never
 
-A row says how a type is read (`unsupported`, `mistakes`: step_checks), how its turn begins (`begin`: step_begins) and
+A row says how a type is read (`unsupported`, `diagnostics`: step_checks), how its turn begins (`begin`: step_begins) and
 how it is carried on (`look`: system_tasks).  A new type is a row here, with its functions beside the others.
 """
 
@@ -56,7 +56,7 @@ class StepType:
     goes_on: bool = False
     """Whether its task goes on itself when its workflow does, and is not made anew."""
     unsupported: Callable[[Mapping[str, Any]], Iterator[str]] = _nothing
-    mistakes: Callable[[WorkflowDefinition, Step], Iterator[str]] = _nothing
+    diagnostics: Callable[[WorkflowDefinition, Step], Iterator[str]] = _nothing
 
     def task_name(self, step: Step) -> str:
         """What the tasks of a step are called."""
@@ -70,16 +70,16 @@ _TABLE = (
         step_handlers.switch,
         task_type=SWITCH,
         one_path=True,
-        look=step_handlers.look_at_switch,
+        look=step_handlers.evaluate_switch,
         unsupported=step_checks.unsupported_switch,
-        mistakes=step_checks.switch_mistakes,
+        diagnostics=step_checks.switch_diagnostics,
     ),
-    StepType(FORK_JOIN, step_handlers.fork, task_type="FORK", mistakes=step_checks.fork_mistakes),
+    StepType(FORK_JOIN, step_handlers.fork, task_type="FORK", diagnostics=step_checks.fork_diagnostics),
     StepType(
         JOIN,
         step_handlers.join,
         task_type=JOIN,
-        look=step_handlers.look_at_join,
+        look=step_handlers.evaluate_join,
         between_rounds=True,
         goes_on=True,
     ),
@@ -88,11 +88,11 @@ _TABLE = (
         step_handlers.loop,
         task_type=DO_WHILE,
         named_by_type=False,
-        look=step_handlers.look_at_loop,
+        look=step_handlers.evaluate_loop,
         loops=True,
         goes_on=True,
         unsupported=step_checks.unsupported_loop,
-        mistakes=step_checks.loop_mistakes,
+        diagnostics=step_checks.loop_diagnostics,
     ),
     StepType(NOOP, step_handlers.nothing, task_type=NOOP, named_by_type=False),
 )

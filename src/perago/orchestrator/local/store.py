@@ -71,7 +71,7 @@ class Store:
         self._lock = threading.RLock()
         if looking:
             with self._translated():
-                self._connection = self._open_to_look()
+                self._connection = self._open_read_only()
             return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,7 +145,7 @@ class Store:
             )
         return found
 
-    def _open_to_look(self) -> sqlite3.Connection:
+    def _open_read_only(self) -> sqlite3.Connection:
         connection = _readable(self._path)
         try:
             if self._format(connection) == _SCHEMA_VERSION:

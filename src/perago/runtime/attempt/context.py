@@ -25,25 +25,25 @@ from typing import Any, Protocol, TypeVar
 
 from perago.errors import OrchestratorUnavailable
 from perago.lake.base import Lake
-from perago.orchestrator.base import AttemptsOwner
+from perago.orchestrator.base import AttemptReporter
 from perago.protocol.attempt import AttemptSnapshot
 from perago.protocol.outcome import WrongInput
 from perago.runtime.attempt.observer import Note, say_nothing
 from perago.runtime.attempt.place import OpenPlace, in_workdir
-from perago.runtime.attempt.publish_retry import Pace
-from perago.runtime.process.process_state import as_before
+from perago.runtime.attempt.publish_retry import Timing
+from perago.runtime.process.process_state import preserving_process_state
 from perago.settings import FenceMode
 
 T = TypeVar("T")
 
 
-class Overlap(Protocol):
+class Submit(Protocol):
     """Begins work; its `Future` has the answer.  `ThreadPoolExecutor.submit` is one."""
 
     def __call__(self, work: Callable[[], T], /) -> Future[T]: ...
 
 
-def at_once(work: Callable[[], T], /) -> Future[T]:
+def run_inline(work: Callable[[], T], /) -> Future[T]:
     """Do the work now."""
     done: Future[T] = Future()
     try:
@@ -53,7 +53,7 @@ def at_once(work: Callable[[], T], /) -> Future[T]:
     return done
 
 
-def give_up(begun: Future[Any]) -> BaseException | None:
+def cancel_or_wait(begun: Future[Any]) -> BaseException | None:
     """Have begun work not done, or wait for its end; returns what it raised, if it was done."""
     return None if begun.cancel() else begun.exception()
 
@@ -76,14 +76,14 @@ def clean_up_now(cleanup: ExitStack) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class AttemptContext:
     """What every transaction of a process shares; `clean_up` may put dropping off to another thread."""
 
     lake: Lake
-    orchestrator: AttemptsOwner
+    orchestrator: AttemptReporter
     workspace_root: Path
     fence: FenceMode = "auto"
-    overlap: Overlap = at_once
+    overlap: Submit = run_inline
     observe: Observer = lambda _step: None
     clock: Callable[[], float] = time.time
     clean_up: Callable[[ExitStack], None] = clean_up_now
@@ -91,8 +91,8 @@ class Surroundings:
     open_place: OpenPlace = in_workdir
     persist: Persist = ask_once
     note: Note = say_nothing
-    pace: Pace = field(default_factory=Pace)
-    as_before: Callable[[], AbstractContextManager[None]] = as_before
+    pace: Timing = field(default_factory=Timing)
+    preserving_process_state: Callable[[], AbstractContextManager[None]] = preserving_process_state
     on_error: Callable[[Exception], None] = lambda _error: None
     """Is told what ended an attempt, as the object that was raised; decides nothing."""
     wrong_input: WrongInput = "failed"

@@ -14,44 +14,46 @@ from dataclasses import dataclass, replace
 from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorNotFound
 from perago.lake.base import Lake
-from perago.orchestrator.base import Assignment, AttemptsOwner
+from perago.orchestrator.base import Assignment, AttemptReporter
 from perago.protocol.outcome import sendable
-from perago.runtime.attempt.context import Surroundings
+from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.transaction import Transaction
-from perago.runtime.execution_result import Delivery, Parcel, Settled, parcel_of
+from perago.runtime.execution_result import DeliveryResult, ExecutionResult, PendingResult, pending_result_of
 from perago.runtime.internal_branches import drop_quietly
 from perago.runtime.root.state_dir import new_execution_id
 
 
-def deliver(orchestrator: AttemptsOwner, lake: Lake, parcel: Parcel, *, worker_id: str) -> Delivery:
+def deliver(
+    orchestrator: AttemptReporter, lake: Lake, pending: PendingResult, *, worker_id: str
+) -> DeliveryResult:
     """Send a result and drop its claim; `OrchestratorError`, and the claim stays, where there was no answer."""
-    return finish(lake, send(orchestrator, parcel, worker_id=worker_id))
+    return finish(lake, send(orchestrator, pending, worker_id=worker_id))
 
 
-def send(orchestrator: AttemptsOwner, parcel: Parcel, *, worker_id: str) -> Delivery:
+def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: str) -> DeliveryResult:
     """Send a result; its claim stays until `finish`."""
     try:
-        accepted = orchestrator.complete(parcel.attempt, parcel.outcome, worker_id=worker_id)
+        accepted = orchestrator.complete(pending.attempt, pending.outcome, worker_id=worker_id)
     except OrchestratorNotFound as gone:
-        return Delivery(parcel, accepted=False, reason=str(gone))
-    return Delivery(parcel, accepted, "" if accepted else "the task was over already")
+        return DeliveryResult(pending, accepted=False, reason=str(gone))
+    return DeliveryResult(pending, accepted, "" if accepted else "the task was over already")
 
 
-def finish(lake: Lake, delivery: Delivery) -> Delivery:
+def finish(lake: Lake, delivery: DeliveryResult) -> DeliveryResult:
     """What follows the orchestrator's answer."""
-    drop_claim(lake, delivery.parcel)
+    drop_claim(lake, delivery.pending)
     return delivery
 
 
-def give_up_on(lake: Lake, parcel: Parcel, why: str) -> Delivery:
+def give_up_on(lake: Lake, pending: PendingResult, why: str) -> DeliveryResult:
     """Send a result no more: its attempt can take none, or keeps silent."""
-    return finish(lake, Delivery(parcel, accepted=False, reason=why))
+    return finish(lake, DeliveryResult(pending, accepted=False, reason=why))
 
 
-def drop_claim(lake: Lake, parcel: Parcel) -> None:
+def drop_claim(lake: Lake, pending: PendingResult) -> None:
     """Let the attempt's next publisher claim; a parcel whose publish may be in flight has no claim to drop."""
-    if parcel.claim is not None:
-        drop_quietly(lake, parcel.claim.repository, parcel.claim.branch)
+    if pending.claim is not None:
+        drop_quietly(lake, pending.claim.repository, pending.claim.branch)
 
 
 log = logging.getLogger("perago.executor")
@@ -62,29 +64,29 @@ class Executor:
     """Runs attempts of the tasks it knows, in the calling thread."""
 
     tasks: Mapping[str, TaskDefinition]
-    around: Surroundings
+    around: AttemptContext
     worker_id: str
     mask: Callable[[str], str]
     reason_limit: int = 500
     execution_id: Callable[[], str] = new_execution_id
 
-    def execute(self, assignment: Assignment) -> Settled:
+    def execute(self, assignment: Assignment) -> ExecutionResult:
         """Run one attempt to its end and send what it has to say."""
         task, execution_id = self.tasks[assignment.attempt.task_name], self.execution_id()
 
-        def hand_over(settled: Settled) -> None:
-            self._report(parcel_of(execution_id, assignment, settled))
+        def hand_over(settled: ExecutionResult) -> None:
+            self._report(pending_result_of(execution_id, assignment, settled))
 
         return Transaction(task, assignment, execution_id, self.around).run(hand_over)
 
-    def _report(self, parcel: Parcel) -> None:
-        outcome = sendable(parcel.outcome, self.mask, self.reason_limit)
-        around, task_id = self.around, parcel.attempt.task_id
-        parcel = replace(parcel, outcome=outcome)
+    def _report(self, pending: PendingResult) -> None:
+        outcome = sendable(pending.outcome, self.mask, self.reason_limit)
+        around, task_id = self.around, pending.attempt.task_id
+        pending = replace(pending, outcome=outcome)
         if not outcome.send:
             log.info("task %s: nothing is sent: %s", task_id, outcome.reason)
-            give_up_on(around.lake, parcel, outcome.reason or "")
+            give_up_on(around.lake, pending, outcome.reason or "")
             return
-        done = deliver(around.orchestrator, around.lake, parcel, worker_id=self.worker_id)
+        done = deliver(around.orchestrator, around.lake, pending, worker_id=self.worker_id)
         if not done.accepted:
             log.warning("the result of task %s was not accepted: %s", task_id, done.reason)

@@ -24,18 +24,18 @@ from perago.errors import PeragoError
 from perago.protocol.changes import Changes
 from perago.protocol.outcome import Outcome, WrongInput, classify
 from perago.protocol.steps import Step
-from perago.runtime.execution_result import Moved, Seen
+from perago.runtime.execution_result import BytesMoved, Observations
 
 log = logging.getLogger("perago.transaction")
 
 
-class Witness:
+class ExecutionTrace:
     """Follows one execution; `seen` is what it has kept so far, its traceback without what `mask` hides."""
 
     def __init__(self, mask: Callable[[str], str] = str, wrong_input: WrongInput = "failed") -> None:
         self._mask = mask
         self._wrong_input = wrong_input
-        self.seen = Seen()
+        self.seen = Observations()
 
     @contextmanager
     def of_author(self) -> Iterator[None]:
@@ -94,12 +94,12 @@ class Traffic:
         self._note = note
         self._clock = clock
         self._lock = threading.Lock()
-        self._moved = Moved()
+        self._moved = BytesMoved()
         self._files = {"download": 0, "upload": 0}
         self._said_at = clock()
 
     @property
-    def moved(self) -> Moved:
+    def moved(self) -> BytesMoved:
         """What has been counted so far."""
         return self._moved
 
@@ -123,7 +123,7 @@ class Traffic:
         words = ""
         with self._lock:
             now = self._moved
-            self._moved = Moved(now.downloaded + downloaded, now.uploaded + uploaded, now.saved + saved)
+            self._moved = BytesMoved(now.downloaded + downloaded, now.uploaded + uploaded, now.saved + saved)
             if what:
                 self._files[what] += files
                 words = self._due_words(what)

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 from perago.errors import LakeError, LakeNotFound, OrchestratorError
 from perago.lake.base import Lake
-from perago.orchestrator.base import AttemptsOwner
+from perago.orchestrator.base import AttemptReporter
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import KEY, TASK_ID
-from perago.protocol.preflight import foreign_maker, hopeless, what_stays
+from perago.protocol.preflight import cannot_ever_publish, foreign_maker, permanent_commits
 from perago.protocol.publication import TargetBranch, Workspace
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.target_branch import read_history
@@ -37,7 +37,9 @@ def look_at(lake: Lake, workspace: Workspace) -> TargetBranch | None:
         return None
 
 
-def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptsOwner) -> str | None:
+def preflight_failure(
+    publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptReporter
+) -> str | None:
     """Why no later head could let this attempt publish, or None."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
@@ -45,7 +47,7 @@ def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: Att
     accepted = _accepted(orchestrator, attempt, target)
     if publisher.rebases:
         target = _passed(publisher, target, accepted)
-    return hopeless(
+    return cannot_ever_publish(
         attempt, workspace, target, publisher.policy, accepted=accepted, rebases=publisher.rebases
     )
 
@@ -53,7 +55,7 @@ def in_vain(publisher: Publisher, target: TargetBranch | None, orchestrator: Att
 def _passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]) -> TargetBranch:
     """The branch with what was passed among the commits that stay; as it is where that cannot be told."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
-    kept = what_stays(attempt, workspace, target, publisher.policy, accepted)
+    kept = permanent_commits(attempt, workspace, target, publisher.policy, accepted)
     if kept is None:
         return target
     try:
@@ -63,7 +65,7 @@ def _passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]
         return target
 
 
-def _accepted(orchestrator: AttemptsOwner, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
+def _accepted(orchestrator: AttemptReporter, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
     """The task of the newest commit that another step made, where it is COMPLETED: that step runs no more."""
     commit = foreign_maker(attempt, target)
     if commit is None:

@@ -44,7 +44,7 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class ByMerge:
+class MergePlan:
     """Left to do: merge what is staged."""
 
     staged: StagedWorkspace
@@ -52,7 +52,7 @@ class ByMerge:
 
 
 @dataclass(frozen=True, slots=True)
-class ByRelocation:
+class RelocatePlan:
     """Left to do: keep the abandoned publication `head` under a tag, then move the branch from it to what is staged."""
 
     staged: StagedWorkspace
@@ -60,12 +60,12 @@ class ByRelocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RetryAfter:
     """The branch had moved: nothing was published, for certain, and after a pause it is decided anew."""
 
     pause: float
 
 
-Move = ByMerge | ByRelocation
+Move = MergePlan | RelocatePlan
 Decision = Published | Move
 """`Published`: there is nothing to move, and this is the answer."""

@@ -19,7 +19,7 @@ _LEAST_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Timing:
     """What time is made of; passed in, so that tests need not wait."""
 
     clock: Callable[[], float] = time.monotonic
@@ -28,11 +28,11 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Tries:
+class PublishRetry:
     """The publish calls of one execution; `timeout` bounds them together."""
 
     timeout: float
-    pace: Pace
+    pace: Timing
     count: int = field(default=0, init=False)
     _ends: float | None = field(default=None, init=False)
     _last_took: float = field(default=0.0, init=False)

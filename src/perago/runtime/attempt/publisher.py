@@ -50,17 +50,17 @@ from perago.protocol.rebase import still_fits
 from perago.protocol.signing import Signature, recorded_result, recorded_work
 from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.publish_decision import (
-    Again,
-    ByMerge,
-    ByRelocation,
     Decision,
+    MergePlan,
     Move,
     Published,
+    RelocatePlan,
     Result,
+    RetryAfter,
 )
-from perago.runtime.attempt.publish_retry import Tries
+from perago.runtime.attempt.publish_retry import PublishRetry
 from perago.runtime.attempt.revoke import CheckCurrent, revoke
-from perago.runtime.attempt.settle import Settling
+from perago.runtime.attempt.settle import PublishSettlement
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.target_branch import Views, read_history, read_target
 
@@ -73,7 +73,7 @@ class Publisher:
 
     staging: Staging
     policy: PolicyName
-    tries: Tries
+    tries: PublishRetry
     rebases: bool = False
     """Whether it may publish on top of others' commits."""
     at_head: TargetBranch | None = None
@@ -170,7 +170,7 @@ class Publisher:
                 assert level is not None  # noqa: S101 - asked for above
                 return self._to_merge(plan, staged, result, level.result())
 
-    def keep_replaced(self, move: ByRelocation) -> None:
+    def keep_replaced(self, move: RelocatePlan) -> None:
         """Have the abandoned publication to be found under a tag."""
         name = replaced_tag_name(self.signature.attempt, move.head)
         try:
@@ -178,15 +178,15 @@ class Publisher:
         except LakeConflict:
             log.info("head %s is kept under its tag already", move.head)
 
-    def carry_out(self, move: Move) -> Published | Again:
+    def carry_out(self, move: Move) -> Published | RetryAfter:
         """Make the one call that moves the branch; the attempt fence comes right before.
 
         A `Published` with a recorded result is a refused call that found the work done: it needs the fence once more.
         """
         match move:
-            case ByMerge(staged, merge):
+            case MergePlan(staged, merge):
                 return self._merge(staged, merge)
-            case ByRelocation(staged, head):
+            case RelocatePlan(staged, head):
                 return self._relocate(staged, head)
 
     # --- what a decision needs -------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Publisher:
 
     def _to_merge(
         self, plan: WorkspacePublicationPlan, staged: StagedWorkspace, result: Result, level: FenceLevel
-    ) -> ByMerge:
+    ) -> MergePlan:
         self.fence_level = level
         metadata = self.signature.publication(
             staged, expected_head=plan.expected_head, supersedes=plan.supersedes, fence=level
@@ -227,7 +227,7 @@ class Publisher:
             staged.base,
             put_off_is_an_answer=self.rebases,
         )
-        return ByMerge(staged, merge)
+        return MergePlan(staged, merge)
 
     def _restage(
         self,
@@ -263,17 +263,17 @@ class Publisher:
             return Published(made.id)
         return self.reuse(target)
 
-    def _to_relocate(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None) -> ByRelocation:
+    def _to_relocate(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None) -> RelocatePlan:
         ref = self.signature.workspace.ref
         if self.staging.mode == "hard":
             raise PublishFenceError("PERAGO_FENCE=hard does not allow replacing a head by moving the branch")
         self.fence_level = self.staging.relocation_level
         source = staged or StagedWorkspace(self._repository, self.staging.branch_at_input(), ref)
-        return ByRelocation(source, plan.expected_head)
+        return RelocatePlan(source, plan.expected_head)
 
     # --- the two calls that move a branch, and how they end --------------------------------------------------
 
-    def _merge(self, staged: StagedWorkspace, merge: Merge) -> Published | Again:
+    def _merge(self, staged: StagedWorkspace, merge: Merge) -> Published | RetryAfter:
         self.in_flight = True
         try:
             with self.tries.one():
@@ -322,18 +322,18 @@ class Publisher:
             self._settling.check_place(landed, expected_head)
         return Published(landed.id)
 
-    def _head_moved(self, moved: HeadMoved) -> Published | Again:
+    def _head_moved(self, moved: HeadMoved) -> Published | RetryAfter:
         """Refused for certain: to be decided anew, where nobody had read the head, or the task may publish on another."""
         if self._unread:
             self.in_flight = False
             log.info("the head is not what it was before the body, and is read now: %s", moved)
-            return Again(0.0)
+            return RetryAfter(0.0)
         pause = self.tries.next_pause() if self.rebases else None
         if pause is None:
             return self._refused(moved)
         self.in_flight = False
         log.info("try %d was refused, the next follows in %.3f s: %s", self.tries.count, pause, moved)
-        return Again(pause)
+        return RetryAfter(pause)
 
     def _refused(self, cause: LakeError) -> Published:
         """What a refused publish means: the work is there already, a twin was first, or the fence held."""
@@ -365,9 +365,9 @@ class Publisher:
         return Views(self.lake, self.signature.workspace)
 
     @property
-    def _settling(self) -> Settling:
+    def _settling(self) -> PublishSettlement:
         views = self.views if self.rebases else None
-        return Settling(self.lake, self.signature, self.tries.timeout, views)
+        return PublishSettlement(self.lake, self.signature, self.tries.timeout, views)
 
 
 def _is_hard(level: Future[FenceLevel] | None) -> bool:

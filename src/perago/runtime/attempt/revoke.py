@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.lake.base import Lake
-from perago.orchestrator.base import KnowsAttempts
+from perago.orchestrator.base import AttemptReader
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot, is_over
 from perago.protocol.names import InternalBranch, is_slug, revoke_prefix, revoked_by
 from perago.runtime.internal_branches import target_of_claim
@@ -58,7 +58,7 @@ def revoke(
 
 
 def ask_for_current(
-    orchestrator: KnowsAttempts, attempt: Attempt, others: Sequence[InternalBranch]
+    orchestrator: AttemptReader, attempt: Attempt, others: Sequence[InternalBranch]
 ) -> AttemptSnapshot:
     """Return what the orchestrator says of this attempt, which is current; `StaleAttemptError` if it is not.
 
@@ -75,7 +75,7 @@ def ask_for_current(
     return fresh
 
 
-def _is_over(orchestrator: KnowsAttempts, owner: InternalBranch) -> bool:
+def _is_over(orchestrator: AttemptReader, owner: InternalBranch) -> bool:
     # An id that no branch name can hold was made into a slug, and nobody knows a task by that.
     if is_slug(owner.task_id):
         return True

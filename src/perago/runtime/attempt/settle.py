@@ -19,7 +19,7 @@ from perago.errors import LakeError, LakeUnavailable, PublishFenceError, Publish
 from perago.lake.base import Lake
 from perago.protocol.metadata import EXECUTION_ID, FENCE
 from perago.protocol.outcome import LostToTwin
-from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, way_on
+from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, remedy
 from perago.protocol.signing import Signature, is_by_attempt, is_publication_of
 from perago.runtime.attempt.target_branch import Views
 
@@ -27,7 +27,7 @@ log = logging.getLogger("perago.settling")
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
+class PublishSettlement:
     """Reads back what became of one execution's publish; `timeout` is the barrier's."""
 
     lake: Lake
@@ -78,7 +78,7 @@ class Settling:
         head = f" The head is {advance[0].id} ({made_by(advance[0])})." if advance else ""
         return PublishFenceError(
             f"branch {workspace.branch!r} of {workspace.repository!r} was not moved{tried}: {cause}. Input ref "
-            f"{workspace.ref}.{head} {way_on(attempt, workspace, advance)}"
+            f"{workspace.ref}.{head} {remedy(attempt, workspace, advance)}"
         )
 
     def check_parent(self, published: str, expected_head: str) -> None:

@@ -20,7 +20,7 @@ from perago.protocol.names import staging_branch_name
 from perago.protocol.paths import in_actions
 from perago.protocol.publication import StagedWorkspace
 from perago.protocol.signing import Signature
-from perago.runtime.attempt.context import Overlap
+from perago.runtime.attempt.context import Submit
 from perago.runtime.attempt.observer import Traffic
 from perago.runtime.attempt.publish_decision import Result
 from perago.runtime.internal_branches import drop_quietly
@@ -35,7 +35,7 @@ class Staging:
     signature: Signature
     cleanup: ExitStack
     mode: FenceMode
-    overlap: Overlap
+    overlap: Submit
     traffic: Traffic
     _made: set[str] = field(default_factory=set, init=False)
 

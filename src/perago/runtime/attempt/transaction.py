@@ -42,20 +42,20 @@ from perago.protocol.publication import StagedWorkspace, TargetBranch
 from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
 from perago.protocol.worker_faults import own_reason
-from perago.runtime.attempt.context import Surroundings, give_up
+from perago.runtime.attempt.context import AttemptContext, cancel_or_wait
 from perago.runtime.attempt.contract import Input, check_size, output_of, read_input, to_record
 from perago.runtime.attempt.listing import with_folders
-from perago.runtime.attempt.observer import Traffic, Witness
+from perago.runtime.attempt.observer import ExecutionTrace, Traffic
 from perago.runtime.attempt.place import Place, Site
-from perago.runtime.attempt.preflight import in_vain, look_at
-from perago.runtime.attempt.publish_decision import Again, ByRelocation, Move, Published, Result
-from perago.runtime.attempt.publish_retry import Tries
+from perago.runtime.attempt.preflight import look_at, preflight_failure
+from perago.runtime.attempt.publish_decision import Move, Published, RelocatePlan, Result, RetryAfter
+from perago.runtime.attempt.publish_retry import PublishRetry
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.revoke import ask_for_current
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.workdir import Workdir
 from perago.runtime.attempt.workspace_join import Start, start_of
-from perago.runtime.execution_result import Claim, Settled
+from perago.runtime.execution_result import Claim, ExecutionResult
 
 log = logging.getLogger("perago.transaction")
 
@@ -67,7 +67,7 @@ class Transaction:
     """One execution of one attempt."""
 
     def __init__(
-        self, task: TaskDefinition, assignment: Assignment, execution_id: str, around: Surroundings
+        self, task: TaskDefinition, assignment: Assignment, execution_id: str, around: AttemptContext
     ) -> None:
         self._task = task
         self._assignment = assignment
@@ -77,9 +77,9 @@ class Transaction:
         self._step = NOT_BEGUN
         self._seconds: dict[str, float] = {}
         self._traffic = Traffic(around.note)
-        self._witness = Witness(around.mask, around.wrong_input)
+        self._trace = ExecutionTrace(around.mask, around.wrong_input)
 
-    def run(self, hand_over: Callable[[Settled], None]) -> Settled:
+    def run(self, hand_over: Callable[[ExecutionResult], None]) -> ExecutionResult:
         """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""
         cleanup = ExitStack()
         try:
@@ -88,7 +88,7 @@ class Transaction:
                 outcome = completed(self._work(cleanup))
             except Exception as error:
                 self._around.on_error(error)
-                outcome = self._witness.outcome_of(error, self._step)
+                outcome = self._trace.outcome_of(error, self._step)
                 outcome = with_folders(outcome, error, self._publisher)
                 refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)
             settled = replace(self._settled(outcome, refused=refused), own_reason=own)
@@ -101,7 +101,7 @@ class Transaction:
 
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, around = self._task, self._around
-        with self._in(steps.INPUT), self._witness.of_author(), author_code("the params model"):
+        with self._in(steps.INPUT), self._trace.of_author(), author_code("the params model"):
             given = read_input(task, self._assignment.input)
         if task.workspace is None:
             return {"result": self._call(given.params)}
@@ -154,7 +154,7 @@ class Transaction:
                 place.fill()
         except Exception:
             if looked is not None:
-                give_up(looked)
+                cancel_or_wait(looked)
             raise
         if looked is not None:
             self._end_if_in_vain(publisher, looked.result())
@@ -162,7 +162,7 @@ class Transaction:
 
     def _end_if_in_vain(self, publisher: Publisher, target: TargetBranch | None) -> None:
         """End an attempt that can never publish; only its one publisher may, and only while it is current."""
-        reason = in_vain(publisher, target, self._around.orchestrator)
+        reason = preflight_failure(publisher, target, self._around.orchestrator)
         if reason is not None:
             with self._in(steps.CLAIM):
                 # A twin that publishes, or has kept A, is not to be ended by this execution's FAILED.
@@ -209,35 +209,35 @@ class Transaction:
                 place.verify()
             except Exception as error:
                 # What the body has raised is not what ends the attempt, nor a cause of it.
-                self._witness.forget_trace()
+                self._trace.forget_trace()
                 raise error from error.__cause__
 
     def _checked_body(self, given: Input, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
         with self._in(steps.PRE_CHECKS), self._kept_for(spec.pre), author_code("a pre check"):
-            self._witness.check("pre", spec.pre, place.tree(spec.pre), given.params)
+            self._trace.check("pre", spec.pre, place.tree(spec.pre), given.params)
         result = self._call(place.argument, given.params)
         with self._in(steps.POST_CHECKS), self._kept_for(spec.post), author_code("a post check"):
-            self._witness.check("post", spec.post, place.tree(spec.post), given.params)
+            self._trace.check("post", spec.post, place.tree(spec.post), given.params)
         return result
 
     @contextmanager
     def _kept_for(self, checks: Sequence[Check]) -> Iterator[None]:
         """Around checks: an author's own may do what a body may do, Perago's only look."""
         with (
-            self._witness.of_author(),
-            self._around.as_before() if any(map(needs_path, checks)) else nullcontext(),
+            self._trace.of_author(),
+            self._around.preserving_process_state() if any(map(needs_path, checks)) else nullcontext(),
         ):
             yield
 
     def _call(self, *arguments: object) -> dict[str, Any]:
         with (
             self._in(steps.BODY),
-            self._witness.of_author(),
-            self._around.as_before(),
+            self._trace.of_author(),
+            self._around.preserving_process_state(),
             author_code("the task"),
         ):
             returned = copy_context().run(self._task.fn, *arguments)
-        with self._in(steps.RESULT), self._witness.of_author(), author_code("the result model"):
+        with self._in(steps.RESULT), self._trace.of_author(), author_code("the result model"):
             result = self._task.dump_result(returned)
             check_size(result, self._around.max_result_bytes)
             return result
@@ -255,7 +255,7 @@ class Transaction:
         with self._in(steps.PUBLISH):
             published = self._until_settled(publisher, staged, outcome)
         if published.recorded is None:
-            self._witness.published(outcome.changes)
+            self._trace.published(outcome.changes)
         return published
 
     def _until_settled(
@@ -272,9 +272,9 @@ class Transaction:
             # Before anything is staged again: a stale attempt would remake the source that revoking it has dropped.
             self._fence()
 
-    def _move(self, publisher: Publisher, move: Move) -> Published | Again:
+    def _move(self, publisher: Publisher, move: Move) -> Published | RetryAfter:
         """Move the branch; the attempt fence has just held, and holds again wherever a call came in between."""
-        if isinstance(move, ByRelocation):
+        if isinstance(move, RelocatePlan):
             # After the first fence: a stale attempt must not leave a tag that says it replaced something.
             publisher.keep_replaced(move)
             self._fence()
@@ -292,7 +292,7 @@ class Transaction:
             place.tidy_up(outcome)
             return publisher.staging.stage(outcome)
         except Exception:
-            if isinstance(lost := give_up(claimed), LostToTwin):
+            if isinstance(lost := cancel_or_wait(claimed), LostToTwin):
                 raise lost from None
             raise
 
@@ -320,25 +320,25 @@ class Transaction:
             self._traffic,
         )
         merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
-        tries = Tries(merge_timeout, self._around.pace)
+        tries = PublishRetry(merge_timeout, self._around.pace)
         self._publisher = Publisher(
             staging, task.workspace.on_abandoned, tries, task.workspace.rebases, start.at_head
         )
         return self._publisher
 
-    def _settled(self, outcome: Outcome, *, refused: bool) -> Settled:
+    def _settled(self, outcome: Outcome, *, refused: bool) -> ExecutionResult:
         publisher, claim = self._publisher, None
         # A claim whose publish may be in flight stays: the retry finds it, and sends the barrier that is owed.
         if publisher is not None and publisher.claimed is not None and not publisher.in_flight:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None
         step, seconds = self._step.name, dict(self._seconds)
-        moved, seen = self._traffic.moved, self._witness.seen
+        moved, seen = self._traffic.moved, self._trace.seen
         tries = publisher.tries.count if publisher is not None else 0
         view = (
             publisher.signature.workspace.view.roots if publisher is not None and publisher.rebases else None
         )
-        return Settled(
+        return ExecutionResult(
             outcome, claim, level, step, seconds, refused, moved, seen=seen, tries=tries, view=view
         )
 

@@ -18,23 +18,23 @@ from perago.orchestrator.base import Orchestrator
 from perago.runtime.doctor.finding import LONGEST, Finding, within
 from perago.runtime.doctor.local_checks import (
     Skew,
+    check_clock,
+    check_disks,
+    check_java,
+    check_spark,
     has_spark,
-    look_at_clock,
-    look_at_disks,
-    look_at_java,
-    look_at_spark,
     read_skew,
 )
 from perago.runtime.doctor.permission_probe import Scratch
 from perago.runtime.doctor.server_checks import (
     KnowsItsStore,
-    look_at_actions,
-    look_at_conductor,
-    look_at_fence,
-    look_at_permissions,
-    look_at_repository,
-    look_at_server,
-    look_at_taskdefs,
+    check_actions,
+    check_conductor,
+    check_fence,
+    check_lakefs,
+    check_permissions,
+    check_repository,
+    check_taskdefs,
 )
 from perago.settings import LAKEFS_NAMES, Settings, shown_address
 
@@ -77,9 +77,9 @@ def examine(
     servers: Examined, wanted: Wanted, environ: Mapping[str, str], new_name: Callable[[], str]
 ) -> Iterator[Finding]:
     """All looks at the machine and the servers; `new_name` names scratch branches."""
-    yield look_at_java(environ, needed=has_spark())
-    yield look_at_spark()
-    yield from look_at_disks(servers.settings)
+    yield check_java(environ, needed=has_spark())
+    yield check_spark()
+    yield from check_disks(servers.settings)
     yield from _lake(servers, wanted, new_name)
     yield from _conductor(servers, wanted)
 
@@ -91,10 +91,10 @@ def _lake(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Ite
     if settings.lakefs is not None:
         where = shown_address(settings.lakefs.endpoint)
         with closing(servers.open_lakefs()) as lake:
-            answers = list(look_at_server(lake, where, settings.transfer))
+            answers = list(check_lakefs(lake, where, settings.transfer))
             yield from answers
             if all(finding.level == "ok" for finding in answers):
-                yield look_at_clock("lakeFS", _skew(settings.lakefs.endpoint), signs=True)
+                yield check_clock("lakeFS", _skew(settings.lakefs.endpoint), signs=True)
                 if remote:
                     yield from _repository(lake, servers, wanted, new_name)
     elif remote:
@@ -133,17 +133,17 @@ def _repository(
         asks = "run `perago doctor REPO` to have them tried"
         yield Finding("permissions, fence", "skip", "not looked at: they belong to a repository", asks)
         return
-    found, head = look_at_repository(lake, wanted.repository, wanted.branch, remote=remote)
+    found, head = check_repository(lake, wanted.repository, wanted.branch, remote=remote)
     yield found
     if head is None:
         return
     files = servers.fence_files() if remote else {}
     scratch = Scratch(lake, wanted.repository, head, (new_name(), new_name()), files)
     scratched = scratch.examine()
-    yield from look_at_permissions(scratched, wanted.repository)
+    yield from check_permissions(scratched, wanted.repository)
     if remote:
-        yield look_at_actions(scratched)
-    yield look_at_fence(lake, wanted.repository, wanted.branch, head, servers.settings.fence)
+        yield check_actions(scratched)
+    yield check_fence(lake, wanted.repository, wanted.branch, head, servers.settings.fence)
 
 
 def _conductor(servers: Examined, wanted: Wanted) -> Iterator[Finding]:
@@ -162,12 +162,12 @@ def _conductor(servers: Examined, wanted: Wanted) -> Iterator[Finding]:
     answers = within(LONGEST, lambda: _asked(servers, wanted, where), [late])
     yield from answers
     if answers[0].level == "ok":
-        yield look_at_clock("Conductor", _skew(conductor.url), signs=False)
+        yield check_clock("Conductor", _skew(conductor.url), signs=False)
 
 
 def _asked(servers: Examined, wanted: Wanted, where: str) -> list[Finding]:
     with closing(servers.open_conductor()) as orchestrator:
-        found = [look_at_conductor(orchestrator, where)]
+        found = [check_conductor(orchestrator, where)]
         if found[0].level == "ok":
             found += _taskdefs(orchestrator, wanted.tasks, wanted.targets)
         return found
@@ -177,7 +177,7 @@ def _taskdefs(
     orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], targets: Sequence[str]
 ) -> Iterator[Finding]:
     if tasks:
-        yield from look_at_taskdefs(orchestrator, tasks, targets)
+        yield from check_taskdefs(orchestrator, tasks, targets)
     elif not targets:
         asks = "run `perago doctor --tasks tasks.py` with your own files to have them compared"
         yield Finding("TaskDefs", "skip", "not looked at: they belong to tasks", asks)

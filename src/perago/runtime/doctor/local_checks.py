@@ -48,7 +48,7 @@ _WITH_SPARK = ("pyspark", "pandas", "pyarrow")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 
 
-def look_at_python(perago: str) -> Finding:
+def check_python(perago: str) -> Finding:
     """The Python that runs this, and the Perago."""
     says = f"{platform.python_version()} at {sys.executable}, with Perago {perago}"
     if sys.version_info[:2] < OLDEST_PYTHON:
@@ -56,7 +56,7 @@ def look_at_python(perago: str) -> Finding:
     return Finding("Python", "ok", says)
 
 
-def look_at_spark() -> Finding:
+def check_spark() -> Finding:
     """PySpark and what it needs, as they are installed; nothing is started."""
     found = {name: _installed(name) for name in _WITH_SPARK}
     if found["pyspark"] is None:
@@ -73,7 +73,7 @@ def look_at_spark() -> Finding:
     return Finding("Spark", "ok", ", ".join(f"{name} {installed}" for name, installed in found.items()))
 
 
-def look_at_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
+def check_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
     """The Java that Spark would start: that of JAVA_HOME, else the one on PATH."""
     home = environ.get("JAVA_HOME", "").strip()
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH", ""))
@@ -131,18 +131,18 @@ TOO_LITTLE = 64 * 1024**2
 _TRIED = 64 * 1024
 
 
-def look_at_disks(settings: Settings) -> Iterator[Finding]:
+def check_disks(settings: Settings) -> Iterator[Finding]:
     """The workspace root, the cache where there is one, and the folder for temporary files."""
-    workspaces = look_at_folder("disk: workspaces", settings.workspace_root, setting="PERAGO_WORKSPACE_ROOT")
+    workspaces = check_folder("disk: workspaces", settings.workspace_root, setting="PERAGO_WORKSPACE_ROOT")
     yield workspaces
     if workspaces.level != "fail":
-        yield look_at_times(settings.workspace_root)
+        yield check_file_times(settings.workspace_root)
     if settings.lakefs is not None and settings.cache_bytes:
-        yield look_at_folder("disk: cache", settings.cache_dir, setting="PERAGO_CACHE_DIR")
-    yield look_at_folder("disk: temporary", Path(tempfile.gettempdir()), setting="TMPDIR")
+        yield check_folder("disk: cache", settings.cache_dir, setting="PERAGO_CACHE_DIR")
+    yield check_folder("disk: temporary", Path(tempfile.gettempdir()), setting="TMPDIR")
 
 
-def look_at_folder(part: str, folder: Path, *, setting: str) -> Finding:
+def check_folder(part: str, folder: Path, *, setting: str) -> Finding:
     """Whether a folder takes files, and how much room there is."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     elsewhere = f"name another folder with {setting}"
@@ -157,7 +157,7 @@ def look_at_folder(part: str, folder: Path, *, setting: str) -> Finding:
     return judged(part, free, folder, elsewhere)
 
 
-def look_at_times(folder: Path) -> Finding:
+def check_file_times(folder: Path) -> Finding:
     """Whether the workspaces' file system shows every write by a file's times."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if mapped_writes_show(there):
@@ -223,7 +223,7 @@ def read_skew(url: str, *, clock: Callable[[], float] = time.time) -> Skew | Non
     return Skew(min(0.0, said + 1 - before))
 
 
-def look_at_clock(server: str, skew: Skew | None, *, signs: bool) -> Finding:
+def check_clock(server: str, skew: Skew | None, *, signs: bool) -> Finding:
     """What a difference means; `signs` where requests carry the time in their signature."""
     part = f"clock: {server}"
     if skew is None:

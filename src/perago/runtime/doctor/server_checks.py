@@ -17,7 +17,7 @@ from perago.orchestrator.base import Orchestrator
 from perago.protocol.policies import REPLACE, declared
 from perago.runtime.doctor.finding import Finding, Level
 from perago.runtime.doctor.permission_probe import DROPPED, Scratched, Tried, failures
-from perago.runtime.lake_lookup import telling_what_there_is
+from perago.runtime.lake_lookup import suggesting_existing_names
 from perago.runtime.registration import Change, plan_changes
 from perago.settings import FenceMode, TransferMode
 
@@ -26,7 +26,7 @@ _URL = "CONDUCTOR_SERVER_URL"
 _MOST_FIELDS = 3
 
 
-def look_at_conductor(orchestrator: Orchestrator, where: str) -> Finding:
+def check_conductor(orchestrator: Orchestrator, where: str) -> Finding:
     """Whether Conductor is there."""
     try:
         return Finding(PART, "ok", f"{orchestrator.server()} at {where}")
@@ -41,7 +41,7 @@ def look_at_conductor(orchestrator: Orchestrator, where: str) -> Finding:
         return Finding(PART, "fail", f"there is no Conductor at {where} ({cause})", remedy)
 
 
-def look_at_taskdefs(
+def check_taskdefs(
     orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], targets: Sequence[str]
 ) -> Iterator[Finding]:
     """A line for each task that is not registered as it is declared, or one for all that are."""
@@ -73,7 +73,7 @@ def _told(change: Change) -> str:
 ACTIONS_ON = "set `actions.enabled: true` in the lakeFS configuration"
 
 
-def look_at_fence(lake: Lake, repository: str, branch: str, head: str, mode: FenceMode) -> Finding:
+def check_fence(lake: Lake, repository: str, branch: str, head: str, mode: FenceMode) -> Finding:
     """The level that a workflow gets which starts from the branch's head, beside the one that is asked for."""
     part = f"fence of {repository}/{branch}"
     if mode == "soft":
@@ -120,7 +120,7 @@ class KnowsItsStore(Protocol):
         """The kind of object store behind it, and whether it hands out presigned addresses."""
 
 
-def look_at_server(lake: KnowsItsStore, where: str, transfer: TransferMode) -> Iterator[Finding]:
+def check_lakefs(lake: KnowsItsStore, where: str, transfer: TransferMode) -> Iterator[Finding]:
     """Whether lakeFS is there and knows the keys; more only if so."""
     try:
         name = lake.server()
@@ -135,10 +135,10 @@ def look_at_server(lake: KnowsItsStore, where: str, transfer: TransferMode) -> I
         yield Finding("lakeFS", "fail", says, f"check {_ENDPOINT}, and that lakeFS is up")
         return
     yield Finding("lakeFS", "ok", f"{name} at {where}, and it knows the keys")
-    yield look_at_transfer(transfer, store, offered=presigns and store == "s3")
+    yield check_transfer(transfer, store, offered=presigns and store == "s3")
 
 
-def look_at_transfer(mode: TransferMode, store: str, *, offered: bool) -> Finding:
+def check_transfer(mode: TransferMode, store: str, *, offered: bool) -> Finding:
     """Which way bytes go, by the setting and by what the server offers; whether the store can be reached shows in use."""
     support = f"{'supported' if offered else 'not supported'} ({store} store)"
     if mode == "presigned" and not offered:
@@ -152,9 +152,7 @@ def look_at_transfer(mode: TransferMode, store: str, *, offered: bool) -> Findin
     return Finding("presign", "ok", f"{support}; bytes go {way}")
 
 
-def look_at_repository(
-    lake: Lake, repository: str, branch: str, *, remote: bool
-) -> tuple[Finding, str | None]:
+def check_repository(lake: Lake, repository: str, branch: str, *, remote: bool) -> tuple[Finding, str | None]:
     """Whether repository and branch are there, and the branch's head."""
     option = " --remote" if remote else ""
     made_by = (
@@ -163,7 +161,7 @@ def look_at_repository(
     )
     part = f"repository {repository}"
     try:
-        with telling_what_there_is(lake, repository, branch, remedy=made_by):
+        with suggesting_existing_names(lake, repository, branch, remedy=made_by):
             head = lake.head(repository, branch).id
     except LakeForbidden as error:
         needed = "fs:ReadRepository, fs:ReadBranch, fs:ReadCommit and fs:ListCommits"
@@ -174,7 +172,7 @@ def look_at_repository(
     return Finding(part, "ok", f"{branch} is at {head}"), head
 
 
-def look_at_permissions(scratched: Scratched, repository: str) -> Iterator[Finding]:
+def check_permissions(scratched: Scratched, repository: str) -> Iterator[Finding]:
     """A line for all that is allowed, and one for each thing that is not."""
     for one in failures(scratched.tried):
         level: Level = "warn" if one.for_replacing else "fail"
@@ -186,7 +184,7 @@ def look_at_permissions(scratched: Scratched, repository: str) -> Iterator[Findi
         )
 
 
-def look_at_actions(scratched: Scratched) -> Finding:
+def check_actions(scratched: Scratched) -> Finding:
     """Whether the server runs pre-merge actions, without which it cannot fence."""
     if scratched.level is None:
         return Finding("actions", "skip", "not seen, because nothing could be committed on a scratch branch")

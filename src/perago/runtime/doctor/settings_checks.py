@@ -91,7 +91,7 @@ def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool
     ]
     with_file = True
     for names in _groups(environ):
-        error = _mistake(environ, names)
+        error = _diagnostic(environ, names)
         if error is not None:
             wrong.append(Finding(PART, "fail", error, f"correct or unset {', '.join(names)}"))
             for name in names:
@@ -123,7 +123,7 @@ def _groups(environ: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
     yield _CONDUCTOR_NAMES
 
 
-def _mistake(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+def _diagnostic(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     wanted = (*names, *_FOR_FILES) if names == LAKEFS_NAMES else names
     alone = {name: environ[name] for name in wanted if name in environ}
     try:

@@ -21,7 +21,7 @@ from perago.lake.base import Lake
 from perago.runtime.maps.plan import LakeOwner, MapPlan, map_log
 from perago.runtime.maps.record import MapRecord
 from perago.runtime.maps.rows import Row, RowOutcome, unsettled
-from perago.runtime.maps.run_file import Handle, digest_of, new_run_id
+from perago.runtime.maps.run_file import MapRunFile, digest_of, new_run_id
 from perago.runtime.root.state_dir import new_execution_id
 
 
@@ -121,12 +121,12 @@ class Wanted:
     log_here: bool = False
     """Whether executors are on this machine, and bodies may print to a file of the root."""
 
-    def fresh(self, address: str, now: float) -> Handle:
+    def fresh(self, address: str, now: float) -> MapRunFile:
         """A run that has not begun; `address` is the lake's."""
         rows = digest_of(self.rows)
-        return Handle(new_run_id(now), int(now * 1000), self.task.name, address, rows, len(self.rows))
+        return MapRunFile(new_run_id(now), int(now * 1000), self.task.name, address, rows, len(self.rows))
 
-    def begin(self, lake: Lake, handle: Handle) -> Map:
+    def begin(self, lake: Lake, handle: MapRunFile) -> Map:
         """A session of the run, with what earlier ones have recorded."""
         record = MapRecord(lake, handle.run)
         record.begin(asdict(handle))
@@ -134,7 +134,7 @@ class Wanted:
         begun.read_record()
         return begun
 
-    def _plan(self, handle: Handle) -> MapPlan:
+    def _plan(self, handle: MapRunFile) -> MapPlan:
         declared = self.task.controls.retry.count
         return MapPlan(
             run=handle.run,

@@ -15,8 +15,8 @@ from typing import Protocol, cast
 
 from perago.lake.base import Lake
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Settled
-from perago.runtime.maps.record import Taken
+from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.maps.record import RowClaim
 from perago.runtime.maps.rows import Row, RowOutcome, Status
 from perago.runtime.maps.table import write_table
 from perago.settings import Settings
@@ -83,7 +83,7 @@ COLUMNS = (
 )
 
 
-def outcome_of(row: Row, taken: Taken, outcome: Outcome, settled: Settled) -> RowOutcome:
+def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionResult) -> RowOutcome:
     """What an execution has to say of its row; one that must keep silent is stale, and nobody takes it."""
     output = outcome.output or {}
     return RowOutcome(

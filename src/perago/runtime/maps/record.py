@@ -36,7 +36,7 @@ _READS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class RowClaim:
     """An execution that has taken a row."""
 
     row: int
@@ -58,7 +58,7 @@ class Taken:
 class Ended:
     """How an execution ended; a row may be taken again unless it is COMPLETED."""
 
-    taken: Taken
+    taken: RowClaim
     outcome: RowOutcome
     refused: bool = False
     """Whether the publish fence ended it, so that it has published nothing."""
@@ -69,7 +69,7 @@ class Ended:
         return self.taken.slot + 1
 
 
-Slot = Taken | Ended
+Slot = RowClaim | Ended
 
 
 class MapRecord:
@@ -96,14 +96,14 @@ class MapRecord:
         slots = [slot for _, slot in self._slots(_row_prefix(row))]
         return self._read(row, max(slots)) if slots else None
 
-    def is_last(self, taken: Taken) -> bool:
+    def is_last(self, taken: RowClaim) -> bool:
         """Whether nobody has taken the row over, and it has not ended."""
         slots = [slot for _, slot in self._slots(_row_prefix(taken.row))]
         return bool(slots) and max(slots) == taken.slot
 
     def add(self, slot: Slot) -> bool:
         """Put a slot behind the row's last; False where another one is there."""
-        row = slot.row if isinstance(slot, Taken) else slot.taken.row
+        row = slot.row if isinstance(slot, RowClaim) else slot.taken.row
         text = json.dumps(_packed(slot), separators=(",", ":")).encode()
         try:
             self._lake.create_object(REPOSITORY, self.run, _path(row, slot.slot), text)
@@ -157,15 +157,15 @@ def _path(row: int, slot: int) -> str:
 
 
 def _packed(slot: Slot) -> dict[str, Any]:
-    if isinstance(slot, Taken):
+    if isinstance(slot, RowClaim):
         return {"taken": asdict(slot)}
     return {"ended": asdict(slot.taken), "outcome": slot.outcome.to_json(), "refused": slot.refused}
 
 
 def _unpacked(read: Mapping[str, Any]) -> Slot:
     if "taken" in read:
-        return Taken(**read["taken"])
-    return Ended(Taken(**read["ended"]), RowOutcome(**read["outcome"]), read["refused"])
+        return RowClaim(**read["taken"])
+    return Ended(RowClaim(**read["ended"]), RowOutcome(**read["outcome"]), read["refused"])
 
 
 def _unless_there(make: Callable[[], None]) -> None:

@@ -20,16 +20,16 @@ from perago.errors import LakeError, LakeNotFound
 from perago.lake.base import Lake
 from perago.protocol.metadata import KEY
 from perago.protocol.outcome import executors_died
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.maps.plan import MOST_DEATHS, MapPlan, outcome_of
-from perago.runtime.maps.record import Ended, MapRecord, Slot, Taken
+from perago.runtime.maps.record import Ended, MapRecord, RowClaim, Slot
 from perago.runtime.maps.rows import Row, RowOutcome
 
 _LONGEST_RANGE = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class RowClaims:
     """Takes rows of one run for executions of this process."""
 
     lake: Lake
@@ -37,10 +37,10 @@ class Taking:
     plan: MapPlan
     execution_id: Callable[[], str]
 
-    def take(self, row: Row) -> Taken | RowOutcome:
+    def take(self, row: Row) -> RowClaim | RowOutcome:
         """The row for a new execution, or how it ended."""
         # Nearly every row is new: one call, and no look.
-        wanted = Taken(row.number, 1, self.execution_id(), self.plan.session, self._start(row))
+        wanted = RowClaim(row.number, 1, self.execution_id(), self.plan.session, self._start(row))
         if self.record.add(wanted):
             return wanted
         while True:
@@ -49,15 +49,15 @@ class Taking:
             if isinstance(following, RowOutcome):
                 return following
             if self.record.add(following):
-                return following if isinstance(following, Taken) else following.outcome
+                return following if isinstance(following, RowClaim) else following.outcome
 
-    def again(self, row: Row, ended: Ended) -> Taken | RowOutcome:
+    def again(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
         """The same, for who has just ended."""
         following = self._after(row, ended)
         if isinstance(following, RowOutcome):
             return following
         if self.record.add(following):
-            return following if isinstance(following, Taken) else following.outcome
+            return following if isinstance(following, RowClaim) else following.outcome
         return self.take(row)
 
     def _after(self, row: Row, last: Slot) -> Slot | RowOutcome:
@@ -68,8 +68,8 @@ class Taking:
         deaths = last.deaths + 1 if same else 0
         if deaths >= MOST_DEATHS:
             died = executors_died(deaths)
-            return Ended(last, outcome_of(row, last, died, Settled(died)))
-        return Taken(
+            return Ended(last, outcome_of(row, last, died, ExecutionResult(died)))
+        return RowClaim(
             row.number,
             last.slot + 1,
             self.execution_id(),
@@ -86,7 +86,7 @@ class Taking:
         over = outcome.status == "FAILED_WITH_TERMINAL_ERROR" or taken.tries > self.plan.retries
         if outcome.done or (same and over):
             return outcome
-        return Taken(
+        return RowClaim(
             row.number,
             last.slot + 1,
             self.execution_id(),
@@ -98,7 +98,7 @@ class Taking:
 
     def _start(self, row: Row) -> str:
         """The commit that a row begins with; empty where its branch cannot be read, which the execution finds out."""
-        if row.ref or row.mistake:
+        if row.ref or row.diagnostic:
             return row.ref
         try:
             return self.lake.head(row.repository, row.branch).id

@@ -41,13 +41,13 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome, WrongInput, classify, describe, sendable
-from perago.runtime.attempt.context import Surroundings, ask_until_answered
+from perago.runtime.attempt.context import AttemptContext, ask_until_answered
 from perago.runtime.attempt.delivery import deliver, give_up_on
 from perago.runtime.attempt.transaction import Transaction
-from perago.runtime.execution_result import Settled, parcel_of
+from perago.runtime.execution_result import ExecutionResult, pending_result_of
 from perago.runtime.maps.plan import MapPlan, outcome_of
-from perago.runtime.maps.record import Ended, MapRecord, Taken
-from perago.runtime.maps.row_claims import Taking, why_no_start
+from perago.runtime.maps.record import Ended, MapRecord, RowClaim
+from perago.runtime.maps.row_claims import RowClaims, why_no_start
 from perago.runtime.maps.rows import Row, RowOutcome, input_of, unsettled
 from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
@@ -57,7 +57,7 @@ OVER = "CANCELED"
 _TASK = re.compile(r"(map-[0-9a-z-]+)-row(\d+)-(\d+)")
 
 
-def attempt_of(run: str, started: int, task_name: str, taken: Taken) -> Attempt:
+def attempt_of(run: str, started: int, task_name: str, taken: RowClaim) -> Attempt:
     """The attempt that a slot is; `started` is the run's beginning in milliseconds since 1970."""
     return Attempt(
         workflow_instance_id=run,
@@ -72,13 +72,13 @@ def attempt_of(run: str, started: int, task_name: str, taken: Taken) -> Attempt:
 
 
 @dataclass(frozen=True, slots=True)
-class RowOwner:
+class RowOrchestrator:
     """Owns the attempt of one execution of one row; `settled` is how it ended, once it has."""
 
     record: MapRecord
     row: Row
-    taken: Taken
-    settled: Settled | None = None
+    taken: RowClaim
+    settled: ExecutionResult | None = None
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """In progress as long as the execution's slot is the row's last."""
@@ -100,7 +100,7 @@ class RowOwner:
 
     def ended(self, outcome: Outcome) -> Ended:
         """What is recorded of an outcome."""
-        settled = self.settled or Settled(outcome)
+        settled = self.settled or ExecutionResult(outcome)
         return Ended(self.taken, outcome_of(self.row, self.taken, outcome, settled), settled.refused)
 
     def _add(self, ended: Ended) -> bool:
@@ -124,7 +124,7 @@ class MapRows:
             last = MapRecord(self._lake, run).last(row)
         if last is None:
             raise OrchestratorNotFound(f"the record of {run} has no row {row}")
-        current = isinstance(last, Taken) and last.slot == slot
+        current = isinstance(last, RowClaim) and last.slot == slot
         return AttemptSnapshot(IN_PROGRESS if current else OVER, run, attempt.task_id, attempt.retry_count, 0)
 
 
@@ -161,18 +161,18 @@ class RowRunner:
     sleep: Callable[[float], None] = time.sleep
     observe: Callable[[str], None] = lambda _step: None
     _mask: Masker = field(init=False)
-    _taking: Taking = field(init=False)
+    _claims: RowClaims = field(init=False)
 
     def __post_init__(self) -> None:
         self._mask = Masker(secrets_of(self.plan.lake.settings))
         record = MapRecord(self.lake, self.plan.run)
-        self._taking = Taking(self.lake, record, self.plan, self.execution_id)
+        self._claims = RowClaims(self.lake, record, self.plan, self.execution_id)
 
     def run(self, row: Row) -> RowOutcome:
         """Run a row until it ends; what this returns is in the record, unless it is unsettled."""
         try:
-            taken = self._taking.take(row)
-            while isinstance(taken, Taken):
+            taken = self._claims.take(row)
+            while isinstance(taken, RowClaim):
                 ended = self._execute(row, taken)
                 if ended is None:
                     return self._taken_over(row)
@@ -181,24 +181,24 @@ class RowRunner:
             return unsettled(row, self._mask(f"it has no outcome yet: {error}"))
         return taken
 
-    def _after(self, row: Row, ended: Ended) -> Taken | RowOutcome:
+    def _after(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
         retried = ended.outcome.status == "FAILED" and ended.taken.tries <= self.plan.retries
         if retried:
             policy = self.task.controls.retry
             self.sleep(min(float(policy.delay_seconds), LONGEST_PAUSE))
-            return self._taking.again(row, ended)
+            return self._claims.again(row, ended)
         return ended.outcome
 
     def _taken_over(self, row: Row) -> RowOutcome:
         """How a row ended that another execution has taken; unsettled while that goes on."""
-        last = self._taking.record.last(row.number)
+        last = self._claims.record.last(row.number)
         if isinstance(last, Ended):
             return last.outcome
         return unsettled(row, "another execution has taken the row", attempts=last.attempts if last else 0)
 
-    def _execute(self, row: Row, taken: Taken) -> Ended | None:
+    def _execute(self, row: Row, taken: RowClaim) -> Ended | None:
         """One execution; None where its result does not count, since another one has taken the row over."""
-        owner = RowOwner(self._taking.record, row, taken)
+        owner = RowOrchestrator(self._claims.record, row, taken)
         attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, taken)
         if (early := self._early(row, taken)) is not None:
             accepted = owner.complete(attempt, early, worker_id=taken.execution)
@@ -206,24 +206,24 @@ class RowRunner:
         kept: list[Ended] = []
         assignment = Assignment(attempt, input_of(row, taken.ref))
 
-        def hand_over(settled: Settled) -> None:
-            parcel = parcel_of(taken.execution, assignment, settled)
-            parcel = replace(parcel, outcome=self._sendable(settled.outcome))
-            if not parcel.outcome.send:
-                give_up_on(self.lake, parcel, parcel.outcome.reason or "")
+        def hand_over(settled: ExecutionResult) -> None:
+            pending = pending_result_of(taken.execution, assignment, settled)
+            pending = replace(pending, outcome=self._sendable(settled.outcome))
+            if not pending.outcome.send:
+                give_up_on(self.lake, pending, pending.outcome.reason or "")
                 return
             ending = replace(owner, settled=settled)
-            if deliver(ending, self.lake, parcel, worker_id=taken.execution).accepted:
-                kept.append(ending.ended(parcel.outcome))
+            if deliver(ending, self.lake, pending, worker_id=taken.execution).accepted:
+                kept.append(ending.ended(pending.outcome))
 
         with attempt_logs(attempt, taken.execution, everywhere=True):
             Transaction(self.task, assignment, taken.execution, self._around(owner)).run(hand_over)
         return kept[0] if kept else None
 
-    def _early(self, row: Row, taken: Taken) -> Outcome | None:
+    def _early(self, row: Row, taken: RowClaim) -> Outcome | None:
         """How a row ends that gets no transaction."""
-        if row.mistake:
-            return self._sendable(classify(TaskInputError(row.mistake), _WRONG_INPUT))
+        if row.diagnostic:
+            return self._sendable(classify(TaskInputError(row.diagnostic), _WRONG_INPUT))
         if taken.ref:
             return None
         return self._sendable(classify(why_no_start(self.lake, row)))
@@ -231,8 +231,8 @@ class RowRunner:
     def _sendable(self, outcome: Outcome) -> Outcome:
         return sendable(outcome, self._mask, self.plan.lake.settings.failure_reason_max_length)
 
-    def _around(self, owner: RowOwner) -> Surroundings:
-        return Surroundings(
+    def _around(self, owner: RowOrchestrator) -> AttemptContext:
+        return AttemptContext(
             lake=self.lake,
             orchestrator=owner,
             workspace_root=self.workdirs,

@@ -42,7 +42,7 @@ class Row:
     branch: str
     ref: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
-    mistake: str = ""
+    diagnostic: str = ""
     """Why it cannot be run at all."""
 
     @property
@@ -128,10 +128,10 @@ def input_of(row: Row, ref: str) -> dict[str, Any]:
     return {"workspace": workspace, "params": row.params}
 
 
-def mistake_in(task: TaskDefinition, row: Row) -> str:
+def diagnostic_in(task: TaskDefinition, row: Row) -> str:
     """Why the row would fail before anything is moved; empty where it would not."""
-    if row.mistake:
-        return row.mistake
+    if row.diagnostic:
+        return row.diagnostic
     try:
         task.parse_params(json.dumps(row.params))
     except TaskInputError as error:
@@ -167,7 +167,12 @@ def _row(number: int, record: Mapping[str, Any], *, text: bool, whole: bool, tex
     except TaskInputError as error:
         wrong.append(str(error))
     return Row(
-        number, found["repository"], found["branch"] or "main", found["ref"], params, mistake="; ".join(wrong)
+        number,
+        found["repository"],
+        found["branch"] or "main",
+        found["ref"],
+        params,
+        diagnostic="; ".join(wrong),
     )
 
 
@@ -239,7 +244,7 @@ def _check_branches(task: TaskDefinition, rows: Iterable[Row]) -> None:
     first: dict[tuple[str, str], int] = {}
     pairs = []
     for row in rows:
-        if row.mistake:
+        if row.diagnostic:
             continue
         other = first.setdefault((row.repository, row.branch), row.number)
         if other != row.number:

@@ -23,7 +23,7 @@ from perago.runtime.maps.rows import Row
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class MapRunFile:
     """One run: what it maps over what, and where."""
 
     run: str
@@ -55,7 +55,7 @@ def digest_of(rows: Sequence[Row]) -> str:
 
 
 @contextmanager
-def held(outcomes: Path, fresh: Handle, *, resume: bool) -> Iterator[Handle]:
+def held(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Iterator[MapRunFile]:
     """The run of this table of outcomes, for this process alone: a fresh one, or the one that is resumed."""
     path = handle_file(outcomes)
     if not resume and (outcomes.exists() or path.exists()):
@@ -87,15 +87,15 @@ def _lock(file: int, path: Path) -> None:
         ) from None
 
 
-def _write(file: int, handle: Handle) -> Handle:
+def _write(file: int, handle: MapRunFile) -> MapRunFile:
     os.pwrite(file, json.dumps(asdict(handle), indent=1).encode(), 0)
     os.fsync(file)
     return handle
 
 
-def _read(file: int, path: Path, now: Handle) -> Handle:
+def _read(file: int, path: Path, now: MapRunFile) -> MapRunFile:
     try:
-        found = Handle(**json.loads(os.pread(file, 1 << 20, 0)))
+        found = MapRunFile(**json.loads(os.pread(file, 1 << 20, 0)))
     except (ValueError, TypeError) as error:
         raise RuntimeConfigError(f"{path} is none that `perago map` wrote: {error}") from None
     for name, what in (("task", "the task"), ("lake", "the lake"), ("table", "the table")):

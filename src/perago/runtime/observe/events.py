@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perago.protocol.attempt import Attempt
-from perago.runtime.execution_result import Parcel, Settled
+from perago.runtime.execution_result import ExecutionResult, PendingResult
 from perago.runtime.observe.metrics import NoMetrics, ending_of
 
 Kind = Literal[
@@ -56,8 +56,8 @@ class Event:
     attempt: Attempt | None = None
     execution_id: str = ""
     step: str = ""
-    settled: Settled | None = None
-    parcel: Parcel | None = None
+    settled: ExecutionResult | None = None
+    pending: PendingResult | None = None
     died: bool = False
     text: str = ""
     count: int = 0
@@ -72,11 +72,11 @@ def counting(metrics: NoMetrics) -> Listener:
     def listen(event: Event) -> None:
         task = event.attempt.task_name if event.attempt is not None else ""
         match event:
-            case Event(kind="ended", settled=Settled() as settled):
+            case Event(kind="ended", settled=ExecutionResult() as settled):
                 _count_settled(metrics, task, settled)
-            case Event(kind="accepted" | "not-accepted", parcel=Parcel() as parcel):
+            case Event(kind="accepted" | "not-accepted", pending=PendingResult() as pending):
                 refused = event.settled is not None and event.settled.refused
-                ending = ending_of(parcel.outcome, accepted=event.kind == "accepted", refused=refused)
+                ending = ending_of(pending.outcome, accepted=event.kind == "accepted", refused=refused)
                 metrics.attempt_ended(task, "died" if event.died and ending == "failed" else ending)
             case Event(kind="stopped"):
                 metrics.attempt_ended(task, "stale")
@@ -94,7 +94,7 @@ def counting(metrics: NoMetrics) -> Listener:
     return listen
 
 
-def _count_settled(metrics: NoMetrics, task: str, settled: Settled) -> None:
+def _count_settled(metrics: NoMetrics, task: str, settled: ExecutionResult) -> None:
     metrics.steps_took(task, settled.seconds)
     moved = settled.moved
     metrics.bytes_moved(task, downloaded=moved.downloaded, uploaded=moved.uploaded, saved=moved.saved)

@@ -1,6 +1,6 @@
 """Whether the worker still does what it must keep doing.
 
-`Pulse` notes when each part last showed life; `check` turns that into a verdict with reasons.  Polling counts as
+`HealthState` notes when each part last showed life; `check` turns that into a verdict with reasons.  Polling counts as
 alive while it answers, and while it rests because no slot is free.  A poll that fails is no sign of life: a worker
 that cannot reach its server is not healthy, and says so.
 
@@ -50,7 +50,7 @@ class Health:
         return not self.reasons
 
 
-class Pulse:
+class HealthState:
     """When each part last showed life; from any thread.  `mask` hides secrets in reasons: anybody may read them."""
 
     def __init__(
@@ -116,10 +116,10 @@ class Pulse:
             return self._clock() - self._beat
 
 
-def check(pulse: Pulse, limits: Limits | None = None) -> Health:
+def check(health_state: HealthState, limits: Limits | None = None) -> Health:
     """The verdict now."""
     limits = limits or Limits()
-    ages, beat = pulse.poll_ages(), pulse.supervisor_age()
+    ages, beat = health_state.poll_ages(), health_state.supervisor_age()
     reasons = [
         f"no poll for {task} was answered for {age:.0f} s (limit {limits.poll:.0f} s)"
         for task, age in ages.items()
@@ -127,5 +127,5 @@ def check(pulse: Pulse, limits: Limits | None = None) -> Health:
     ]
     if beat > limits.supervisor:
         reasons.append(f"the supervisor has not moved for {beat:.0f} s (limit {limits.supervisor:.0f} s)")
-    reasons += [reason for _, reason in pulse.what_is_wrong()]
-    return Health(tuple(reasons), ages, beat, pulse.in_flight_count())
+    reasons += [reason for _, reason in health_state.what_is_wrong()]
+    return Health(tuple(reasons), ages, beat, health_state.in_flight_count())

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import Outcome
-from perago.runtime.observe.health import PARTS, Pulse
+from perago.runtime.observe.health import PARTS, HealthState
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -113,7 +113,7 @@ class NoMetrics:
 class OtelMetrics(NoMetrics):
     """Counts on OpenTelemetry instruments."""
 
-    def __init__(self, meter: Meter, pulse: Pulse, registry: Any | None = None) -> None:
+    def __init__(self, meter: Meter, health_state: HealthState, registry: Any | None = None) -> None:
         self._registry = registry
         self._attempts = meter.create_counter("perago.attempts", description="attempts by outcome")
         self._publications = meter.create_counter("perago.publications", description="publications by fence")
@@ -139,7 +139,7 @@ class OtelMetrics(NoMetrics):
             "perago.executor.restarts", description="executors started again"
         )
         self._swept = meter.create_counter("perago.sweep.removed", description="leftovers removed")
-        _watch(meter, pulse)
+        _watch(meter, health_state)
 
     def attempt_ended(self, task: str, ending: Ending) -> None:
         """One attempt has ended."""
@@ -195,7 +195,7 @@ class OtelMetrics(NoMetrics):
 
 @contextmanager
 def open_metrics(
-    environ: Mapping[str, str], pulse: Pulse, *, worker_id: str, prometheus: bool
+    environ: Mapping[str, str], health_state: HealthState, *, worker_id: str, prometheus: bool
 ) -> Iterator[NoMetrics]:
     """Count for as long as the block runs: over OTLP where the environment names an endpoint, for `/metrics` if told."""
     otlp = any(environ.get(name, "").strip() for name in OTLP_ENDPOINTS)
@@ -217,23 +217,23 @@ def open_metrics(
     resource = Resource.create({**name, "service.instance.id": worker_id})
     provider = MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False)
     try:
-        yield OtelMetrics(provider.get_meter("perago"), pulse, registry)
+        yield OtelMetrics(provider.get_meter("perago"), health_state, registry)
     finally:
         # Sends what is left; a collector that is away must not hold up the exit.
         provider.shutdown(timeout_millis=LAST_SEND_MILLISECONDS)
 
 
-def _watch(meter: Meter, pulse: Pulse) -> None:
+def _watch(meter: Meter, health_state: HealthState) -> None:
     from opentelemetry.metrics import Observation
 
     def poll_age(_: CallbackOptions) -> Sequence[Observation]:
-        return [Observation(age, {"task": task}) for task, age in pulse.poll_ages().items()]
+        return [Observation(age, {"task": task}) for task, age in health_state.poll_ages().items()]
 
     def in_flight(_: CallbackOptions) -> Sequence[Observation]:
-        return [Observation(pulse.in_flight_count())]
+        return [Observation(health_state.in_flight_count())]
 
     def unhealthy(_: CallbackOptions) -> Sequence[Observation]:
-        wrong = Counter(part for part, _ in pulse.what_is_wrong())
+        wrong = Counter(part for part, _ in health_state.what_is_wrong())
         return [Observation(wrong[part], {"what": part}) for part in PARTS]
 
     meter.create_observable_gauge(

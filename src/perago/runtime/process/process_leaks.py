@@ -19,7 +19,7 @@ from typing import Any
 
 from perago.protocol.outcome import describe
 from perago.runtime.process.process_setup import reap_now, started_by_multiprocessing
-from perago.runtime.process.process_state import as_before
+from perago.runtime.process.process_state import preserving_process_state
 from perago.runtime.root.state_dir import children
 
 _LOOKS = 50
@@ -27,7 +27,7 @@ _POOLED = ("multiprocessing", "loky")
 """In the command lines of Python's process pools and of what these need."""
 
 
-class Leftovers:
+class ProcessLeaks:
     """Follows the author's code of one execution."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Leftovers:
         """Run an author's code and put its process back; what began meanwhile is remembered."""
         threads, programs = set(threading.enumerate()), children()
         try:
-            with as_before(self._lost.append):
+            with preserving_process_state(self._lost.append):
                 yield
         finally:
             self._threads += [one for one in threading.enumerate() if one not in threads]

@@ -110,7 +110,7 @@ def started_by_multiprocessing() -> set[int]:
 _ours = False
 
 
-def is_ours() -> None:
+def mark_main_program() -> None:
     """To be said by the first line of a program."""
     global _ours
     _ours = True
@@ -154,7 +154,7 @@ class Standing:
         os.environ.update(self.environ)
 
 
-def stand_apart(name: str) -> None:
+def start_process_group(name: str) -> None:
     """Be a process group of its own, under this name, that takes no notice of SIGINT and SIGTERM."""
     os.setpgid(0, 0)
     for ignored in (signal.SIGINT, signal.SIGTERM):

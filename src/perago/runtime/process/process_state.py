@@ -46,7 +46,7 @@ def warn_of(what: str) -> None:
 
 
 @contextmanager
-def as_before(lose: Callable[[str], None] = warn_of) -> Iterator[None]:
+def preserving_process_state(lose: Callable[[str], None] = warn_of) -> Iterator[None]:
     """Run an author's code; afterwards the process is as it was, but for what `lose` is told.
 
     In the main thread only, where executors run bodies: attempts in other threads share the process with each other.

@@ -22,7 +22,7 @@ from perago.runtime.runs.record import (
     Run,
     all_runs,
     find_run,
-    is_going_on,
+    is_running,
     log_file,
     resume_command,
     runs_folder,
@@ -91,7 +91,7 @@ def seconds_of(task: TaskState, now: float | None = None) -> float | None:
     return None if task.started is None or end is None else max(0.0, end - task.started)
 
 
-class LookedAt(Protocol):
+class ReadOnlyBackend(Protocol):
     """Servers whose orchestrator can be looked at."""
 
     @property
@@ -102,18 +102,18 @@ class LookedAt(Protocol):
     def embedded(self) -> bool:
         """Whether they are the embedded ones."""
 
-    def of_run(self, run_id: str) -> LookedAt:
+    def of_run(self, run_id: str) -> ReadOnlyBackend:
         """The same, with the orchestrator of a run."""
 
-    def open_to_look(self) -> Orchestrator | None:
+    def open_read_only(self) -> Orchestrator | None:
         """The orchestrator as it stands, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RunHandle:
     """A workflow to look at, and the run that it belongs to, if a `perago run` of this root started it."""
 
-    servers: LookedAt
+    servers: ReadOnlyBackend
     workflow_id: str
     run: Run | None = None
 
@@ -132,11 +132,11 @@ class Found:
     def going_on(self) -> bool:
         """Whether somebody may drive it: its own process, or for a workflow without one any worker."""
         root = self.servers.settings.root
-        return self.run is None or is_going_on(runs_folder(root) / self.run.id)
+        return self.run is None or is_running(runs_folder(root) / self.run.id)
 
     def open(self) -> Orchestrator:
         """Its orchestrator, to be closed afterwards."""
-        opened = self.servers.open_to_look()
+        opened = self.servers.open_read_only()
         if opened is None:
             raise RuntimeConfigError(f"{self.id} has no state any more below {self.servers.settings.root}")
         return opened
@@ -148,7 +148,7 @@ class Found:
         return resume_command(self.run, self.servers.settings.root)
 
 
-def find(servers: LookedAt, name: str | None) -> Found:
+def find(servers: ReadOnlyBackend, name: str | None) -> RunHandle:
     """The run or workflow of that id, or the newest run on these servers."""
     if name is not None and (own := _own_run(servers, name)) is not None:
         return _of_run(servers, own)
@@ -160,23 +160,23 @@ def find(servers: LookedAt, name: str | None) -> Found:
         if name in (run.id, run.workflow_id):
             return _of_run(servers, run)
     if not servers.embedded or _knows(servers, name):
-        return Found(servers, name)
+        return RunHandle(servers, name)
     hint = did_you_mean(
         name, [run.id for run in runs], otherwise="; `perago runs` lists those that there are"
     )
     raise RuntimeConfigError(f"no run {name!r} below {servers.settings.root}{hint}")
 
 
-def attempts_at(servers: LookedAt, state: WorkflowState) -> Sequence[LoggedAttempt]:
+def attempts_at(servers: ReadOnlyBackend, state: WorkflowState) -> Sequence[LoggedAttempt]:
     """Every attempt of a workflow with its log."""
-    orchestrator = servers.open_to_look()
+    orchestrator = servers.open_read_only()
     if orchestrator is None:
         return []
     with closing(orchestrator):
         return attempts_of(orchestrator, state)
 
 
-def _own_run(servers: LookedAt, name: str) -> Run | None:
+def _own_run(servers: ReadOnlyBackend, name: str) -> Run | None:
     """The run of that very id, without a look at the others."""
     root = servers.settings.root
     try:
@@ -185,7 +185,7 @@ def _own_run(servers: LookedAt, name: str) -> Run | None:
         return None
 
 
-def _newest(servers: LookedAt, runs: Sequence[Run]) -> Found:
+def _newest(servers: ReadOnlyBackend, runs: Sequence[Run]) -> RunHandle:
     if runs:
         return _of_run(servers, runs[0])
     if servers.embedded:
@@ -195,18 +195,18 @@ def _newest(servers: LookedAt, runs: Sequence[Run]) -> Found:
     raise RuntimeConfigError("give a workflow's id; `perago runs --remote` lists the newest")
 
 
-def _of_run(servers: LookedAt, run: Run) -> Found:
+def _of_run(servers: ReadOnlyBackend, run: Run) -> RunHandle:
     if run.embedded != servers.embedded:
         where = "on the embedded servers: leave out --remote"
         if not run.embedded:
             where = f"on Conductor: give --remote {run.workflow_id}"
         raise RuntimeConfigError(f"run {run.id} is {where}")
-    return Found(servers.of_run(run.id), run.workflow_id, run)
+    return RunHandle(servers.of_run(run.id), run.workflow_id, run)
 
 
-def _knows(servers: LookedAt, workflow_id: str) -> bool:
+def _knows(servers: ReadOnlyBackend, workflow_id: str) -> bool:
     """Whether the orchestrator of `perago start --local` has that workflow."""
-    orchestrator = servers.open_to_look()
+    orchestrator = servers.open_read_only()
     if orchestrator is None:
         return False
     with closing(orchestrator):

@@ -15,7 +15,7 @@ from pathlib import Path
 from perago.errors import OrchestratorError, RuntimeConfigError
 from perago.orchestrator.base import WorkflowState, WorkflowSummary
 from perago.runtime.root.workdirs import remove_tree
-from perago.runtime.runs.inspect import Found, LookedAt
+from perago.runtime.runs.inspect import ReadOnlyBackend, RunHandle
 from perago.runtime.runs.record import (
     END,
     RECORD,
@@ -24,7 +24,7 @@ from perago.runtime.runs.record import (
     all_runs,
     find_end,
     holding,
-    is_going_on,
+    is_running,
     read_runs,
     resume_command,
     runs_folder,
@@ -74,12 +74,12 @@ class RunPage:
     following: At | None
 
 
-def list_runs(servers: LookedAt, count: int) -> list[RunRow]:
+def list_runs(servers: ReadOnlyBackend, count: int) -> list[RunRow]:
     """The newest runs, those on Conductor included as this machine knows them; or Conductor's newest workflows."""
     return list(page_of_runs(servers, count, At()).rows)
 
 
-def page_of_runs(servers: LookedAt, count: int, at: At) -> RunPage:
+def page_of_runs(servers: ReadOnlyBackend, count: int, at: At) -> RunPage:
     """One page of all runs; what is not on it is not read, but for what tells whether more follow."""
     workflows = list(_workflows(servers, count + 1, at.workflows))
     runs = (
@@ -100,7 +100,7 @@ def judge_runs(root: Path, *, older_than: float, now: float) -> list[tuple[Run, 
     judged = []
     for run in all_runs(root):
         folder = runs_folder(root) / run.id
-        if is_going_on(folder):
+        if is_running(folder):
             keep = _GOING_ON
         else:
             keep = "keep: it is not that old" if now - _written(folder) < older_than else ""
@@ -127,9 +127,9 @@ def _written(folder: Path) -> float:
     return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
 
 
-def _workflows(servers: LookedAt, count: int, start: int) -> Iterator[RunRow]:
+def _workflows(servers: ReadOnlyBackend, count: int, start: int) -> Iterator[RunRow]:
     """Those that no `perago run` drives: of a worker with `--local`, or of Conductor."""
-    orchestrator = servers.open_to_look()
+    orchestrator = servers.open_read_only()
     if orchestrator is None:
         return
     with closing(orchestrator):
@@ -142,8 +142,8 @@ def _summary_row(one: WorkflowSummary, *, embedded: bool) -> RunRow:
     return RunRow(one.id, one.name, one.id, one.status, one.started, one.ended, failed, embedded=embedded)
 
 
-def _row(servers: LookedAt, run: Run) -> RunRow:
-    found = Found(servers.of_run(run.id), run.workflow_id, run)
+def _row(servers: ReadOnlyBackend, run: Run) -> RunRow:
+    found = RunHandle(servers.of_run(run.id), run.workflow_id, run)
     end = find_end(servers.settings.root, run.id)
     # How it ended is forgotten as soon as it goes on again, so an end that is kept needs no second look.
     if run.embedded and (end is None or end.ended is None) and (state := _state(found)):
@@ -163,7 +163,7 @@ def _row(servers: LookedAt, run: Run) -> RunRow:
     )
 
 
-def _state(found: Found) -> WorkflowState | None:
+def _state(found: RunHandle) -> WorkflowState | None:
     """The workflow of a run; None where its state cannot be read: one broken run hides no other."""
     try:
         with closing(found.open()) as orchestrator:

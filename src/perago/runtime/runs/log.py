@@ -23,7 +23,15 @@ from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import trace_of
 from perago.runtime.observe.sanitize import printable
 from perago.runtime.runs.format import moment, printed, record_lines, status_line, who
-from perago.runtime.runs.inspect import OPEN, Found, LoggedAttempt, LookedAt, find, read_attempt, worker_tasks
+from perago.runtime.runs.inspect import (
+    OPEN,
+    LoggedAttempt,
+    ReadOnlyBackend,
+    RunHandle,
+    find,
+    read_attempt,
+    worker_tasks,
+)
 
 PAUSE_SECONDS = 0.5
 
@@ -73,7 +81,7 @@ class NewLines:
 
 
 def follow(
-    found: Found,
+    found: RunHandle,
     orchestrator: Orchestrator,
     step: str | None = None,
     *,
@@ -90,7 +98,9 @@ def follow(
         pause(PAUSE_SECONDS)
 
 
-def run_and_step(servers: LookedAt, name: str | None, step: str | None) -> tuple[Found, str | None]:
+def run_and_step(
+    servers: ReadOnlyBackend, name: str | None, step: str | None
+) -> tuple[RunHandle, str | None]:
     """The run of that name and the step; a name that is no run's may be a step's of the newest one: `logs clean`."""
     try:
         return find(servers, name), step
@@ -108,7 +118,7 @@ def run_and_step(servers: LookedAt, name: str | None, step: str | None) -> tuple
         ) from None
 
 
-def _newest_steps(servers: LookedAt) -> list[str]:
+def _newest_steps(servers: ReadOnlyBackend) -> list[str]:
     try:
         newest = find(servers, None)
         with closing(newest.open()) as orchestrator:

@@ -195,7 +195,7 @@ def holding(folder: Path, *, pause: Callable[[float], None] = time.sleep) -> Ite
         os.close(file)
 
 
-def is_going_on(folder: Path) -> bool:
+def is_running(folder: Path) -> bool:
     """Whether a process holds the run."""
     try:
         file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)

@@ -59,7 +59,7 @@ class RunServers(Servers, Protocol):
         """Free a workflow from a process that is known to be dead, where nobody else would."""
 
 
-class Onlooker(Protocol):
+class RunObserver(Protocol):
     """Who is shown how a run goes."""
 
     def show(self, state: WorkflowState) -> None:
@@ -129,7 +129,7 @@ def find(servers: RunServers, run_id: str | None) -> Run:
     return found
 
 
-def drive(run: Run, plan: WorkerPlan, onlooker: Onlooker) -> WorkflowState:
+def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
     """Work until the workflow is over; a signal leaves it running, to be resumed."""
     servers, settings = plan.spec.servers, plan.settings
     with ExitStack() as stack:
@@ -142,12 +142,12 @@ def drive(run: Run, plan: WorkerPlan, onlooker: Onlooker) -> WorkflowState:
             nonlocal state
             state = orchestrator.workflow(run.workflow_id)
             kept.show(state)
-            onlooker.show(state)
+            observer.show(state)
             return not state.running
 
         def heard(event: Event) -> None:
             kept.heard(event)
-            onlooker.heard(event)
+            observer.heard(event)
 
         if not over():
             with opened(servers) as (lake, own_orchestrator):
@@ -170,7 +170,7 @@ def state_of(servers: Servers, run: Run) -> WorkflowState:
         return orchestrator.workflow(run.workflow_id)
 
 
-def go_on(servers: RunServers, run: Run, plan: WorkerPlan) -> frozenset[str]:
+def resume(servers: RunServers, run: Run, plan: WorkerPlan) -> frozenset[str]:
     """Have the run's workflow go on: what a dead process held is tried again, and so is what failed.
 
     Returns the ids of the tasks that may still be with a dead process: on Conductor their leases run out first.
@@ -193,14 +193,14 @@ def only_lost(state: WorkflowState, lost: frozenset[str]) -> bool:
     return not state.running and bool(ended_it) and all(task.task_id in lost for task in ended_it)
 
 
-def drive_again(run: Run, plan: WorkerPlan, onlooker: Onlooker, *, lost: frozenset[str]) -> WorkflowState:
+def run_to_end(run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: frozenset[str]) -> WorkflowState:
     """Work until the workflow is over; if it ended only for the tasks that a dead process held, it gets another try."""
-    ended = drive(run, plan, onlooker)
+    ended = drive(run, plan, observer)
     if not only_lost(ended, lost):
         return ended
     with opened(plan.spec.servers) as (_, orchestrator):
         orchestrator.retry_workflow(run.workflow_id)
-    return drive(run, plan, onlooker)
+    return drive(run, plan, observer)
 
 
 def workflow_changed(run: Run) -> bool:

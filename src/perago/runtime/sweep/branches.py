@@ -30,7 +30,7 @@ from perago.errors import (
     OrchestratorUnavailable,
 )
 from perago.lake.base import Lake
-from perago.orchestrator.base import KnowsAttempts
+from perago.orchestrator.base import AttemptReader
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
 from perago.protocol.metadata import STAGING_BRANCH
 from perago.protocol.names import (
@@ -84,7 +84,7 @@ class Verdict:
 class Owners:
     """Whom to ask; `complete` where nobody else can own a branch of this lake."""
 
-    orchestrators: Sequence[KnowsAttempts]
+    orchestrators: Sequence[AttemptReader]
     complete: bool
 
     def status(self, owner: InternalBranch) -> str | None:

@@ -10,7 +10,7 @@ from perago.runtime.worker.slots import Execution
 log = logging.getLogger("perago.supervisor")
 
 
-class News:
+class EventPublisher:
     """Passes events on to the one listener of a worker."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, record_line
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.root.state_dir import new_execution_id
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
@@ -60,7 +60,7 @@ def record_of(execution: Execution, worker_id: str, mask: Mask) -> str:
     return record_line(replace(record, checks=checks))
 
 
-def _with_all_that_is_known(record: AttemptRecord, settled: Settled) -> AttemptRecord:
+def _with_all_that_is_known(record: AttemptRecord, settled: ExecutionResult) -> AttemptRecord:
     seen, moved = settled.seen, settled.moved
     return replace(
         record,
@@ -173,7 +173,7 @@ class Executions:
         self._task_logs.finish(execution.id, record=record, timeout=timeout)
 
 
-def say_ending(execution: Execution) -> None:
+def log_result(execution: Execution) -> None:
     """Say in the worker's log how an execution ended, once, with the author's traceback where their code raised."""
     if (settled := execution.settled) is None:
         return

@@ -32,25 +32,25 @@ from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
-from perago.runtime.attempt.context import Observer, Surroundings, ask_until_answered
+from perago.runtime.attempt.context import AttemptContext, Observer, ask_until_answered
 from perago.runtime.attempt.transaction import Transaction
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
-from perago.runtime.process.process_leaks import Leftovers, busy_threads
-from perago.runtime.process.process_setup import adopt_orphans, end_descendants, stand_apart
+from perago.runtime.process.process_leaks import ProcessLeaks, busy_threads
+from perago.runtime.process.process_setup import adopt_orphans, end_descendants, start_process_group
 from perago.runtime.process.stdio_state import flush_output
 from perago.runtime.servers import Servers
 from perago.runtime.servers import opened as opened_ports
 from perago.runtime.worker.executor_protocol import (
     Answer,
-    Began,
-    Broken,
+    BodyProgress,
     Cleaned,
     Ended,
-    Noted,
     Ready,
     Run,
+    StartFailed,
+    StepStarted,
     Stop,
 )
 from perago.runtime.worker.output_capture import Printer
@@ -73,7 +73,7 @@ Say = Callable[[Answer], None]
 _spawn = multiprocessing.get_context("spawn")
 
 
-def see_nothing(_step: str) -> None:
+def no_observer(_step: str) -> None:
     """The observer of a worker that nobody watches."""
 
 
@@ -89,7 +89,7 @@ class ExecutorSpec:
     targets: tuple[str, ...]
     tasks: tuple[str, ...]
     max_result_bytes: int | None = None
-    observe: Observer = see_nothing
+    observe: Observer = no_observer
     passes_logs: bool = False
 
     @property
@@ -105,7 +105,7 @@ def new_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Conn
     )
 
 
-def be_executor(request: bytes, pipe: Connection, output: Connection) -> NoReturn:
+def forked_executor_main(request: bytes, pipe: Connection, output: Connection) -> NoReturn:
     """The whole life of an executor process that was forked: for its tasks it is as one that was spawned."""
     code = 1
     try:
@@ -127,7 +127,7 @@ def be_executor(request: bytes, pipe: Connection, output: Connection) -> NoRetur
 
 def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> None:
     """The whole life of an executor process."""
-    stand_apart("perago-executor")
+    start_process_group("perago-executor")
     adopt_orphans()
     printer = Printer(os.dup(output.fileno()))
     output.close()
@@ -156,10 +156,10 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
             lake, orchestrator = opened.enter_context(opened_ports(spec.servers))
             open_place = spec.servers.open_places(list(tasks.values()))
         except Exception as error:
-            line.say(Broken(describe(error)))
+            line.say(StartFailed(describe(error)))
             return 1
         line.say(Ready())
-        around = Surroundings(
+        around = AttemptContext(
             lake=lake,
             orchestrator=orchestrator,
             workspace_root=spec.settings.workspace_root,
@@ -171,7 +171,7 @@ def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
             wrong_input=spec.settings.wrong_input,
             mask=Masker(secrets_of(spec.settings)),
         )
-        _Desk(tasks, around, spec.observe, line.say, printer).work(line)
+        _AttemptLoop(tasks, around, spec.observe, line.say, printer).work(line)
     return 0
 
 
@@ -221,13 +221,13 @@ class _Line:
                 _die()
 
 
-class _Desk:
+class _AttemptLoop:
     """Where attempts are run, one at a time."""
 
     def __init__(
         self,
         tasks: Mapping[str, TaskDefinition],
-        around: Surroundings,
+        around: AttemptContext,
         observe: Observer,
         say: Say,
         printer: Printer,
@@ -246,25 +246,29 @@ class _Desk:
 
     def _run(self, request: Run, cleaner: _Cleaner) -> None:
         attempt, execution_id = request.assignment.attempt, request.execution_id
-        leftovers = Leftovers()
+        leftovers = ProcessLeaks()
 
-        def hand_over(settled: Settled) -> None:
+        def hand_over(settled: ExecutionResult) -> None:
             # First of all: what is published is told, whatever the body has done to this process.
             self._say(Ended(execution_id, settled, leftovers.spoiled()))
             self._printer.end(execution_id)
 
         def begin(step: str) -> None:
-            self._say(Began(execution_id, step))
+            self._say(StepStarted(execution_id, step))
             self._observe(step)
 
         def note(text: str) -> None:
-            self._say(Noted(execution_id, text))
+            self._say(BodyProgress(execution_id, text))
 
         def clean_up(cleanup: ExitStack) -> None:
             cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._say))
 
         around = replace(
-            self._around, observe=begin, clean_up=clean_up, note=note, as_before=leftovers.watched
+            self._around,
+            observe=begin,
+            clean_up=clean_up,
+            note=note,
+            preserving_process_state=leftovers.watched,
         )
         self._printer.begin(execution_id)
         with attempt_logs(attempt, execution_id, everywhere=True):

@@ -28,17 +28,17 @@ from perago.lake.base import Lake
 from perago.protocol.names import claim_branch_name, staging_prefix, workdir_name
 from perago.protocol.outcome import Outcome, describe, executor_died
 from perago.protocol.steps import step_named
-from perago.runtime.execution_result import Claim, Parcel
+from perago.runtime.execution_result import Claim, PendingResult
 from perago.runtime.internal_branches import drop_quietly
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import TOLD
 from perago.runtime.root.workdirs import remove_workdir
-from perago.runtime.worker.event_publisher import News
+from perago.runtime.worker.event_publisher import EventPublisher
 from perago.runtime.worker.executions import DIED, STOPPED, Executions, fields_of
-from perago.runtime.worker.executor_protocol import Departure
-from perago.runtime.worker.job_scheduler import Timetable
-from perago.runtime.worker.pending_results import Deliveries
-from perago.runtime.worker.self_check import Fitness
+from perago.runtime.worker.executor_protocol import ExecutorExit
+from perago.runtime.worker.job_scheduler import JobScheduler
+from perago.runtime.worker.pending_results import PendingResults
+from perago.runtime.worker.self_check import SelfCheck
 from perago.runtime.worker.slots import Execution, Slot
 
 log = logging.getLogger("perago.dead_executor")
@@ -108,16 +108,16 @@ MOST_TRIES_TO_BEGIN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Turnover:
+class ExecutorExitHandler:
     """Sees to executors that start and end; `waiting` gets the executions that may be handed out again."""
 
     executions: Executions
     waiting: deque[Execution]
-    deliveries: Deliveries
+    deliveries: PendingResults
     cleanup: DeadExecutorCleanup
-    chores: Timetable
-    fitness: Fitness
-    news: News
+    chores: JobScheduler
+    self_check: SelfCheck
+    event_publisher: EventPublisher
 
     def started(self, slot: Slot, started: int | Exception) -> None:
         """A slot has had so many executors with this one, or there is no room for one."""
@@ -126,19 +126,19 @@ class Turnover:
             supervisor_log.error(
                 "executor %d could not be started, and is tried again: %s", slot.number, reason
             )
-            self.fitness.not_ready(slot.number, reason)
+            self.self_check.not_ready(slot.number, reason)
         elif started > 1:
-            self.news.tell(Event("restarted", text=f"executor {slot.number}"))
+            self.event_publisher.tell(Event("restarted", text=f"executor {slot.number}"))
 
-    def gone(self, slot: Slot, departure: Departure, *, forced: bool) -> None:
+    def gone(self, slot: Slot, executor_exit: ExecutorExit, *, forced: bool) -> None:
         """The executor of a slot is gone; where it was killed to end the worker, nothing is said."""
         by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
-        how = departure.how
-        if running is not None and not departure.heard:
+        how = executor_exit.how
+        if running is not None and not executor_exit.heard:
             running.unsure = True
         if slot.state == "starting":
-            self.fitness.not_ready(slot.number, slot.broken or f"it ended with {how}")
-        left = slot.bury(time.monotonic(), by_itself=by_itself)
+            self.self_check.not_ready(slot.number, slot.broken or f"it ended with {how}")
+        left = slot.on_exit(time.monotonic(), by_itself=by_itself)
         if by_itself:
             supervisor_log.error(
                 "executor %d died: %s%s",
@@ -146,7 +146,7 @@ class Turnover:
                 extra={**(fields_of(running) if running else {}), TOLD: True},
             )
             attempt, step = (running.attempt, running.step) if running else (None, "")
-            self.news.tell(Event("died", attempt, running.id if running else "", step, text=how))
+            self.event_publisher.tell(Event("died", attempt, running.id if running else "", step, text=how))
         for execution in left:
             if forced:
                 self.cleanup.remove_workdir(execution)
@@ -156,7 +156,7 @@ class Turnover:
                 self.clean_later(execution)
             elif stale:
                 self.executions.stop(execution, STOPPED)
-                self.news.of("stopped", execution)
+                self.event_publisher.of("stopped", execution)
                 self.clean_later(execution)
             else:
                 self._died(execution, how)
@@ -172,13 +172,13 @@ class Turnover:
         elif execution in self.waiting:
             self.waiting.remove(execution)
             self.executions.stop(execution, STOPPED)
-            self.news.of("stopped", execution, text=why)
+            self.event_publisher.of("stopped", execution, text=why)
 
     def say_for(self, execution: Execution, outcome: Outcome) -> None:
         """Say for an attempt what it cannot say itself any more."""
         execution.ending = execution.ending or outcome.status
-        parcel = Parcel(execution.id, execution.attempt, outcome, claim=claim_of(execution))
-        self.deliveries.send(execution, parcel)
+        pending = PendingResult(execution.id, execution.attempt, outcome, claim=claim_of(execution))
+        self.deliveries.send(execution, pending)
 
     def _died(self, execution: Execution, how: str) -> None:
         if not execution.step and execution.given < MOST_TRIES_TO_BEGIN:
@@ -187,7 +187,7 @@ class Turnover:
         execution.died, execution.ending = True, DIED
         execution.over(time.time())
         if not execution.step:
-            self.fitness.failed(f"executors died with {how} before they began")
+            self.self_check.failed(f"executors died with {how} before they began")
         self.say_for(execution, executor_died(how, execution.step))
 
     def clean_later(self, execution: Execution) -> None:

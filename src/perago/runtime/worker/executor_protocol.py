@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from perago.orchestrator.base import Assignment
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.output_capture import Sink
 
@@ -39,14 +39,14 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class StartFailed:
     """From an executor that leaves at once: it could not start, and why."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class StepStarted:
     """From an executor: a step of an execution begins."""
 
     execution_id: str
@@ -54,7 +54,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class BodyProgress:
     """From an executor: what the body of an execution is doing, in a few words."""
 
     execution_id: str
@@ -66,7 +66,7 @@ class Ended:
     """From an executor: an execution is settled; it takes the next one, or says why it had better not."""
 
     execution_id: str
-    settled: Settled
+    settled: ExecutionResult
     spoiled: str = ""
 
     def is_last(self, done: int, most: int) -> bool:
@@ -83,14 +83,14 @@ class Cleaned:
 
 
 @dataclass(frozen=True, slots=True)
-class Unclean:
+class CleanupFailed:
     """From a link: who ran an execution that is settled is gone, and may have left its staging."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class RunAgain:
+class Rerun:
     """From a link: an engine runs an execution anew; how far the one before got is not known."""
 
     execution_id: str
@@ -108,11 +108,11 @@ class Logged:
 
 
 Request = Run | Stop
-Answer = Ready | Broken | Began | Noted | Ended | Cleaned | Logged | Unclean | RunAgain
+Answer = Ready | StartFailed | StepStarted | BodyProgress | Ended | Cleaned | Logged | CleanupFailed | Rerun
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class ExecutorExit:
     """How an executor ended; where it was not `heard` to the end, it may have got further than its last word."""
 
     how: str
@@ -120,11 +120,11 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True)
-class Ears:
+class LinkCallbacks:
     """Where a link tells what it hears; all of it may be called from any thread."""
 
     answered: Callable[[Answer], None]
-    gone: Callable[[Departure], None]
+    gone: Callable[[ExecutorExit], None]
     printed: Sink
     output_ended: Callable[[str], None]
     mask: Masker
@@ -143,8 +143,8 @@ class Link(Protocol):
         """Let go of what is left of the link, once the executor is gone."""
 
 
-class Launch(Protocol):
+class ExecutorFactory(Protocol):
     """Makes executors of one kind."""
 
-    def start(self, number: int, ears: Ears) -> Link:
+    def start(self, number: int, callbacks: LinkCallbacks) -> Link:
         """Start one; where there is no room for it this raises, and nothing is left of the try."""

@@ -38,11 +38,11 @@ from perago.runtime.process.process_setup import (
     adopt_orphans,
     end_descendants,
     may_fork,
-    stand_apart,
+    start_process_group,
 )
 from perago.runtime.process.stdio_state import flush_output
 from perago.runtime.root.state_dir import children
-from perago.runtime.worker.executor import ExecutorSpec, be_executor
+from perago.runtime.worker.executor import ExecutorSpec, forked_executor_main
 
 log = logging.getLogger("perago.slot")
 
@@ -55,7 +55,7 @@ _HEADER = struct.Struct("!cI")
 _NUMBER = struct.Struct("!q")
 
 
-class TemplateGone(OSError):
+class ForkServerGone(OSError):
     """The template does not answer, and will not."""
 
 
@@ -64,7 +64,7 @@ class Forked:
     """An executor process that a template began; as multiprocessing has it, as far as links use that."""
 
     pid: int
-    template: Template
+    template: ForkServer
     exitcode: int | None = None
     sentinel: ClassVar[int] = -1
     """There is always better to wait on."""
@@ -80,7 +80,7 @@ class Forked:
         self.exitcode = self.template.exit_code_of(self.pid)
 
 
-class Template:
+class ForkServer:
     """A worker's end; may be used from any thread."""
 
     NOT_KNOWN: ClassVar[int] = 255
@@ -102,13 +102,13 @@ class Template:
         """How an executor that is dead ended."""
         try:
             return self._ask(_REAP, _NUMBER.pack(pid))
-        except TemplateGone:
+        except ForkServerGone:
             return self.NOT_KNOWN
 
     def _ask(self, what: bytes, request: bytes, fds: list[int] | None = None) -> int:
         with self._asking:
             if self._gone:
-                raise TemplateGone("the template of the executors is gone")
+                raise ForkServerGone("the template of the executors is gone")
             try:
                 socket.send_fds(self._control, [_HEADER.pack(what, len(request))], fds or [])
                 self._control.sendall(request)
@@ -117,7 +117,7 @@ class Template:
                 self._gone = True
                 # A late answer would be taken for that to the next question.
                 self._control.close()
-                raise TemplateGone(f"the template of the executors does not answer: {error}") from error
+                raise ForkServerGone(f"the template of the executors does not answer: {error}") from error
         if kind == _FAILED:
             number, text = pickle.loads(said)
             raise OSError(number, text)
@@ -125,7 +125,7 @@ class Template:
         return answer
 
 
-_templates: dict[int, Template] = {}
+_templates: dict[int, ForkServer] = {}
 """By process, since a fork inherits what is another's; it has one at the most, which lives as long as it does."""
 
 
@@ -146,10 +146,10 @@ def prepare(bring: Callable[[], object]) -> None:
         ours.close()
         _serve(theirs)
     theirs.close()
-    _templates[os.getpid()] = Template(ours)
+    _templates[os.getpid()] = ForkServer(ours)
 
 
-def template_here() -> Template | None:
+def current_fork_server() -> ForkServer | None:
     """The template of this process."""
     return _templates.get(os.getpid())
 
@@ -160,7 +160,7 @@ def template_here() -> Template | None:
 def _serve(control: socket.socket) -> NoReturn:
     """Begin executors and tell how they ended, until the worker is gone."""
     # A terminal and a service manager send these to every process: when to end is the worker's decision.
-    stand_apart("perago-template")
+    start_process_group("perago-template")
     code = 1
     try:
         gc.collect()
@@ -188,7 +188,7 @@ def _begin_tracker(control: socket.socket) -> int:
             # It ends when nobody has the other end of its pipe open any more.
             os.close(theirs)
             control.close()
-            stand_apart("perago-tracker")
+            start_process_group("perago-tracker")
             resource_tracker.main(ours)
         finally:
             os._exit(0)
@@ -208,7 +208,7 @@ def _answer(control: socket.socket, ours: set[int]) -> None:
             number = os.fork()
             if number == 0:
                 control.close()
-                be_executor(request, Connection(fds[0]), Connection(fds[1], readable=False))
+                forked_executor_main(request, Connection(fds[0]), Connection(fds[1], readable=False))
             ours.add(number)
         else:
             dead = _NUMBER.unpack(request)[0]

@@ -37,7 +37,7 @@ class _Entry:
     cancelled: bool = field(default=False, compare=False)
 
 
-class Timetable:
+class JobScheduler:
     """Runs jobs by their keys; one job never runs twice at the same time."""
 
     def __init__(self, name: str, *, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,7 +51,7 @@ class Timetable:
             threading.Thread(target=self._run, name=f"perago-{name}-{n}", daemon=True) for n in range(threads)
         ]
 
-    def __enter__(self) -> Timetable:
+    def __enter__(self) -> JobScheduler:
         for thread in self._threads:
             thread.start()
         return self
@@ -121,12 +121,12 @@ class Timetable:
             self._changed.notify()
 
 
-mailbox_log = logging.getLogger("perago.mailbox")
+queue_log = logging.getLogger("perago.mailbox")
 
 Note = Callable[[], None]
 
 
-class Mailbox:
+class EventQueue:
     """Notes in the order in which they were posted."""
 
     def __init__(self) -> None:
@@ -152,4 +152,4 @@ def _call(note: Note) -> None:
     try:
         note()
     except Exception:
-        mailbox_log.exception("the worker met an error of its own, and goes on")
+        queue_log.exception("the worker met an error of its own, and goes on")

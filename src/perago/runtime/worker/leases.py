@@ -22,8 +22,8 @@ from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorError, OrchestratorNotFound
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
-from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, Pulse
-from perago.runtime.worker.job_scheduler import Timetable
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, HealthState
+from perago.runtime.worker.job_scheduler import JobScheduler
 
 log = logging.getLogger("perago.leases")
 
@@ -46,7 +46,7 @@ class NotExtended:
     attempt: Attempt
 
 
-def _tell_nobody(_news: Over | NotExtended) -> None:
+def _tell_nobody(_event_publisher: Over | NotExtended) -> None:
     pass
 
 
@@ -68,25 +68,25 @@ class LeaseKeeper:
         worker_id: str,
         *,
         tell: Callable[[Over | NotExtended], None] = _tell_nobody,
-        pulse: Pulse | None = None,
+        health_state: HealthState | None = None,
         threads: int = 2,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._orchestrator = orchestrator
         self._worker_id = worker_id
         self._tell = tell
-        self._pulse = pulse or Pulse([])
+        self._health_state = health_state or HealthState([])
         self._clock = clock
         self._extended: dict[str, float] = {}
         self._changing = threading.Lock()
-        self._timetable = Timetable("leases", threads=threads, clock=clock)
+        self._scheduler = JobScheduler("leases", threads=threads, clock=clock)
 
     def __enter__(self) -> LeaseKeeper:
-        self._timetable.__enter__()
+        self._scheduler.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._timetable.__exit__()
+        self._scheduler.__exit__()
 
     def keep(self, execution_id: str, attempt: Attempt, interval: float) -> None:
         """Extend the attempt's lease from now on.
@@ -96,16 +96,16 @@ class LeaseKeeper:
         """
         with self._changing:
             self._extended[execution_id] = self._clock()
-        self._timetable.add(
+        self._scheduler.add(
             execution_id, lambda: self._extend(execution_id, attempt, interval), after=interval
         )
 
     def let_go(self, execution_id: str) -> None:
         """Stop extending: the result was accepted, or the attempt is not ours any more."""
-        self._timetable.cancel(execution_id)
+        self._scheduler.cancel(execution_id)
         with self._changing:
             self._extended.pop(execution_id, None)
-            self._pulse.right("lease", execution_id)
+            self._health_state.right("lease", execution_id)
 
     def _extend(self, execution_id: str, attempt: Attempt, interval: float) -> float | None:
         began = self._clock()
@@ -136,7 +136,7 @@ class LeaseKeeper:
         with self._changing:
             if execution_id in self._extended:
                 self._extended[execution_id] = self._clock()
-                self._pulse.right("lease", execution_id)
+                self._health_state.right("lease", execution_id)
 
     def _was_not_extended(
         self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float
@@ -147,7 +147,7 @@ class LeaseKeeper:
             since = self._clock() - self._extended.get(execution_id, math.inf)
             if since >= unhealthy_after:
                 text = f"the lease of task {attempt.task_id} ({attempt.task_name}) was not extended for {since:.0f} s: {why}"
-                self._pulse.wrong("lease", text, execution_id)
+                self._health_state.wrong("lease", text, execution_id)
 
 
 def _ours(error: Exception) -> Exception | None:

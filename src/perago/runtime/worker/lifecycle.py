@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from perago.runtime.observe.health import Pulse, check
+from perago.runtime.observe.health import HealthState, check
 from perago.runtime.observe.metrics import NoMetrics
 from perago.runtime.observe.status_server import StatusServer, parse_address
 
@@ -97,9 +97,9 @@ def on_stop_signals(act: Callable[[str], None]) -> Iterator[None]:
 log = logging.getLogger("perago.start")
 
 
-def _show_status(opened: ExitStack, where: str, pulse: Pulse, metrics: NoMetrics) -> None:
+def _show_status(opened: ExitStack, where: str, health_state: HealthState, metrics: NoMetrics) -> None:
     server = opened.enter_context(
-        StatusServer(parse_address(where), health=lambda: check(pulse), metrics=metrics.exposition)
+        StatusServer(parse_address(where), health=lambda: check(health_state), metrics=metrics.exposition)
     )
     host, port = server.address
     log.info("serving /healthz and /metrics on http://%s:%d", host, port)

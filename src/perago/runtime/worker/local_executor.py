@@ -22,8 +22,8 @@ from typing import Protocol
 
 from perago.runtime.process.process_setup import end_descendants
 from perago.runtime.worker.executor import ExecutorSpec, new_executor
-from perago.runtime.worker.executor_protocol import Departure, Ears, Request
-from perago.runtime.worker.fork_server import TemplateGone, template_here
+from perago.runtime.worker.executor_protocol import ExecutorExit, LinkCallbacks, Request
+from perago.runtime.worker.fork_server import ForkServerGone, current_fork_server
 from perago.runtime.worker.output_capture import OutputReader
 
 log = logging.getLogger("perago.slot")
@@ -56,7 +56,7 @@ class Processes:
 
     spec: ExecutorSpec
 
-    def start(self, number: int, ears: Ears) -> ProcessLink:
+    def start(self, number: int, callbacks: LinkCallbacks) -> ProcessLink:
         """Start one.
 
         A machine that has no room for it (descriptors, memory, processes, threads) raises whatever it raises, and
@@ -66,21 +66,23 @@ class Processes:
             ours, theirs = _spawn.Pipe()
             undo.callback(ours.close)
             handed_over.callback(theirs.close)
-            output = OutputReader(ears.printed, ears.mask, name=str(number), ended=ears.output_ended)
+            output = OutputReader(
+                callbacks.printed, callbacks.mask, name=str(number), ended=callbacks.output_ended
+            )
             handed_over.callback(output.handed_over)
             # Here and not on the listener's thread, where nobody would hear that there is none to be had.
-            news = undo.enter_context(selectors.DefaultSelector())
+            event_publisher = undo.enter_context(selectors.DefaultSelector())
             process = begin_process(self.spec, number, theirs, output.write_fd)
             undo.callback(_end, process)
             # Opened here, where nothing can have reaped the process yet.
             death = death_of(process)
             if death != process.sentinel:
                 undo.callback(os.close, death)
-            news.register(ours, selectors.EVENT_READ)
-            news.register(death, selectors.EVENT_READ)
-            link = ProcessLink(number, process, ours, ears)
+            event_publisher.register(ours, selectors.EVENT_READ)
+            event_publisher.register(death, selectors.EVENT_READ)
+            link = ProcessLink(number, process, ours, callbacks)
             threading.Thread(
-                target=link.listen, args=(death, news), name=f"perago-slot-{number}", daemon=True
+                target=link.listen, args=(death, event_publisher), name=f"perago-slot-{number}", daemon=True
             ).start()
             undo.pop_all()
         return link
@@ -93,7 +95,7 @@ class ProcessLink:
     number: int
     process: ExecutorProcess
     pipe: Connection
-    ears: Ears
+    callbacks: LinkCallbacks
 
     def send(self, request: Request) -> None:
         """Ask something of it."""
@@ -109,11 +111,11 @@ class ProcessLink:
         """Let go of our end of the pipe."""
         self.pipe.close()
 
-    def listen(self, death: int, news: selectors.BaseSelector) -> None:
+    def listen(self, death: int, event_publisher: selectors.BaseSelector) -> None:
         """On a thread of its own: pass on what it says, until it is gone."""
         # One selector for all answers: `wait` would make one for each.
-        with news:
-            while all(key.fileobj is self.pipe for key, _ in news.select()) and self.pass_on():
+        with event_publisher:
+            while all(key.fileobj is self.pipe for key, _ in event_publisher.select()) and self.pass_on():
                 pass
         wait([death])
         # What it said last may have come together with its death.
@@ -123,7 +125,7 @@ class ProcessLink:
         self.process.join()
         if death != self.process.sentinel:
             os.close(death)
-        self.ears.gone(Departure(describe_exit(exit_code_of(self.process))))
+        self.callbacks.gone(ExecutorExit(describe_exit(exit_code_of(self.process))))
 
     def pass_on(self) -> bool:
         """Pass on the next answer; tells whether there may be more."""
@@ -136,16 +138,16 @@ class ProcessLink:
             log.exception("what executor %d says cannot be read: it is killed", self.number)
             self.kill()
             return False
-        self.ears.answered(answer)
+        self.callbacks.answered(answer)
         return True
 
 
 def begin_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
     """Begin an executor process in the quickest way that there is; the caller closes `pipe` and `output_fd`."""
-    if (template := template_here()) is not None:
+    if (template := current_fork_server()) is not None:
         try:
             return template.begin(spec, number, pipe, output_fd)
-        except TemplateGone as error:
+        except ForkServerGone as error:
             log.warning("executor %d is started without a template: %s", number, error)
     return start_process(spec, number, pipe, output_fd)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Claim, Parcel, Publication
+from perago.runtime.execution_result import Claim, PendingResult, Publication
 
 log = logging.getLogger("perago.outbox")
 
@@ -37,20 +37,20 @@ class Outbox:
         except OSError as error:
             log.warning("the outbox %s cannot be made: %s", self._folder, error)
 
-    def put(self, parcel: Parcel) -> None:
+    def put(self, pending: PendingResult) -> None:
         """Keep a result until it is dropped; `OSError` if it cannot be written."""
         # As ASCII: a reason may hold half a character of a broken file name.
-        text = json.dumps({**asdict(parcel), "server": self._server})
-        temporary = self._folder / f".{parcel.execution_id}.tmp"
+        text = json.dumps({**asdict(pending), "server": self._server})
+        temporary = self._folder / f".{pending.execution_id}.tmp"
         self._make_folder()
         temporary.write_text(text, encoding="ascii")
-        temporary.rename(self._file(parcel.execution_id))
+        temporary.rename(self._file(pending.execution_id))
 
     def drop(self, execution_id: str) -> None:
         """The result is settled."""
         self._file(execution_id).unlink(missing_ok=True)
 
-    def parcels(self) -> Iterator[Parcel]:
+    def parcels(self) -> Iterator[PendingResult]:
         """What an earlier worker did not get sent; what it did not get written goes, nobody was told of it."""
         for file in self._files():
             try:
@@ -58,7 +58,7 @@ class Outbox:
                     file.unlink(missing_ok=True)
                     continue
                 data = json.loads(file.read_text(encoding="utf-8"))
-                found, server = _parcel(data), data.get("server") or self._server
+                found, server = _pending(data), data.get("server") or self._server
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 log.warning("the result in %s cannot be read, and stays there: %s", file, error)
                 continue
@@ -87,9 +87,9 @@ class Outbox:
         return self._folder / f"{execution_id}.json"
 
 
-def _parcel(data: Mapping[str, Any]) -> Parcel:
+def _pending(data: Mapping[str, Any]) -> PendingResult:
     publication, claim = data["publication"], data["claim"]
-    return Parcel(
+    return PendingResult(
         execution_id=data["execution_id"],
         attempt=_attempt(data["attempt"]),
         outcome=Outcome(**data["outcome"]),

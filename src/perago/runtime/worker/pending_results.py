@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
-from perago.runtime.execution_result import Delivery, Parcel
+from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.observe.events import Event, Listener
-from perago.runtime.observe.health import Pulse
+from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.worker.executions import Executions
-from perago.runtime.worker.job_scheduler import Note, Timetable
+from perago.runtime.worker.job_scheduler import JobScheduler, Note
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.plan import WorkerPlan
-from perago.runtime.worker.result_sender import Courier, Delay
+from perago.runtime.worker.result_sender import Delay, ResultSender
 from perago.runtime.worker.slots import Execution
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("perago.deliveries")
 
 
-class Deliveries:
+class PendingResults:
     """The unsent results of a worker; their leases are kept until they are taken, or over."""
 
     def __init__(
@@ -39,14 +39,14 @@ class Deliveries:
         executions: Executions,
         cleanup: DeadExecutorCleanup,
         *,
-        pulse: Pulse,
+        health_state: HealthState,
         tell: Listener,
         mask: Callable[[str], str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._executions = executions
         self._cleanup = cleanup
-        self._pulse = pulse
+        self._health_state = health_state
         self._tell = tell
         self._mask = mask
         self._clock = clock
@@ -61,12 +61,12 @@ class Deliveries:
         plan: WorkerPlan,
         ports: tuple[Lake, Orchestrator],
         *,
-        chores: Timetable,
+        chores: JobScheduler,
         post: Callable[[Note], None],
     ) -> None:
         """Make ready to send; `chores` does it, and what it sees is posted."""
         lake, orchestrator = ports
-        self._courier = Courier(
+        self._sender = ResultSender(
             orchestrator,
             lake,
             Outbox(plan.settings.workspace_root, orchestrator.address),
@@ -76,40 +76,40 @@ class Deliveries:
             delivered=lambda delivery: post(lambda: self._delivered(delivery)),
             mask=self._mask,
             delayed=lambda delay: post(lambda: self._delayed(delay)),
-            kept=lambda parcel, error: post(lambda: self._kept(parcel, error)),
+            kept=lambda pending, error: post(lambda: self._kept(pending, error)),
             clock=self._clock,
         )
 
-    def send(self, execution: Execution, parcel: Parcel) -> None:
+    def send(self, execution: Execution, pending: PendingResult) -> None:
         """Send an execution's result until it is taken."""
         self._unsent.add(execution.id)
-        self._courier.send(parcel, lambda: self._before_sending(execution))
+        self._sender.send(pending, lambda: self._before_sending(execution))
 
     def resume(self) -> None:
         """Send what an earlier worker left in the outbox."""
-        for parcel in self._courier.outbox.parcels():
-            log.info("a result of an earlier worker is in the outbox: task %s", parcel.attempt.task_id)
+        for pending in self._sender.outbox.parcels():
+            log.info("a result of an earlier worker is in the outbox: task %s", pending.attempt.task_id)
             try:
-                self._executions.keep_lease(parcel.execution_id, parcel.attempt)
+                self._executions.keep_lease(pending.execution_id, pending.attempt)
             except (TypeError, ValueError) as error:
-                log.warning("the result of task %s stays in the outbox: %s", parcel.attempt.task_id, error)
+                log.warning("the result of task %s stays in the outbox: %s", pending.attempt.task_id, error)
                 continue
-            self._unsent.add(parcel.execution_id)
-            self._courier.resume(parcel)
+            self._unsent.add(pending.execution_id)
+            self._sender.resume(pending)
 
-    def _delivered(self, delivery: Delivery) -> None:
+    def _delivered(self, delivery: DeliveryResult) -> None:
         """The orchestrator has answered."""
-        parcel = delivery.parcel
-        self._unsent.discard(parcel.execution_id)
-        self._pulse.right("result", parcel.execution_id)
-        self._is_kept(parcel.execution_id)
-        execution = self._executions.end(parcel.execution_id)
+        pending = delivery.pending
+        self._unsent.discard(pending.execution_id)
+        self._health_state.right("result", pending.execution_id)
+        self._is_kept(pending.execution_id)
+        execution = self._executions.end(pending.execution_id)
         event = Event(
             "accepted" if delivery.accepted else "not-accepted",
-            parcel.attempt,
-            parcel.execution_id,
+            pending.attempt,
+            pending.execution_id,
             settled=execution.settled if execution else None,
-            parcel=parcel,
+            pending=pending,
             died=execution is not None and execution.died,
             text=delivery.reason,
         )
@@ -117,41 +117,41 @@ class Deliveries:
 
     def _delayed(self, delay: Delay) -> None:
         """The orchestrator has not answered."""
-        attempt, execution_id = delay.parcel.attempt, delay.parcel.execution_id
+        attempt, execution_id = delay.pending.attempt, delay.pending.execution_id
         if execution_id not in self._unsent:
             return
         if delay.too_long:
             which = f"the result of task {attempt.task_id} ({attempt.task_name})"
             said = f"{which} has not been accepted for {delay.seconds:.0f} s: {delay.reason}"
-            self._pulse.wrong("result", said, execution_id)
+            self._health_state.wrong("result", said, execution_id)
         if delay.let_go:
             self._executions.let_go(execution_id)
         self._tell(Event("not-sent", attempt, execution_id, text=delay.reason))
 
-    def _kept(self, parcel: Parcel, error: Exception | None) -> None:
+    def _kept(self, pending: PendingResult, error: Exception | None) -> None:
         """A result was written to the outbox, or could not be."""
         if error is None:
-            self._is_kept(parcel.execution_id)
+            self._is_kept(pending.execution_id)
             return
-        if parcel.execution_id not in self._unsent:
+        if pending.execution_id not in self._unsent:
             return
-        if parcel.execution_id not in self._not_kept:
+        if pending.execution_id not in self._not_kept:
             log.error(
                 "the result cannot be written to the outbox, and is sent from memory: a worker that dies before that "
                 "loses it: %s",
                 error,
-                extra={"attempt": attempt_fields(parcel.attempt, parcel.execution_id)},
+                extra={"attempt": attempt_fields(pending.attempt, pending.execution_id)},
             )
-            self._tell(Event("not-kept", parcel.attempt, parcel.execution_id, text=str(error)))
-        self._not_kept.add(parcel.execution_id)
-        self._pulse.wrong(
+            self._tell(Event("not-kept", pending.attempt, pending.execution_id, text=str(error)))
+        self._not_kept.add(pending.execution_id)
+        self._health_state.wrong(
             "outbox", f"results cannot be written to the outbox, and are sent from memory: {error}"
         )
 
     def _is_kept(self, execution_id: str) -> None:
         self._not_kept.discard(execution_id)
         if not self._not_kept:
-            self._pulse.right("outbox")
+            self._health_state.right("outbox")
 
     def _before_sending(self, execution: Execution) -> None:
         """On the sending thread: a dead executor's leavings go, and the task's log is complete."""

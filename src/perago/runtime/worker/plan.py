@@ -19,7 +19,7 @@ from perago.orchestrator.base import Orchestrator
 from perago.protocol.policies import POLICIES, REUSE, SUPERSEDE, declared
 from perago.runtime.registration import Change, apply_changes, plan_changes
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.executor_protocol import Launch
+from perago.runtime.worker.executor_protocol import ExecutorFactory
 from perago.runtime.worker.local_executor import Processes
 from perago.runtime.worker.self_check import ask_lake
 from perago.settings import Settings
@@ -33,12 +33,12 @@ def new_worker_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class SlotPool:
     """Slots of one kind: so many executors for these tasks, and what starts them."""
 
     tasks: tuple[str, ...]
     slots: int
-    launch: Launch
+    launch: ExecutorFactory
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class WorkerPlan:
     worker_id: str = field(default_factory=new_worker_id)
     servers: Sequence[str] = ()
     """The lake and the orchestrator, as they call themselves."""
-    engine: Launch | None = None
+    engine: ExecutorFactory | None = None
 
     def __str__(self) -> str:
         """The worker in a line."""
@@ -63,15 +63,15 @@ class WorkerPlan:
         return f"{self.worker_id}: {', '.join(self.tasks)} on {self.slots} slots{where}{beside}"
 
     @property
-    def crews(self) -> tuple[Crew, ...]:
+    def crews(self) -> tuple[SlotPool, ...]:
         """The kinds of slots that it has."""
         if self.engine is None:
-            return (Crew(tuple(self.tasks), self.slots, Processes(self.spec)),)
+            return (SlotPool(tuple(self.tasks), self.slots, Processes(self.spec)),)
         plain = tuple(name for name, task in self.tasks.items() if task.kind == "plain")
         spark = tuple(name for name in self.tasks if name not in plain)
         beside = Processes(replace(self.spec, tasks=spark))
-        crews = (Crew(plain, self.slots, self.engine), Crew(spark, self.slots, beside))
-        return tuple(crew for crew in crews if crew.tasks)
+        crews = (SlotPool(plain, self.slots, self.engine), SlotPool(spark, self.slots, beside))
+        return tuple(slot_pool for slot_pool in crews if slot_pool.tasks)
 
     @property
     def settings(self) -> Settings:

@@ -23,9 +23,9 @@ from functools import partial
 
 from perago.errors import OrchestratorError
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.runtime.observe.health import Pulse
+from perago.runtime.observe.health import HealthState
 from perago.runtime.worker.job_scheduler import Note
-from perago.runtime.worker.plan import Crew, WorkerPlan
+from perago.runtime.worker.plan import SlotPool, WorkerPlan
 
 log = logging.getLogger("perago.broker")
 
@@ -35,7 +35,7 @@ REST_SECONDS = 5.0
 LONGEST_PAUSE = 5.0
 
 
-class Broker:
+class Poller:
     """Polls while it runs; `polled` gets what came, on the broker's thread, and `ended` is its last word."""
 
     def __init__(
@@ -46,14 +46,14 @@ class Broker:
         *,
         polled: Callable[[Sequence[Assignment]], None],
         ended: Callable[[], None],
-        pulse: Pulse,
+        health_state: HealthState,
     ) -> None:
         self._orchestrator = orchestrator
         self._names = list(names)
         self._worker_id = worker_id
         self._polled = polled
         self._ended = ended
-        self._pulse = pulse
+        self._health_state = health_state
         self._changed = threading.Condition()
         self._room = 0
         self._on_the_way = 0
@@ -132,7 +132,7 @@ class Broker:
 
     def _rest(self) -> None:
         for name in self._names:
-            self._pulse.polled(name)
+            self._health_state.polled(name)
 
     def _poll(self, name: str, room: int, wait: float) -> int:
         try:
@@ -144,7 +144,7 @@ class Broker:
         if self._failures:
             log.info("polling for %s works again", name)
             self._failures = 0
-        self._pulse.polled(name)
+        self._health_state.polled(name)
         if found:
             with self._changed:
                 self._on_the_way += len(found)
@@ -174,22 +174,22 @@ class Polling:
         *,
         polled: Polled,
         post: Callable[[Note], None],
-        pulse: Pulse,
+        health_state: HealthState,
     ) -> None:
         self._polled = polled
         self._crews = plan.crews
         self._taken = [0] * len(self._crews)
         self._ended = [False] * len(self._crews)
         self._brokers = [
-            Broker(
+            Poller(
                 orchestrator,
-                crew.tasks,
+                slot_pool.tasks,
                 plan.worker_id,
                 polled=partial(_post, post, partial(self._came, at)),
                 ended=partial(_post, post, partial(self._end, at)),
-                pulse=pulse,
+                health_state=health_state,
             )
-            for at, crew in enumerate(self._crews)
+            for at, slot_pool in enumerate(self._crews)
         ]
 
     @property
@@ -199,18 +199,18 @@ class Polling:
 
     def start(self) -> None:
         """Begin to poll."""
-        for broker in self._brokers:
-            broker.start()
+        for poller in self._brokers:
+            poller.start()
 
     def stop(self) -> None:
         """Poll no more; polls under way may still bring attempts."""
-        for broker in self._brokers:
-            broker.stop()
+        for poller in self._brokers:
+            poller.stop()
 
-    def offer(self, room: Callable[[Crew], int]) -> None:
+    def offer(self, room: Callable[[SlotPool], int]) -> None:
         """So much room is there for each crew by now."""
-        for at, (crew, broker) in enumerate(zip(self._crews, self._brokers, strict=True)):
-            broker.offer(room(crew), taken=self._taken[at])
+        for at, (slot_pool, poller) in enumerate(zip(self._crews, self._brokers, strict=True)):
+            poller.offer(room(slot_pool), taken=self._taken[at])
             self._taken[at] = 0
 
     def _came(self, at: int, found: Sequence[Assignment]) -> None:

@@ -39,11 +39,11 @@ from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.protocol.outcome import result_refused, sendable
 from perago.runtime.attempt.delivery import finish, give_up_on, send
-from perago.runtime.execution_result import Delivery, Parcel
+from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.internal_branches import why_not_published_any_more
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS
 from perago.runtime.observe.logs import attempt_fields
-from perago.runtime.worker.job_scheduler import Timetable
+from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import why_over
 from perago.runtime.worker.outbox import Outbox
 
@@ -62,7 +62,7 @@ NOBODYS_RESULT = frozenset({"TIMED_OUT", "CANCELED", "SKIPPED"})
 class Delay:
     """A result that is not sent yet: for how long, why, and whether its lease is to be let go."""
 
-    parcel: Parcel
+    pending: PendingResult
     seconds: float
     reason: str
     let_go: bool = False
@@ -74,7 +74,7 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
-class Courier:
+class ResultSender:
     """Carries parcels to the orchestrator; `delivered` and `delayed` are called from one of the timetable's threads.
 
     `kept` hears whether a result could be written to the outbox: None, or why not; on any thread.
@@ -83,58 +83,58 @@ class Courier:
     orchestrator: Orchestrator
     lake: Lake
     outbox: Outbox
-    timetable: Timetable
+    scheduler: JobScheduler
     worker_id: str
     reason_limit: int
-    delivered: Callable[[Delivery], None]
+    delivered: Callable[[DeliveryResult], None]
     mask: Callable[[str], str]
     delayed: Callable[[Delay], None] = lambda _delay: None
-    kept: Callable[[Parcel, Exception | None], None] = lambda _parcel, _error: None
+    kept: Callable[[PendingResult, Exception | None], None] = lambda _pending, _error: None
     clock: Callable[[], float] = time.monotonic
     second_look_seconds: float = SECOND_LOOK_SECONDS
 
-    def send(self, parcel: Parcel, first: Callable[[], None] | None = None) -> None:
+    def send(self, pending: PendingResult, first: Callable[[], None] | None = None) -> None:
         """Send a result of this worker; `first` is done before, on the sending thread."""
-        parcel = self._sendable(parcel)
-        self._take(_Errand(self, parcel, first, in_outbox=self.keep(parcel)))
+        pending = self._sendable(pending)
+        self._take(_SendJob(self, pending, first, in_outbox=self.keep(pending)))
 
-    def resume(self, parcel: Parcel) -> None:
+    def resume(self, pending: PendingResult) -> None:
         """Send a result that an earlier worker left behind, if it still may be."""
-        self._take(_Errand(self, self._sendable(parcel), resumed=True, in_outbox=True))
+        self._take(_SendJob(self, self._sendable(pending), resumed=True, in_outbox=True))
 
-    def keep(self, parcel: Parcel) -> bool:
+    def keep(self, pending: PendingResult) -> bool:
         """Write a result to the outbox, if that is possible; on any thread."""
         try:
-            self.outbox.put(parcel)
+            self.outbox.put(pending)
         except Exception as error:
             # Not only a full disk: a result that cannot be written as JSON must not end the worker either.
-            self.kept(parcel, error)
+            self.kept(pending, error)
             return False
-        self.kept(parcel, None)
+        self.kept(pending, None)
         return True
 
-    def _take(self, errand: _Errand) -> None:
-        self.timetable.add(("send", errand.parcel.execution_id), errand)
+    def _take(self, send_job: _SendJob) -> None:
+        self.scheduler.add(("send", send_job.pending.execution_id), send_job)
 
-    def _sendable(self, parcel: Parcel) -> Parcel:
-        return replace(parcel, outcome=sendable(parcel.outcome, self.mask, self.reason_limit))
+    def _sendable(self, pending: PendingResult) -> PendingResult:
+        return replace(pending, outcome=sendable(pending.outcome, self.mask, self.reason_limit))
 
-    def refused(self, parcel: Parcel, error: OrchestratorRefused) -> Parcel:
+    def refused(self, pending: PendingResult, error: OrchestratorRefused) -> PendingResult:
         """What is said in place of a result that the server will never take."""
-        return self._sendable(replace(parcel, outcome=result_refused(error), publication=None))
+        return self._sendable(replace(pending, outcome=result_refused(error), publication=None))
 
 
 @dataclass(slots=True)
-class _Errand:
+class _SendJob:
     """One result under way; a job of the timetable."""
 
-    courier: Courier
-    parcel: Parcel
+    sender: ResultSender
+    pending: PendingResult
     first: Callable[[], None] | None = None
     resumed: bool = False
     in_outbox: bool = False
     may_be_sent: bool = field(default=False, init=False)
-    taken: Delivery | None = field(default=None, init=False)
+    taken: DeliveryResult | None = field(default=None, init=False)
     failures: int = field(default=0, init=False)
     waits_since: float | None = field(default=None, init=False)
     waits_long: bool = field(default=False, init=False)
@@ -156,48 +156,48 @@ class _Errand:
             return self._later(error)
 
     def _complete(self) -> float | None:
-        courier, parcel = self.courier, self.parcel
+        sender, pending = self.sender, self.pending
         try:
-            sent = send(courier.orchestrator, parcel, worker_id=courier.worker_id)
+            sent = send(sender.orchestrator, pending, worker_id=sender.worker_id)
         except OrchestratorRefused as refused:
-            if parcel.outcome.status != "COMPLETED":
+            if pending.outcome.status != "COMPLETED":
                 return self._give_up(str(refused))
             log.error("a result is sent as FAILED: %s", refused, extra=self._fields())
-            self.parcel = courier.refused(parcel, refused)
-            self.in_outbox = courier.keep(self.parcel)
+            self.pending = sender.refused(pending, refused)
+            self.in_outbox = sender.keep(self.pending)
             return 0.0
-        if sent.accepted and courier.orchestrator.may_be_covered(parcel.attempt, left_behind=self.resumed):
+        if sent.accepted and sender.orchestrator.may_be_covered(pending.attempt, left_behind=self.resumed):
             self.taken = sent
-            return courier.second_look_seconds
-        return self._done(finish(courier.lake, sent))
+            return sender.second_look_seconds
+        return self._done(finish(sender.lake, sent))
 
-    def _look_again(self, taken: Delivery) -> float | None:
+    def _look_again(self, taken: DeliveryResult) -> float | None:
         """Whether a result that was taken is still there; the claim stays until then, so that no twin publishes."""
-        courier, parcel = self.courier, self.parcel
+        sender, pending = self.sender, self.pending
         try:
-            found = courier.orchestrator.current(parcel.attempt)
+            found = sender.orchestrator.current(pending.attempt)
         except OrchestratorNotFound:
-            return self._done(finish(courier.lake, taken))
-        if found.status in NOBODYS_RESULT or found.retry_count != parcel.attempt.retry_count:
+            return self._done(finish(sender.lake, taken))
+        if found.status in NOBODYS_RESULT or found.retry_count != pending.attempt.retry_count:
             why = f"it was accepted, then undone by a late update, and now the task is {found.status}"
             return self._give_up(why)
-        if why_over(parcel.attempt, found) is None:
+        if why_over(pending.attempt, found) is None:
             log.warning(
                 "the result was accepted, and undone by a late update: it is sent again", extra=self._fields()
             )
-            if send(courier.orchestrator, parcel, worker_id=courier.worker_id).accepted:
-                return courier.second_look_seconds
+            if send(sender.orchestrator, pending, worker_id=sender.worker_id).accepted:
+                return sender.second_look_seconds
             # Only a workflow that has ended takes none for an open task: it went on by the one that it had accepted.
-        return self._done(finish(courier.lake, taken))
+        return self._done(finish(sender.lake, taken))
 
     def _give_up(self, why: str) -> float | None:
-        return self._done(give_up_on(self.courier.lake, self.parcel, why))
+        return self._done(give_up_on(self.sender.lake, self.pending, why))
 
     def _look(self) -> tuple[bool, str]:
         """Whether the task is still open, and else why its attempt can never take a result; (False, "") if unknown."""
-        attempt = self.parcel.attempt
+        attempt = self.pending.attempt
         try:
-            over = why_over(attempt, self.courier.orchestrator.current(attempt))
+            over = why_over(attempt, self.sender.orchestrator.current(attempt))
         except OrchestratorNotFound as gone:
             return False, str(gone)
         except Exception as error:
@@ -207,50 +207,50 @@ class _Errand:
 
     def _why_not_any_more(self) -> str | None:
         """Why a result that was left behind must not be sent, or None."""
-        courier, parcel = self.courier, self.parcel
+        sender, pending = self.sender, self.pending
         try:
-            assert_current_attempt_snapshot(parcel.attempt, courier.orchestrator.current(parcel.attempt))
+            assert_current_attempt_snapshot(pending.attempt, sender.orchestrator.current(pending.attempt))
         except (StaleAttemptError, OrchestratorNotFound) as over:
             return str(over)
-        published = parcel.publication
+        published = pending.publication
         if published is None:
             return None
-        why = why_not_published_any_more(courier.lake, published)
+        why = why_not_published_any_more(sender.lake, published)
         if why is not None:
             # The attempt is still current, so a twin of it may be at work: the claim stays, the retry revokes it.
-            self.parcel = replace(parcel, claim=None)
+            self.pending = replace(pending, claim=None)
         return why
 
-    def _done(self, delivery: Delivery) -> float | None:
-        courier, parcel = self.courier, self.parcel
+    def _done(self, delivery: DeliveryResult) -> float | None:
+        sender, pending = self.sender, self.pending
         if not delivery.accepted:
             log.warning(
                 "the result %s was not accepted: %s",
-                *(parcel.outcome.status, delivery.reason),
+                *(pending.outcome.status, delivery.reason),
                 extra=self._fields(),
             )
         try:
-            courier.outbox.drop(parcel.execution_id)
+            sender.outbox.drop(pending.execution_id)
         except OSError as error:
             # The next start finds that the task is over.
             log.warning("a result that was sent stays in the outbox: %s", error, extra=self._fields())
-        courier.delivered(delivery)
+        sender.delivered(delivery)
         return None
 
     def _later(self, error: Exception) -> float | None:
-        courier, now = self.courier, self.courier.clock()
+        sender, now = self.sender, self.sender.clock()
         self.waits_since = now if self.waits_since is None else self.waits_since
         seconds = now - self.waits_since
         is_open, over = self._look() if seconds >= UNHEALTHY_AFTER_SECONDS else (False, "")
         if over and self.taken is None:
             return self._give_up(over)
         lets_go = is_open and not self.lease_let_go and seconds >= LEASE_SECONDS
-        delay = Delay(self.parcel, seconds, str(error), let_go=lets_go)
+        delay = Delay(self.pending, seconds, str(error), let_go=lets_go)
         self._say(delay, error)
         self.waits_long = self.waits_long or delay.too_long
         self.lease_let_go = self.lease_let_go or delay.let_go
-        self.in_outbox = self.in_outbox or courier.keep(self.parcel)
-        courier.delayed(delay)
+        self.in_outbox = self.in_outbox or sender.keep(self.pending)
+        sender.delayed(delay)
         pause = min(LONGEST_PAUSE, 0.1 * 2.0**self.failures) * random.uniform(0.5, 1.0)
         self.failures = min(self.failures + 1, 10)
         return pause
@@ -276,4 +276,4 @@ class _Errand:
             )
 
     def _fields(self) -> dict[str, object]:
-        return {"attempt": attempt_fields(self.parcel.attempt, self.parcel.execution_id)}
+        return {"attempt": attempt_fields(self.pending.attempt, self.pending.execution_id)}

@@ -24,9 +24,9 @@ from perago.errors import LakeForbidden, LakeNotFound, LakeUnauthenticated
 from perago.lake.base import Lake
 from perago.protocol.outcome import describe
 from perago.protocol.worker_faults import FIRST_CALL
-from perago.runtime.execution_result import Settled
-from perago.runtime.observe.health import Pulse
-from perago.runtime.worker.job_scheduler import Note, Timetable
+from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.observe.health import HealthState
+from perago.runtime.worker.job_scheduler import JobScheduler, Note
 
 log = logging.getLogger("perago.fitness")
 
@@ -38,24 +38,29 @@ _NO_REPOSITORY = "perago-start-up-check"
 _PROBE = ".probe"
 
 
-class Fitness:
+class SelfCheck:
     """What the worker's attempts and executors tell about the worker itself; `probe` raises while it cannot work."""
 
     def __init__(
-        self, probe: Callable[[], None], chores: Timetable, *, post: Callable[[Note], None], pulse: Pulse
+        self,
+        probe: Callable[[], None],
+        chores: JobScheduler,
+        *,
+        post: Callable[[Note], None],
+        health_state: HealthState,
     ) -> None:
         self._probe = probe
         self._chores = chores
         self._post = post
-        self._pulse = pulse
+        self._health_state = health_state
         self._in_a_row = 0
         self._pauses = 0
         self._stopped = False
         self._not_ready: dict[int, int] = {}
         self.fit = True
-        pulse.wrong("executors", "no executor has become ready yet")
+        health_state.wrong("executors", "no executor has become ready yet")
 
-    def ended(self, settled: Settled, *, has_workspace: bool) -> None:
+    def ended(self, settled: ExecutionResult, *, has_workspace: bool) -> None:
         """An execution is settled: it tells for the worker, against it, or nothing."""
         if settled.own_reason is not None:
             self.failed(settled.outcome.reason or settled.own_reason)
@@ -78,18 +83,18 @@ class Fitness:
     def ready(self, number: int) -> None:
         """The executor of that slot takes attempts."""
         self._not_ready.pop(number, None)
-        self._pulse.right("executors")
-        self._pulse.right("executors", str(number))
+        self._health_state.right("executors")
+        self._health_state.right("executors", str(number))
 
     def not_ready(self, number: int, reason: str) -> None:
         """The executor of that slot has ended, or could not be started, before it was ready."""
         times = self._not_ready[number] = self._not_ready.get(number, 0) + 1
         if times >= IN_A_ROW:
             text = f"executor {number} did not become ready {times} times in a row: {reason}"
-            self._pulse.wrong("executors", text, str(number))
+            self._health_state.wrong("executors", text, str(number))
 
     def _pause(self, reason: str) -> None:
-        self._pulse.wrong("worker", f"the worker cannot work, and does not poll: {reason}")
+        self._health_state.wrong("worker", f"the worker cannot work, and does not poll: {reason}")
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**self._pauses)
         self._pauses = min(self._pauses + 1, 10)
         self._chores.add("fitness", self._try, after=pause)
@@ -113,7 +118,7 @@ class Fitness:
             return
         log.warning("the worker can work again, and polls")
         self.fit, self._in_a_row = True, IN_A_ROW - 1
-        self._pulse.right("worker")
+        self._health_state.right("worker")
 
 
 def try_to_work(lake: Lake, root: Path) -> None:

@@ -20,11 +20,19 @@ from typing import Literal
 
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.sanitize import Masker
-from perago.runtime.worker.executor_protocol import Answer, Departure, Ears, Launch, Link, Run, Stop
+from perago.runtime.worker.executor_protocol import (
+    Answer,
+    ExecutorExit,
+    ExecutorFactory,
+    Link,
+    LinkCallbacks,
+    Run,
+    Stop,
+)
 from perago.runtime.worker.output_capture import Sink
-from perago.runtime.worker.plan import Crew
+from perago.runtime.worker.plan import SlotPool
 
 State = Literal["waiting", "starting", "idle", "busy", "leaving"]
 
@@ -38,7 +46,7 @@ class Execution:
     id: str
     assignment: Assignment
     step: str = ""
-    settled: Settled | None = None
+    settled: ExecutionResult | None = None
     died: bool = False
     ending: str = ""
     """How it ended, where it could not tell itself."""
@@ -70,11 +78,11 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
-class Wiring:
+class SlotCallbacks:
     """How slots reach the supervisor; all of it may be called from any thread."""
 
     answered: Callable[[Slot, Answer], None]
-    gone: Callable[[Slot, Departure], None]
+    gone: Callable[[Slot, ExecutorExit], None]
     printed: Sink
     output_ended: Callable[[str], None]
     mask: Masker
@@ -85,8 +93,8 @@ class Slot:
     """One executor at a time; `uncleaned` are settled executions whose workdir may still be there."""
 
     number: int
-    launch: Launch
-    wiring: Wiring
+    launch: ExecutorFactory
+    slot_callbacks: SlotCallbacks
     tasks: frozenset[str] | None = None
     """The names of the tasks that it runs; None for all."""
     state: State = "waiting"
@@ -105,17 +113,17 @@ class Slot:
 
         Where there is no room for one this raises, and nothing is left of the try.
         """
-        wiring = self.wiring
-        ears = Ears(
-            partial(wiring.answered, self),
-            partial(wiring.gone, self),
-            wiring.printed,
-            wiring.output_ended,
-            wiring.mask,
+        slot_callbacks = self.slot_callbacks
+        callbacks = LinkCallbacks(
+            partial(slot_callbacks.answered, self),
+            partial(slot_callbacks.gone, self),
+            slot_callbacks.printed,
+            slot_callbacks.output_ended,
+            slot_callbacks.mask,
         )
         # Before the start: one that is there at once may say so at once.
         self.state, self.done, self.stopped_stale, self.broken = "starting", 0, False, ""
-        self._link = self.launch.start(self.number, ears)
+        self._link = self.launch.start(self.number, callbacks)
         self._starts += 1
         return self._starts
 
@@ -135,7 +143,7 @@ class Slot:
         self._link.send(Run(execution.id, execution.assignment, execution.given))
         self.execution, self.state = execution, "busy"
 
-    def ended(self, execution_id: str, settled: Settled) -> Execution | None:
+    def ended(self, execution_id: str, settled: ExecutionResult) -> Execution | None:
         """The executor has settled its attempt and is idle again."""
         execution = self.execution
         if execution is None or execution.id != execution_id:
@@ -160,7 +168,7 @@ class Slot:
         if self._link is not None:
             self._link.kill()
 
-    def bury(self, now: float, *, by_itself: bool) -> list[Execution]:
+    def on_exit(self, now: float, *, by_itself: bool) -> list[Execution]:
         """The executor is gone: returns the executions it may have left things of, and plans the next start.
 
         Only deaths that nobody ordered make the next start wait: 1, 2, 4 … 30 s, until an attempt is settled.
@@ -179,18 +187,18 @@ class Slot:
 class Slots:
     """All slots; used from the supervisor's thread only."""
 
-    def __init__(self, crews: Iterable[Crew], wiring: Wiring) -> None:
+    def __init__(self, crews: Iterable[SlotPool], slot_callbacks: SlotCallbacks) -> None:
         self._slots: list[Slot] = []
-        for crew in crews:
+        for slot_pool in crews:
             first = len(self._slots)
             self._slots += [
-                Slot(number, crew.launch, wiring, frozenset(crew.tasks))
-                for number in range(first, first + crew.slots)
+                Slot(number, slot_pool.launch, slot_callbacks, frozenset(slot_pool.tasks))
+                for number in range(first, first + slot_pool.slots)
             ]
 
-    def idle(self, crew: Crew) -> int:
+    def idle(self, slot_pool: SlotPool) -> int:
         """How many slots of a crew wait for an attempt."""
-        tasks = frozenset(crew.tasks)
+        tasks = frozenset(slot_pool.tasks)
         return sum(slot.state == "idle" and slot.tasks == tasks for slot in self._slots)
 
     @property
@@ -208,7 +216,7 @@ class Slots:
                 try:
                     yield slot, slot.start()
                 except Exception as error:
-                    slot.bury(now, by_itself=True)
+                    slot.on_exit(now, by_itself=True)
                     # The traceback keeps alive what `multiprocessing` had opened by then.
                     yield slot, error.with_traceback(None)
 

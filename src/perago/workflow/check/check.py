@@ -19,7 +19,7 @@ from perago.declare.task import TaskDefinition
 from perago.protocol.suggestions import did_you_mean
 from perago.workflow.check.branch_conflicts import moved_heads
 from perago.workflow.check.context import Checking
-from perago.workflow.check.diagnostics import Finding, WorkflowMistake, error, warning
+from perago.workflow.check.diagnostics import Finding, WorkflowDiagnostic, error, warning
 from perago.workflow.check.inputs import step_input
 from perago.workflow.check.references import output_reads, step_reads
 from perago.workflow.check.steps import JOIN, JOINS, SIMPLE, Step, read_flow
@@ -32,7 +32,7 @@ def check_workflow(
     file: str,
     given: Mapping[str, Any] | None = None,
     elsewhere: Container[str] = (),
-) -> list[WorkflowMistake]:
+) -> list[WorkflowDiagnostic]:
     """Everything that is wrong with a workflow, in the order of its steps.
 
     `given` is the input it is to be started with, where that is known; it may hold `UNKNOWN`.  `elsewhere` are names of
@@ -42,7 +42,7 @@ def check_workflow(
         told = dict.fromkeys(_findings(definition, tasks, given, elsewhere))
     except RecursionError:
         told = {warning(None, "the workflow is nested too deeply to be checked"): None}
-    return [WorkflowMistake(one.level, file, one.step, one.message) for one in told]
+    return [WorkflowDiagnostic(one.level, file, one.step, one.message) for one in told]
 
 
 def check_step(source: Mapping[str, Any], task: TaskDefinition) -> list[str]:

@@ -9,7 +9,7 @@ Level = Literal["error", "warning"]
 
 
 @dataclass(frozen=True, slots=True)
-class WorkflowMistake:
+class WorkflowDiagnostic:
     """One thing that is wrong (`error`) or may go wrong (`warning`); `step` is None where it concerns the whole workflow."""
 
     level: Level

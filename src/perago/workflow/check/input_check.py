@@ -15,7 +15,7 @@ from typing import Any
 
 from perago.protocol.suggestions import did_you_mean, listed, nearest
 from perago.workflow.check.known_values import UNKNOWN, KnownInput, Origin, Path, inputs_read, known_input
-from perago.workflow.check.schema import Misfit, kind_of, misfits
+from perago.workflow.check.schema import SchemaViolation, kind_of, misfits
 from perago.workflow.model.definition import blocks_of, steps_in
 
 Json = Mapping[str, Any]
@@ -78,27 +78,27 @@ def _schema(taskdef: Json | None) -> Json:
 
 
 def _of_step(step: Json, known: KnownInput, schema: Json, payload: Json) -> Iterator[str]:
-    for misfit in misfits(known.value, schema, schema):
-        found = known.origin_of(misfit.path)
+    for violation in misfits(known.value, schema, schema):
+        found = known.origin_of(violation.path)
         if found is not None:
             made, origin = found
-            yield f"step {step['taskReferenceName']!r}: {_told(misfit, made, origin, payload)}"
+            yield f"step {step['taskReferenceName']!r}: {_told(violation, made, origin, payload)}"
 
 
-def _told(misfit: Misfit, made: Path, origin: Origin, payload: Json) -> str:
-    path = _dotted(misfit.path)
+def _told(violation: SchemaViolation, made: Path, origin: Origin, payload: Json) -> str:
+    path = _dotted(violation.path)
     if origin.lacking is not None:
         name = origin.lacking
         written = nearest(name, payload)
         how = f"did you write {written!r} for it?" if written else _HOW.get(name, f"add {name!r} to --input")
         return f"{path} is {origin.expression}, but the input has no {name!r}: {how}"
-    if misfit.rule == "is missing":
-        return f"{path} is missing: {origin.expression} has no {misfit.path[-1]!r}"
-    if misfit.rule == "is not declared":
-        return f"{path} is not declared by the task: take {misfit.path[-1]!r} out of {origin.expression}"
-    within = "" if made == misfit.path else f"{_dotted(misfit.path[len(made) :])} of "
-    shown = kind_of(misfit.value) if misfit.wrong_kind else "not"
-    return f"{path} {misfit.rule}, but {within}{origin.expression} is {shown}"
+    if violation.rule == "is missing":
+        return f"{path} is missing: {origin.expression} has no {violation.path[-1]!r}"
+    if violation.rule == "is not declared":
+        return f"{path} is not declared by the task: take {violation.path[-1]!r} out of {origin.expression}"
+    within = "" if made == violation.path else f"{_dotted(violation.path[len(made) :])} of "
+    shown = kind_of(violation.value) if violation.wrong_kind else "not"
+    return f"{path} {violation.rule}, but {within}{origin.expression} is {shown}"
 
 
 def _unread(definition: Json, payload: Json) -> Iterator[str]:

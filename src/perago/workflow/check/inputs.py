@@ -33,7 +33,7 @@ _NOT_DECLARED = {"extra_forbidden", "unexpected_keyword_argument"}
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class InputViolation:
     """One thing about params that the model refuses; `kind` says which."""
 
     path: Path
@@ -52,18 +52,22 @@ class Misfit:
         return self.kind in _NOT_DECLARED
 
 
-def misfits(task: TaskDefinition, params: Any) -> list[Misfit]:
+def misfits(task: TaskDefinition, params: Any) -> list[InputViolation]:
     """What the task's model refuses in params, one for each path."""
     if not isinstance(params, Mapping):
-        return [] if params is UNKNOWN else [Misfit((), "type", f"must be an object, not {_kind(params)}")]
+        return (
+            []
+            if params is UNKNOWN
+            else [InputViolation((), "type", f"must be an object, not {_kind(params)}")]
+        )
     whole = not has_unknown(params)
     if not whole and _moves_fields(task.params_model):
         return []
-    found: dict[Path, Misfit] = {}
+    found: dict[Path, InputViolation] = {}
     for details in _refused(task, without_unknown(params)):
-        misfit = _misfit(details, params, whole=whole)
-        if misfit is not None:
-            found.setdefault(misfit.path, misfit)
+        violation = _violation(details, params, whole=whole)
+        if violation is not None:
+            found.setdefault(violation.path, violation)
     return list(found.values())
 
 
@@ -72,7 +76,7 @@ def takes_null(task: TaskDefinition, params: Any, path: Path) -> bool:
     if any(isinstance(part, int) for part in path):
         return True
     changed = _with_null(params, path)
-    return not any(misfit.certain and misfit.path == path for misfit in misfits(task, changed))
+    return not any(violation.certain and violation.path == path for violation in misfits(task, changed))
 
 
 def _refused(task: TaskDefinition, params: Any) -> Sequence[ErrorDetails]:
@@ -88,7 +92,7 @@ def _refused(task: TaskDefinition, params: Any) -> Sequence[ErrorDetails]:
     return ()
 
 
-def _misfit(details: ErrorDetails, params: Any, *, whole: bool) -> Misfit | None:
+def _violation(details: ErrorDetails, params: Any, *, whole: bool) -> InputViolation | None:
     path, choice = _data_path(details, params)
     kind = details["type"]
     about = at(params, path)
@@ -96,12 +100,12 @@ def _misfit(details: ErrorDetails, params: Any, *, whole: bool) -> Misfit | None
     if has_unknown(choice) or about is UNKNOWN:
         return None
     if kind == "missing":
-        return Misfit(path, kind, "is missing")
+        return InputViolation(path, kind, "is missing")
     if kind in _NOT_DECLARED:
-        return Misfit(path, kind, "is not declared")
+        return InputViolation(path, kind, "is not declared")
     if has_unknown(about) or (kind not in _CERTAIN and not whole):
         return None
-    return Misfit(path, kind, f"{details['msg']}, got {_kind(about)}", certain=kind in _CERTAIN)
+    return InputViolation(path, kind, f"{details['msg']}, got {_kind(about)}", certain=kind in _CERTAIN)
 
 
 def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
@@ -262,35 +266,35 @@ def _params(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Fi
     found = misfits(task, known(raw, checking.given))
     shape = checking.shapes(task).params
     explained: set[Path] = set()
-    for misfit in found:
-        if misfit.not_declared:
-            missing = [one.path for one in found if one.missing and one.path[:-1] == misfit.path[:-1]]
-            close = nearest(str(misfit.path[-1]), [str(path[-1]) for path in missing])
+    for violation in found:
+        if violation.not_declared:
+            missing = [one.path for one in found if one.missing and one.path[:-1] == violation.path[:-1]]
+            close = nearest(str(violation.path[-1]), [str(path[-1]) for path in missing])
             explained.update(path for path in missing if str(path[-1]) == close)
-    for misfit in found:
-        if misfit.path not in explained:
-            yield _told(checking, step, task, misfit, raw=raw, shape=shape)
+    for violation in found:
+        if violation.path not in explained:
+            yield _told(checking, step, task, violation, raw=raw, shape=shape)
 
 
 def _told(
-    checking: Checking, step: Step, task: TaskDefinition, misfit: Misfit, *, raw: Any, shape: Shape
+    checking: Checking, step: Step, task: TaskDefinition, violation: InputViolation, *, raw: Any, shape: Shape
 ) -> Finding:
     label = f"step {step.reference!r}"
-    where = shown(("params", *misfit.path))
-    if misfit.not_declared:
-        for part in misfit.path[:-1]:
+    where = shown(("params", *violation.path))
+    if violation.not_declared:
+        for part in violation.path[:-1]:
             shape = shape.at(part)
         others = f"; it has {', '.join(shape.names)}" if shape.names else ""
-        close = did_you_mean(str(misfit.path[-1]), shape.names, otherwise=others)
+        close = did_you_mean(str(violation.path[-1]), shape.names, otherwise=others)
         return error(step.reference, f"{label}: {task.name!r} has no {where}{close}")
-    if misfit.missing:
+    if violation.missing:
         return error(step.reference, f"{label}: {where} is missing, and {task.name!r} requires it; add it")
-    level = error if misfit.certain else warning
-    written = at(raw, misfit.path)
+    level = error if violation.certain else warning
+    written = at(raw, violation.path)
     source = whole(written)
     if source is not None:
         level = level if checking.always_runs(step) else warning
         return level(
-            step.reference, f"{label}: {where} takes ${{{source}}}, which does not fit: {misfit.rule}"
+            step.reference, f"{label}: {where} takes ${{{source}}}, which does not fit: {violation.rule}"
         )
-    return level(step.reference, f"{label}: {where}: {misfit.rule}")
+    return level(step.reference, f"{label}: {where}: {violation.rule}")

@@ -44,7 +44,7 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class SchemaViolation:
     """Where a value breaks a schema, and the rule: `must be …`, `is missing`, `is not declared`."""
 
     path: Path
@@ -62,7 +62,7 @@ def kind_of(value: Any) -> str:
     return "true or false" if found == "boolean" else _TYPES[found][0]
 
 
-def misfits(value: Any, schema: Any, root: Schema, path: Path = ()) -> Iterator[Misfit]:
+def misfits(value: Any, schema: Any, root: Schema, path: Path = ()) -> Iterator[SchemaViolation]:
     """Everything that is certainly wrong; `root` holds the `$defs` that the schema refers to."""
     if value is UNKNOWN or not isinstance(schema, Mapping):
         return
@@ -88,23 +88,23 @@ def misfits(value: Any, schema: Any, root: Schema, path: Path = ()) -> Iterator[
             yield from misfits(item, rule, root, (*path, number))
 
 
-def _of_kind(value: Any, schema: Schema, path: Path) -> Iterator[Misfit]:
+def _of_kind(value: Any, schema: Schema, path: Path) -> Iterator[SchemaViolation]:
     wanted = schema.get("type")
     kinds = [wanted] if isinstance(wanted, str) else wanted or []
     if kinds and not any(_is(kind, value) for kind in kinds):
-        yield Misfit(path, "must be " + " or ".join(_TYPES[kind][0] for kind in kinds), value, True)
+        yield SchemaViolation(path, "must be " + " or ".join(_TYPES[kind][0] for kind in kinds), value, True)
     allowed = [schema["const"]] if "const" in schema else schema.get("enum")
     if allowed is not None and not _holds_unknown(value) and value not in allowed:
-        yield Misfit(path, "must be " + " or ".join(map(repr, allowed)), value)
+        yield SchemaViolation(path, "must be " + " or ".join(map(repr, allowed)), value)
 
 
-def _limits(value: Any, schema: Schema, path: Path) -> Iterator[Misfit]:
+def _limits(value: Any, schema: Schema, path: Path) -> Iterator[SchemaViolation]:
     for keyword, (applies, kept, text) in _LIMITS.items():
         if keyword in schema and applies(value) and not kept(value, schema[keyword]):
-            yield Misfit(path, text.format(schema[keyword]), value)
+            yield SchemaViolation(path, text.format(schema[keyword]), value)
 
 
-def _of_choices(value: Any, choices: list[Any], root: Schema, path: Path) -> Iterator[Misfit]:
+def _of_choices(value: Any, choices: list[Any], root: Schema, path: Path) -> Iterator[SchemaViolation]:
     tried = [list(misfits(value, choice, root, path)) for choice in choices]
     if not all(tried):
         return
@@ -114,19 +114,21 @@ def _of_choices(value: Any, choices: list[Any], root: Schema, path: Path) -> Ite
         yield from near[0]
     else:
         kinds = dict.fromkeys(wrong[0].rule.removeprefix("must be ") for wrong in tried)
-        yield Misfit(path, "must be " + " or ".join(kinds), value, True)
+        yield SchemaViolation(path, "must be " + " or ".join(kinds), value, True)
 
 
-def _of_object(value: Mapping[str, Any], schema: Schema, root: Schema, path: Path) -> Iterator[Misfit]:
+def _of_object(
+    value: Mapping[str, Any], schema: Schema, root: Schema, path: Path
+) -> Iterator[SchemaViolation]:
     declared = schema.get("properties") or {}
     for name in schema.get("required") or ():
         if name not in value:
-            yield Misfit((*path, name), "is missing")
+            yield SchemaViolation((*path, name), "is missing")
     for name, item in value.items():
         if name in declared:
             yield from misfits(item, declared[name], root, (*path, name))
         elif schema.get("additionalProperties") is False and not schema.get("patternProperties"):
-            yield Misfit((*path, name), "is not declared")
+            yield SchemaViolation((*path, name), "is not declared")
         else:
             yield from misfits(item, schema.get("additionalProperties"), root, (*path, name))
 

@@ -17,8 +17,8 @@ Json = Mapping[str, Any]
 
 def check_definition(definition: Json, file: str) -> None:
     """Refuse a definition that no orchestrator could take."""
-    for mistake in _mistakes(definition):
-        raise RuntimeConfigError(f"{file}: {mistake}")
+    for diagnostic in _diagnostics(definition):
+        raise RuntimeConfigError(f"{file}: {diagnostic}")
 
 
 def version_of(definition: Json) -> int:
@@ -50,7 +50,7 @@ def blocks_of(step: Json) -> Iterator[Any]:
     yield step.get("loopOver")
 
 
-def _mistakes(definition: Json) -> Iterator[str]:
+def _diagnostics(definition: Json) -> Iterator[str]:
     name, version, tasks = definition["name"], definition.get("version", 1), definition.get("tasks")
     if not name or "/" in name:
         yield f"the workflow's name is {name!r}, but must be a text without '/'"

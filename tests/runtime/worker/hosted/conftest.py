@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from perago.runtime.worker.hosted.engine import Door
-from perago.runtime.worker.hosted.transport import Switchboard
+from perago.runtime.worker.hosted.engine import Endpoint
+from perago.runtime.worker.hosted.transport import HostListener
 
 
 @pytest.fixture
-def board() -> Iterator[Switchboard]:
-    made = Switchboard(Door("127.0.0.1", "127.0.0.1"))
+def board() -> Iterator[HostListener]:
+    made = HostListener(Endpoint("127.0.0.1", "127.0.0.1"))
     yield made
     made.close()

@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Settled
-from perago.runtime.worker.executor_protocol import Answer, Began, Cleaned, Ended, Run
+from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.worker.executor_protocol import Answer, Cleaned, Ended, Run, StepStarted
 from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.host import HostedExecutor, Hosting
-from perago.runtime.worker.hosted.protocol import Hello, Kill, Welcome
-from perago.runtime.worker.hosted.transport import Line, Switchboard, call
+from perago.runtime.worker.hosted.protocol import Accepted, Connect, Kill
+from perago.runtime.worker.hosted.transport import HostListener, WorkerConnection, call
 from perago.runtime.worker.local_executor import death_of
 from perago.testing import Clock
 from tests.support.attempts import an_assignment
 from tests.support.clock import eventually
 
-SAID = (Began("e", "claim"), Began("e", "publish"))
-ENDED = Ended("e", Settled(Outcome("COMPLETED")))
+SAID = (StepStarted("e", "claim"), StepStarted("e", "publish"))
+ENDED = Ended("e", ExecutionResult(Outcome("COMPLETED")))
 
 
 def speak(pipe: Connection, said: Path, answers: tuple[Answer, ...]) -> None:
@@ -48,7 +48,7 @@ def an_executor(folder: Path, *answers: Answer) -> HostedExecutor:
     return HostedExecutor(process, ours, output, death_of(process), folder, ready=True)
 
 
-def a_line(board: Switchboard) -> Line:
+def a_line(board: HostListener) -> WorkerConnection:
     """One that does not wait before it gives up."""
     clock = Clock()
 
@@ -56,12 +56,12 @@ def a_line(board: Switchboard) -> Line:
         clock.now += seconds
 
     dial = partial(call, board.address, board.key)
-    return Line(dial, Hello("job"), clock=lambda: clock.now, sleep=sleep)
+    return WorkerConnection(dial, Connect("job"), clock=lambda: clock.now, sleep=sleep)
 
 
-def test_what_it_said_before_it_was_killed_tells_how_far_it_got(board: Switchboard, tmp_path: Path) -> None:
-    def kill(line: HostConnection, _hello: Hello) -> None:
-        line.send(Welcome(0))
+def test_what_it_said_before_it_was_killed_tells_how_far_it_got(board: HostListener, tmp_path: Path) -> None:
+    def kill(line: HostConnection, _hello: Connect) -> None:
+        line.send(Accepted(0))
         line.send(Kill())
         line.recv()
 
@@ -82,10 +82,10 @@ def test_what_it_said_before_it_was_killed_tells_how_far_it_got(board: Switchboa
 
 
 def test_without_a_line_it_is_ended_and_what_it_said_comes_with_the_job(
-    board: Switchboard, tmp_path: Path
+    board: HostListener, tmp_path: Path
 ) -> None:
-    def hang_up_for_good(line: HostConnection, _hello: Hello) -> None:
-        line.send(Welcome(0))
+    def hang_up_for_good(line: HostConnection, _hello: Connect) -> None:
+        line.send(Accepted(0))
         board.close()
 
     board.expect("job", hang_up_for_good)
@@ -98,14 +98,14 @@ def test_without_a_line_it_is_ended_and_what_it_said_comes_with_the_job(
         assert not executor.process.is_alive()
 
 
-def test_without_a_line_one_that_is_settled_may_clean_up(board: Switchboard, tmp_path: Path) -> None:
-    def hang_up_after_the_ending(line: HostConnection, _hello: Hello) -> None:
-        line.send(Welcome(0))
+def test_without_a_line_one_that_is_settled_may_clean_up(board: HostListener, tmp_path: Path) -> None:
+    def hang_up_after_the_ending(line: HostConnection, _hello: Connect) -> None:
+        line.send(Accepted(0))
         assert line.recv() == ENDED
         board.close()
 
     board.expect("job", hang_up_after_the_ending)
-    executor = an_executor(tmp_path, ENDED, *[Began("e", "cleanup")] * 50, Cleaned("e"))
+    executor = an_executor(tmp_path, ENDED, *[StepStarted("e", "cleanup")] * 50, Cleaned("e"))
     with closing(a_line(board)) as line:
         line.open()
 

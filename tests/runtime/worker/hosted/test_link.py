@@ -14,34 +14,34 @@ import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import Settled
+from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.executor_protocol import (
-    Began,
-    Broken,
     Cleaned,
-    Departure,
-    Ears,
+    CleanupFailed,
     Ended,
+    ExecutorExit,
+    LinkCallbacks,
     Ready,
+    Rerun,
     Run,
-    RunAgain,
+    StartFailed,
+    StepStarted,
     Stop,
-    Unclean,
 )
 from perago.runtime.worker.hosted.connection import HostConnection
-from perago.runtime.worker.hosted.engine import Door, JobLost, Spot
+from perago.runtime.worker.hosted.engine import Endpoint, JobContext, JobLost
 from perago.runtime.worker.hosted.host import numbered
 from perago.runtime.worker.hosted.link import Hosted, HostedLink
-from perago.runtime.worker.hosted.protocol import Hello, HostPlan, Kill, Output, Report, Unwanted, Welcome
+from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, Kill, Output, Rejected, Report
 from perago.runtime.worker.hosted.transport import call
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.no_servers import NoServers
 
 X = "0123456789abcdef"
-BEGAN, ENDED, CLEANED = Began(X, "input"), Ended(X, Settled(Outcome("COMPLETED"))), Cleaned(X)
+BEGAN, ENDED, CLEANED = StepStarted(X, "input"), Ended(X, ExecutionResult(Outcome("COMPLETED"))), Cleaned(X)
 Host = Callable[[HostPlan, str], Report]
 
 
@@ -55,12 +55,12 @@ class ByScript:
     cancelled: SimpleQueue[str] = field(default_factory=SimpleQueue)
     port: int = 0
 
-    def open(self) -> Door:
+    def open(self) -> Endpoint:
         if self.up is not None:
             assert self.up.wait(20)
         if self.broken:
             raise RuntimeConfigError(self.broken)
-        return Door("127.0.0.1", "127.0.0.1", self.port)
+        return Endpoint("127.0.0.1", "127.0.0.1", self.port)
 
     def run(self, job: str, label: str, work: Any) -> Any:
         return self.hosts.pop(0)(work.args[0], job)
@@ -76,8 +76,8 @@ class Slot:
     told: SimpleQueue[Any] = field(default_factory=SimpleQueue)
 
     @property
-    def ears(self) -> Ears:
-        return Ears(self.told.put, self.told.put, self.printed, lambda _: None, Masker([]))
+    def callbacks(self) -> LinkCallbacks:
+        return LinkCallbacks(self.told.put, self.told.put, self.printed, lambda _: None, Masker([]))
 
     def printed(self, execution_id: str, line: str) -> None:
         self.told.put((execution_id, line))
@@ -99,14 +99,14 @@ def slot() -> Slot:
 @pytest.fixture
 def link(engine: ByScript, slot: Slot, tmp_path: Path) -> HostedLink:
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
-    made = Hosted(engine, spec, name="a script").start(0, slot.ears)
+    made = Hosted(engine, spec, name="a script").start(0, slot.callbacks)
     assert slot.hears(1) == [Ready()]
     return made
 
 
 def on_the_line(plan: HostPlan, job: str, run: int = 0) -> HostConnection:
-    line = call(plan.address, plan.key, Hello(job, run))
-    assert isinstance(line.recv(), Welcome)
+    line = call(plan.address, plan.key, Connect(job, run))
+    assert isinstance(line.recv(), Accepted)
     return line
 
 
@@ -117,15 +117,15 @@ def test_what_the_line_has_not_told_the_job_does_in_order_and_once(
         with on_the_line(plan, job) as line:
             line.send(Output(f"\n\x00perago begin {X}\x00\nprinted\n".encode()))
             line.send(BEGAN)
-            line.send(Began(X, "body"))
-        return Report((BEGAN, Began(X, "body"), ENDED, CLEANED))
+            line.send(StepStarted(X, "body"))
+        return Report((BEGAN, StepStarted(X, "body"), ENDED, CLEANED))
 
     engine.hosts = [cut_after_two]
     link.send(Run(X, an_assignment()))
 
-    assert slot.hears(5) == [(X, "printed"), BEGAN, Began(X, "body"), ENDED, CLEANED]
+    assert slot.hears(5) == [(X, "printed"), BEGAN, StepStarted(X, "body"), ENDED, CLEANED]
     link.send(Stop())
-    assert slot.hears(1) == [Departure("nothing left to do")]
+    assert slot.hears(1) == [ExecutorExit("nothing left to do")]
 
 
 def test_a_job_that_is_lost_is_a_death_and_nobody_knows_how_far_it_got(
@@ -139,7 +139,7 @@ def test_a_job_that_is_lost_is_a_death_and_nobody_knows_how_far_it_got(
     engine.hosts = [lost]
     link.send(Run(X, an_assignment()))
 
-    assert slot.hears(2) == [BEGAN, Departure("its machine", heard=False)]
+    assert slot.hears(2) == [BEGAN, ExecutorExit("its machine", heard=False)]
 
 
 def test_a_process_that_died_is_a_death_that_was_heard(
@@ -148,7 +148,7 @@ def test_a_process_that_died_is_a_death_that_was_heard(
     engine.hosts = [lambda plan, job: Report((BEGAN,), "exit code 7")]
     link.send(Run(X, an_assignment()))
 
-    assert slot.hears(2) == [BEGAN, Departure("exit code 7")]
+    assert slot.hears(2) == [BEGAN, ExecutorExit("exit code 7")]
 
 
 def test_a_job_lost_after_its_ending_costs_the_slot_nothing_but_the_cleaning_up(
@@ -161,7 +161,7 @@ def test_a_job_lost_after_its_ending_costs_the_slot_nothing_but_the_cleaning_up(
 
     engine.hosts = [lost, lambda plan, job: Report((replace(ENDED, execution_id="b"), Cleaned("b")))]
     link.send(Run(X, an_assignment()))
-    assert slot.hears(2) == [ENDED, Unclean(X)]
+    assert slot.hears(2) == [ENDED, CleanupFailed(X)]
     link.send(Run("b", an_assignment("task-2")))
 
     assert slot.hears(2) == [replace(ENDED, execution_id="b"), Cleaned("b")]
@@ -174,22 +174,22 @@ def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host
 
     def twice(plan: HostPlan, job: str) -> Report:
         with on_the_line(plan, job) as first:
-            first.send(Began(X, "publish"))
+            first.send(StepStarted(X, "publish"))
             assert heard.wait(20)
             with on_the_line(plan, job, run=1) as second:
                 with pytest.raises((EOFError, OSError)):
                     first.recv()
-                with call(plan.address, plan.key, Hello(job, 0)) as back:
-                    assert isinstance(back.recv(), Unwanted)
-                second.send(Began(f"{X}r1", "input"))
-        return Report((Began(f"{X}r1", "input"), Ended(f"{X}r1", ENDED.settled), Cleaned(f"{X}r1")))
+                with call(plan.address, plan.key, Connect(job, 0)) as back:
+                    assert isinstance(back.recv(), Rejected)
+                second.send(StepStarted(f"{X}r1", "input"))
+        return Report((StepStarted(f"{X}r1", "input"), Ended(f"{X}r1", ENDED.settled), Cleaned(f"{X}r1")))
 
     engine.hosts = [twice]
     link.send(Run(X, an_assignment()))
 
-    assert slot.hears(1) == [Began(X, "publish")]
+    assert slot.hears(1) == [StepStarted(X, "publish")]
     heard.set()
-    assert slot.hears(4) == [RunAgain(X), BEGAN, ENDED, CLEANED]
+    assert slot.hears(4) == [Rerun(X), BEGAN, ENDED, CLEANED]
 
 
 def test_what_is_settled_is_not_run_again_though_the_engine_wants_to(
@@ -201,8 +201,8 @@ def test_what_is_settled_is_not_run_again_though_the_engine_wants_to(
         with on_the_line(plan, job) as line:
             line.send(ENDED)
             assert heard.wait(20)
-        with call(plan.address, plan.key, Hello(job, 1)) as back:
-            assert isinstance(back.recv(), Unwanted)
+        with call(plan.address, plan.key, Connect(job, 1)) as back:
+            assert isinstance(back.recv(), Rejected)
         return Report((), "no line to its worker")
 
     engine.hosts = [again]
@@ -210,7 +210,7 @@ def test_what_is_settled_is_not_run_again_though_the_engine_wants_to(
 
     assert slot.hears(1) == [ENDED]
     heard.set()
-    assert slot.hears(1) == [Unclean(X)]
+    assert slot.hears(1) == [CleanupFailed(X)]
 
 
 def test_a_host_is_told_to_end_its_executor_and_the_job_is_left_to_it(
@@ -230,7 +230,7 @@ def test_a_host_is_told_to_end_its_executor_and_the_job_is_left_to_it(
     assert inside.wait(20)
     link.kill()
 
-    assert slot.hears(2) == [BEGAN, Departure("signal SIGKILL")]
+    assert slot.hears(2) == [BEGAN, ExecutorExit("signal SIGKILL")]
     assert engine.cancelled.empty()
 
 
@@ -243,7 +243,7 @@ def test_a_job_that_no_host_has_taken_up_is_cancelled(engine: ByScript, slot: Sl
     link.send(Run(X, an_assignment()))
     link.kill()
 
-    assert slot.hears(1) == [Departure("cancelled", heard=False)]
+    assert slot.hears(1) == [ExecutorExit("cancelled", heard=False)]
 
 
 def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
@@ -252,9 +252,9 @@ def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
     engine.broken = "no Java"
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
 
-    Hosted(engine, spec, name="a script").start(0, slot.ears)
+    Hosted(engine, spec, name="a script").start(0, slot.callbacks)
 
-    assert slot.hears(2) == [Broken("no Java"), Departure("an engine that did not start")]
+    assert slot.hears(2) == [StartFailed("no Java"), ExecutorExit("an engine that did not start")]
 
 
 def test_a_port_that_is_taken_is_one_clear_error_before_anything_is_polled(
@@ -277,7 +277,7 @@ def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_depar
     engine.up = up
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
     hosted = Hosted(engine, spec, name="a script")
-    link = HostedLink(hosted, slot.ears)
+    link = HostedLink(hosted, slot.callbacks)
     opening = threading.Thread(target=lambda: (link.open(), opened.set()), daemon=True)
     opening.start()
 
@@ -285,7 +285,7 @@ def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_depar
     up.set()
 
     assert opened.wait(20)
-    assert slot.hears(1) == [Departure("nothing left to do")]
+    assert slot.hears(1) == [ExecutorExit("nothing left to do")]
     assert slot.told.empty()
 
 
@@ -302,4 +302,4 @@ def test_an_attempt_that_cannot_travel_is_refused_at_once(link: HostedLink) -> N
 def test_no_two_runs_of_an_execution_have_one_id(given: int, again: int, name: str) -> None:
     run = Run(X, an_assignment(), given)
 
-    assert numbered(run, Spot(Path("scratch"), again)).execution_id == name
+    assert numbered(run, JobContext(Path("scratch"), again)).execution_id == name

@@ -14,28 +14,28 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.worker.executor_protocol import Began
+from perago.runtime.worker.executor_protocol import StepStarted
 from perago.runtime.worker.hosted.connection import HANDSHAKE_SECONDS, accept
-from perago.runtime.worker.hosted.protocol import Hello, Welcome
-from perago.runtime.worker.hosted.transport import MOST_STRANGERS, Switchboard, call
+from perago.runtime.worker.hosted.protocol import Accepted, Connect
+from perago.runtime.worker.hosted.transport import MOST_STRANGERS, HostListener, call
 from tests.support.clock import eventually
 from tests.support.relay import Relay, Tamper, relay
 
 JOB = "job-1"
-FIRST, SECOND, THIRD = Began("e", "input"), Began("e", "body!"), Began("e", "stage")
+FIRST, SECOND, THIRD = StepStarted("e", "input"), StepStarted("e", "body!"), StepStarted("e", "stage")
 
 
 class Worker:
     """The other end: keeps what is said to it, and knows when a connection is over."""
 
-    def __init__(self, board: Switchboard) -> None:
+    def __init__(self, board: HostListener) -> None:
         self.said: SimpleQueue[Any] = SimpleQueue()
         self.over = threading.Semaphore(0)
         board.expect(JOB, self.take)
 
-    def take(self, line: Any, _hello: Hello) -> None:
+    def take(self, line: Any, _hello: Connect) -> None:
         try:
-            line.send(Welcome(0))
+            line.send(Accepted(0))
             while True:
                 self.said.put(line.recv())
         finally:
@@ -104,11 +104,11 @@ class LeaveOut:
 
 @pytest.mark.parametrize("attack", [change, cut_and_close, LeaveOut, HoldBack])
 def test_what_was_changed_left_out_or_moved_on_its_way_is_not_heard(
-    board: Switchboard, attack: Callable[..., Any]
+    board: HostListener, attack: Callable[..., Any]
 ) -> None:
     worker = Worker(board)
-    with relay(board.address) as path, call(path.address, board.key, Hello(JOB)) as host:
-        assert isinstance(host.recv(), Welcome)
+    with relay(board.address) as path, call(path.address, board.key, Connect(JOB)) as host:
+        assert isinstance(host.recv(), Accepted)
         host.send(FIRST)
         assert worker.said.get(timeout=20) == FIRST
         path.to_server = attack() if isinstance(attack, type) else attack
@@ -131,20 +131,20 @@ def say_apart(host: Any, message: Any, path: Relay) -> None:
         return  # The connection is over already.
 
 
-def test_what_was_said_once_is_heard_once(board: Switchboard) -> None:
+def test_what_was_said_once_is_heard_once(board: HostListener) -> None:
     worker = Worker(board)
-    with relay(board.address) as path, call(path.address, board.key, Hello(JOB)) as host:
-        assert isinstance(host.recv(), Welcome)
+    with relay(board.address) as path, call(path.address, board.key, Connect(JOB)) as host:
+        assert isinstance(host.recv(), Accepted)
         path.to_server = repeat
         host.send(FIRST)
 
         assert worker.heard() == [FIRST]
 
 
-def test_what_a_host_has_said_does_not_come_back_to_it_as_the_worker_s(board: Switchboard) -> None:
+def test_what_a_host_has_said_does_not_come_back_to_it_as_the_worker_s(board: HostListener) -> None:
     Worker(board)
-    with relay(board.address) as path, call(path.address, board.key, Hello(JOB)) as host:
-        assert isinstance(host.recv(), Welcome)
+    with relay(board.address) as path, call(path.address, board.key, Connect(JOB)) as host:
+        assert isinstance(host.recv(), Accepted)
 
         def reflect(data: bytes) -> bytes:
             path.clients[0].sendall(data)
@@ -157,7 +157,7 @@ def test_what_a_host_has_said_does_not_come_back_to_it_as_the_worker_s(board: Sw
             host.recv()
 
 
-def test_what_was_said_on_one_connection_is_not_heard_on_another(board: Switchboard) -> None:
+def test_what_was_said_on_one_connection_is_not_heard_on_another(board: HostListener) -> None:
     worker = Worker(board)
     recorded: list[bytes] = []
 
@@ -166,15 +166,15 @@ def test_what_was_said_on_one_connection_is_not_heard_on_another(board: Switchbo
         return data
 
     with relay(board.address) as path:
-        with call(path.address, board.key, Hello(JOB)) as host:
-            assert isinstance(host.recv(), Welcome)
+        with call(path.address, board.key, Connect(JOB)) as host:
+            assert isinstance(host.recv(), Accepted)
             path.to_server = record
             host.send(FIRST)
             assert worker.said.get(timeout=20) == FIRST
         assert worker.heard() == []
         path.to_server = bytes
-        with call(path.address, board.key, Hello(JOB)) as host:
-            assert isinstance(host.recv(), Welcome)
+        with call(path.address, board.key, Connect(JOB)) as host:
+            assert isinstance(host.recv(), Accepted)
             path.servers[1].sendall(b"".join(recorded))
 
             assert worker.heard() == []
@@ -183,7 +183,7 @@ def test_what_was_said_on_one_connection_is_not_heard_on_another(board: Switchbo
 @pytest.mark.parametrize("to_worker", [True, False])
 @pytest.mark.parametrize("frame", ["plain", "with a tag", "endless"])
 def test_what_is_put_between_the_messages_is_never_unpickled(
-    board: Switchboard, tmp_path: Path, frame: str, to_worker: bool
+    board: HostListener, tmp_path: Path, frame: str, to_worker: bool
 ) -> None:
     worker = Worker(board)
     bomb = pickle.dumps(Bomb(tmp_path / "it ran"))
@@ -194,8 +194,8 @@ def test_what_is_put_between_the_messages_is_never_unpickled(
         # A length alone must not make the other end reserve that much.
         "endless": struct.pack(">Q", 2**62) + bytes(64),
     }
-    with relay(board.address) as path, call(path.address, board.key, Hello(JOB)) as host:
-        assert isinstance(host.recv(), Welcome)
+    with relay(board.address) as path, call(path.address, board.key, Connect(JOB)) as host:
+        assert isinstance(host.recv(), Accepted)
         if to_worker:
             path.servers[0].sendall(frames[frame] + bytes(100))
             assert worker.heard() == []
@@ -208,7 +208,7 @@ def test_what_is_put_between_the_messages_is_never_unpickled(
 
 
 @pytest.mark.parametrize("change_first", ["the worker's", "the host's"])
-def test_a_handshake_with_other_nonces_proves_nothing(board: Switchboard, change_first: str) -> None:
+def test_a_handshake_with_other_nonces_proves_nothing(board: HostListener, change_first: str) -> None:
     taken = threading.Event()
     board.expect(JOB, lambda line, hello: taken.set())
 
@@ -220,13 +220,13 @@ def test_a_handshake_with_other_nonces_proves_nothing(board: Switchboard, change
         for name, tamper in tampers.items():
             setattr(path, name, tamper)
         with pytest.raises((OSError, EOFError)):
-            call(path.address, board.key, Hello(JOB)).recv()
+            call(path.address, board.key, Connect(JOB)).recv()
 
     assert not taken.is_set()
 
 
 def test_callers_without_the_key_leave_descriptors_to_the_worker_and_hosts_get_through(
-    board: Switchboard,
+    board: HostListener,
 ) -> None:
     Worker(board)
     before = len(os.listdir("/proc/self/fd"))
@@ -241,8 +241,8 @@ def test_callers_without_the_key_leave_descriptors_to_the_worker_and_hosts_get_t
             HANDSHAKE_SECONDS - 5,
         )
 
-        with call(board.address, board.key, Hello(JOB)) as host:
-            assert isinstance(host.recv(), Welcome)
+        with call(board.address, board.key, Connect(JOB)) as host:
+            assert isinstance(host.recv(), Accepted)
     finally:
         for stranger in strangers:
             stranger.close()

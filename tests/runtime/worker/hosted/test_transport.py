@@ -11,10 +11,16 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.worker.executor_protocol import Began, Noted
+from perago.runtime.worker.executor_protocol import BodyProgress, StepStarted
 from perago.runtime.worker.hosted.connection import HostConnection
-from perago.runtime.worker.hosted.protocol import Hello, Kill, Output, Unwanted, Welcome
-from perago.runtime.worker.hosted.transport import PATIENCE_SECONDS, Line, LineLost, Switchboard, call
+from perago.runtime.worker.hosted.protocol import Accepted, Connect, Kill, Output, Rejected
+from perago.runtime.worker.hosted.transport import (
+    PATIENCE_SECONDS,
+    ConnectionLost,
+    HostListener,
+    WorkerConnection,
+    call,
+)
 from perago.testing import Clock
 
 JOB = "job-1"
@@ -23,42 +29,42 @@ JOB = "job-1"
 class Worker:
     """The other end: welcomes each call, and keeps what is said on it."""
 
-    def __init__(self, board: Switchboard) -> None:
+    def __init__(self, board: HostListener) -> None:
         self.lines: SimpleQueue[HostConnection] = SimpleQueue()
         self.said: SimpleQueue[Any] = SimpleQueue()
         self.heard = 0
         board.expect(JOB, self.take)
 
-    def take(self, line: HostConnection, _hello: Hello) -> None:
-        line.send(Welcome(self.heard))
+    def take(self, line: HostConnection, _hello: Connect) -> None:
+        line.send(Accepted(self.heard))
         self.lines.put(line)
         while True:
             message = line.recv()
-            self.heard += isinstance(message, Began)
+            self.heard += isinstance(message, StepStarted)
             self.said.put(message)
 
 
-def line_to(board: Switchboard, clock: Clock | None = None) -> Line:
+def line_to(board: HostListener, clock: Clock | None = None) -> WorkerConnection:
     clock = clock or Clock()
 
     def sleep(seconds: float) -> None:
         clock.now += seconds
 
     dial = partial(call, board.address, board.key)
-    return Line(dial, Hello(JOB), clock=lambda: clock.now, sleep=sleep)
+    return WorkerConnection(dial, Connect(JOB), clock=lambda: clock.now, sleep=sleep)
 
 
-def test_who_does_not_have_the_key_is_not_listened_to(board: Switchboard) -> None:
+def test_who_does_not_have_the_key_is_not_listened_to(board: HostListener) -> None:
     taken = threading.Event()
     board.expect(JOB, lambda line, hello: taken.set())
 
     with pytest.raises((OSError, EOFError)):
-        call(board.address, b"another key", Hello(JOB)).recv()
+        call(board.address, b"another key", Connect(JOB)).recv()
 
     assert not taken.is_set()
 
 
-def test_a_caller_who_says_nothing_holds_up_nobody(board: Switchboard) -> None:
+def test_a_caller_who_says_nothing_holds_up_nobody(board: HostListener) -> None:
     Worker(board)
     with socket.create_connection(board.address):
         line = line_to(board)
@@ -66,41 +72,44 @@ def test_a_caller_who_says_nothing_holds_up_nobody(board: Switchboard) -> None:
         line.close()
 
 
-def test_a_job_that_nobody_waits_for_is_turned_away(board: Switchboard) -> None:
-    with call(board.address, board.key, Hello("another")) as turned_away:
-        assert isinstance(turned_away.recv(), Unwanted)
+def test_a_job_that_nobody_waits_for_is_turned_away(board: HostListener) -> None:
+    with call(board.address, board.key, Connect("another")) as turned_away:
+        assert isinstance(turned_away.recv(), Rejected)
 
-    with closing(line_to(board)) as line, pytest.raises(LineLost, match="does not wait for it"):
+    with closing(line_to(board)) as line, pytest.raises(ConnectionLost, match="does not wait for it"):
         line.open()
 
 
-def test_after_a_cut_what_was_not_heard_is_said_again_and_nothing_twice(board: Switchboard) -> None:
+def test_after_a_cut_what_was_not_heard_is_said_again_and_nothing_twice(board: HostListener) -> None:
     worker = Worker(board)
     line = line_to(board)
     line.open()
     first = worker.lines.get(timeout=10)
-    line.say(Began("e", "input"))
-    assert worker.said.get(timeout=10) == Began("e", "input")
+    line.say(StepStarted("e", "input"))
+    assert worker.said.get(timeout=10) == StepStarted("e", "input")
 
-    first.hang_up()
+    first.disconnect()
     # Nobody has heard these: the line is cut, though the sender may not know it yet.
-    line.say(Began("e", "body"))
-    line.say(Noted("e", "a note may be lost"))
-    line.say(Began("e", "publish"))
+    line.say(StepStarted("e", "body"))
+    line.say(BodyProgress("e", "a note may be lost"))
+    line.say(StepStarted("e", "publish"))
     line.print(b"printed")
     if line.connection is not None and line.connection.poll(1):
         assert not line.is_to_die()
 
     heard: list[Any] = []
-    while Began("e", "publish") not in heard:
+    while StepStarted("e", "publish") not in heard:
         heard.append(worker.said.get(timeout=10))
-    assert [one for one in heard if isinstance(one, Began)] == [Began("e", "body"), Began("e", "publish")]
-    assert line.kept == (Began("e", "input"), Began("e", "body"), Began("e", "publish"))
-    assert all(isinstance(one, Began | Noted | Output) for one in heard)
+    assert [one for one in heard if isinstance(one, StepStarted)] == [
+        StepStarted("e", "body"),
+        StepStarted("e", "publish"),
+    ]
+    assert line.kept == (StepStarted("e", "input"), StepStarted("e", "body"), StepStarted("e", "publish"))
+    assert all(isinstance(one, StepStarted | BodyProgress | Output) for one in heard)
     line.close()
 
 
-def test_the_worker_can_ask_for_the_end_of_the_executor(board: Switchboard) -> None:
+def test_the_worker_can_ask_for_the_end_of_the_executor(board: HostListener) -> None:
     worker = Worker(board)
     line = line_to(board)
     line.open()
@@ -113,12 +122,12 @@ def test_the_worker_can_ask_for_the_end_of_the_executor(board: Switchboard) -> N
     line.close()
 
 
-def test_a_host_calls_for_a_while_where_nobody_answers(board: Switchboard) -> None:
+def test_a_host_calls_for_a_while_where_nobody_answers(board: HostListener) -> None:
     clock = Clock()
     began = clock.now
     board.close()
 
-    with pytest.raises(LineLost):
+    with pytest.raises(ConnectionLost):
         line_to(board, clock).open()
 
     assert clock.now - began >= PATIENCE_SECONDS

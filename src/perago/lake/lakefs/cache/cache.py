@@ -18,7 +18,7 @@ changes the cached object, which the next hash notices: it is dropped, and by it
 handed out is always a copy, so nothing spreads.
 
 Large objects are checked by a CRC, which takes a fifth of the time of their MD5, as long as their file is untouched by
-its time of change; otherwise by the MD5.  One that was not verified yet when it came in has no CRC until `vouch`: whoever
+its time of change; otherwise by the MD5.  One that was not verified yet when it came in has no CRC until `mark_verified`: whoever
 takes it out before, or after a process that died, hashes it.
 """
 
@@ -142,7 +142,7 @@ class Cache:
     def put_in_unverified(self, key: ObjectKey, file: str) -> int | None:
         """Keep the bytes of `file` before it is known whether they are right; its room was reserved before.
 
-        Returns what `vouch` has to be told; None where there is such an object already, or none can be kept.
+        Returns what `mark_verified` has to be told; None where there is such an object already, or none can be kept.
         """
         path = self._object_path(key.name)
         try:
@@ -151,7 +151,7 @@ class Cache:
             _log.warning("cannot cache %s: %s", path, error.strerror)
             return None
 
-    def vouch(self, name: str, crc: int, mtime: int) -> None:
+    def mark_verified(self, name: str, crc: int, mtime: int) -> None:
         """Note the CRC of an object that is verified by now; it counts while the object is what was put in."""
         note = "INSERT OR REPLACE INTO sums SELECT name, ?, ? FROM kept WHERE name = ?"
         self._change(lambda db: db.execute(note, (crc, mtime, name)))

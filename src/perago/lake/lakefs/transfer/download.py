@@ -37,7 +37,7 @@ _FEW = 64
 """So many files are copied into the cache in no time; to copy thousands would take a third as long as to fetch them."""
 
 
-class Keeping:
+class CacheWriter:
     """The cache as one download call uses it; `where` is the endpoint, the repository and the ref."""
 
     def __init__(self, cache: Cache, where: tuple[str, str, str]) -> None:
@@ -93,14 +93,14 @@ class Keeping:
             self.cache.put_in(key, got.part, got.crc, few=self._few)
             self._put_in.append(key.name)
 
-    def keep_unverified(self, entry: Entry, part: str) -> Kept | None:
-        """Keep what was fetched; `Kept` is told later whether it is right."""
+    def keep_unverified(self, entry: Entry, part: str) -> CachedObject | None:
+        """Keep what was fetched; `CachedObject` is told later whether it is right."""
         key = self.key(entry.checksum or "", entry)
         if key.name not in self._admitted:
             return None
         self._put_in.append(key.name)
         mtime = self.cache.put_in_unverified(key, part)
-        return None if mtime is None else Kept(self, entry, key.name, mtime)
+        return None if mtime is None else CachedObject(self, entry, key.name, mtime)
 
     def note(self, entry: Entry, md5: str, *, vouched_for: bool) -> None:
         """Note the MD5 of an object whose checksum is none."""
@@ -126,26 +126,26 @@ class Keeping:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedObject:
     """An object that was put into the cache before it was verified."""
 
-    keeping: Keeping
+    cache_writer: CacheWriter
     entry: Entry
     name: str
     mtime: int
 
     def verified(self, md5: str, crc: int, *, vouched_for: bool) -> None:
         """Its bytes are right, and this is their MD5."""
-        cache, name = self.keeping.cache, self.name
+        cache, name = self.cache_writer.cache, self.name
         if md5 != self.entry.checksum:
-            self.keeping.note(self.entry, md5, vouched_for=vouched_for)
-            name = self.keeping.key(md5, self.entry).name
+            self.cache_writer.note(self.entry, md5, vouched_for=vouched_for)
+            name = self.cache_writer.key(md5, self.entry).name
             cache.rename(self.name, name)
-        cache.vouch(name, crc, self.mtime)
+        cache.mark_verified(name, crc, self.mtime)
 
     def drop(self) -> None:
         """Its bytes are wrong."""
-        self.keeping.cache.drop(self.name)
+        self.cache_writer.cache.drop(self.name)
 
 
 def _alias(*called: str) -> str:
@@ -161,13 +161,13 @@ class Downloads:
 
     def __init__(
         self,
-        keeping: Keeping,
+        cache_writer: CacheWriter,
         progress: Progress | None,
         verification: Verification | None,
         *,
         large: int,
     ) -> None:
-        self._keeping = keeping
+        self._cache_writer = cache_writer
         self._progress = progress
         self._verification = verification
         self._large = large
@@ -179,7 +179,7 @@ class Downloads:
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         """End with a cache whose books are right; what was left is verified from now on, if all is here."""
-        self._keeping.settle()
+        self._cache_writer.settle()
         # Not sooner: with as many streams as this takes, hashing would hold them up.
         if failed is None and self._verification is not None:
             self._verification.begin(self._left)
@@ -189,9 +189,9 @@ class Downloads:
 
     def from_cache(self, files: Sequence[Download]) -> list[Download]:
         """Copy out what the cache has; returns the rest, for which there is room in the cache."""
-        if not self._keeping.cache.enabled:
+        if not self._cache_writer.cache.enabled:
             return list(files)
-        keys = self._keeping.keys(files)
+        keys = self._cache_writer.keys(files)
         missing: list[Download] = []
 
         def copy(file: Download) -> None:
@@ -200,9 +200,9 @@ class Downloads:
                 missing.append(file)
 
         each(files, copy, _COPIERS)
-        self._keeping.touch(keys)
+        self._cache_writer.touch(keys)
         if missing:
-            self._keeping.reserve(missing)
+            self._cache_writer.reserve(missing)
         return missing
 
     def fetch(self, getter: Getter, file: Download) -> None:
@@ -214,7 +214,7 @@ class Downloads:
             raise _unwritable(file, error) from error
         with _named(got.part, file):
             if got.left is None:
-                self._keeping.keep(file, got)
+                self._cache_writer.keep(file, got)
             else:
                 self._left.append(self._unhashed(getter, file.entry, got, got.left))
         self._done(file, got.md5 or file.entry.checksum or "", reported=getter.is_large(file))
@@ -223,11 +223,11 @@ class Downloads:
         # For reading alone: a program that is open for writing cannot be run.
         opened = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
         return Unhashed(
-            entry, opened, got.crc or 0, left, getter, self._keeping.keep_unverified(entry, got.part)
+            entry, opened, got.crc or 0, left, getter, self._cache_writer.keep_unverified(entry, got.part)
         )
 
     def _copied(self, file: Download, key: ObjectKey) -> bool:
-        part, cache = part_name(file.target), self._keeping.cache
+        part, cache = part_name(file.target), self._cache_writer.cache
         try:
             left = cache.copy_out_unchecked(key, part, file.entry.path) if self._may_leave(file) else None
             if left is not None:
@@ -285,7 +285,7 @@ class Unhashed:
     crc: int
     left: Left
     getter: Getter
-    kept: Kept | None
+    kept: CachedObject | None
 
     @property
     def path(self) -> str:

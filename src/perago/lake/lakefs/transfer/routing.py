@@ -86,7 +86,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class PresignSupport:
     """What a server offers: presigned addresses, and for uploads in parts too."""
 
     single: bool
@@ -94,7 +94,7 @@ class Offer:
     store: str
 
 
-class Choice:
+class Routing:
     """The way of the next transfer; safe for threads."""
 
     def __init__(self, mode: TransferMode, client: LakeFSClient, clock: Callable[[], float]) -> None:
@@ -102,7 +102,7 @@ class Choice:
         self._client = client
         self._clock = clock
         self._lock = threading.Lock()
-        self._offer: Offer | None = None
+        self._offer: PresignSupport | None = None
         self._not_before = 0.0
         self._said = False
 
@@ -150,12 +150,12 @@ class Choice:
                 problem,
             )
 
-    def _asked(self) -> Offer:
+    def _asked(self) -> PresignSupport:
         with self._lock:
             if self._offer is None:
                 answer = self._client.call("ask lakeFS for its storage", _config, repeat=Repeat.ALWAYS)
                 storage = (answer.get("storage_config") if isinstance(answer, dict) else None) or {}
-                self._offer = Offer(
+                self._offer = PresignSupport(
                     single=bool(storage.get("pre_sign_support")),
                     parts=bool(storage.get("pre_sign_multipart_upload")),
                     store=str(storage.get("blockstore_type") or ""),

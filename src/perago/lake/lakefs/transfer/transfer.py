@@ -19,13 +19,13 @@ from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import LakeFSClient, Options
 from perago.lake.lakefs.transfer.concurrency import Budget, each
-from perago.lake.lakefs.transfer.download import Downloads, Keeping
+from perago.lake.lakefs.transfer.download import CacheWriter, Downloads
 from perago.lake.lakefs.transfer.fetch import Beside, Getter
 from perago.lake.lakefs.transfer.gateway import Stores
 from perago.lake.lakefs.transfer.hashing import Hashers
 from perago.lake.lakefs.transfer.presigned_read import Addresses, PresignedReads, asked_alone
 from perago.lake.lakefs.transfer.presigned_write import PresignedWrites
-from perago.lake.lakefs.transfer.routing import Choice, Sink, Source, StoreUnreachable, TransferMode
+from perago.lake.lakefs.transfer.routing import Routing, Sink, Source, StoreUnreachable, TransferMode
 from perago.lake.lakefs.transfer.store_http import StoreHttp
 from perago.lake.lakefs.transfer.upload import Putter
 
@@ -49,7 +49,7 @@ class Transfer:
         self._stores = Stores(endpoint, keys, client, options)
         self._http = StoreHttp(options)
         self._writes = PresignedWrites(self._http, client, options)
-        self._choice = Choice(mode, client, options.clock)
+        self._choice = Routing(mode, client, options.clock)
         self._client = client
         self._endpoint = endpoint
         self._options = options
@@ -68,8 +68,8 @@ class Transfer:
 
         Where it leaves an object to `verification`, its listed checksum stands for the MD5.
         """
-        keeping = Keeping(self._cache, (self._endpoint, *where))
-        with Downloads(keeping, progress, verification, large=self._options.part_bytes) as downloads:
+        cache_writer = CacheWriter(self._cache, (self._endpoint, *where))
+        with Downloads(cache_writer, progress, verification, large=self._options.part_bytes) as downloads:
             missing = downloads.from_cache(files)
             try:
                 self._fetch(downloads, where, missing)

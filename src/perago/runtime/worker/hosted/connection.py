@@ -93,9 +93,9 @@ class HostConnection:
             self._refuse()
         return pickle.loads(data)
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """End the connection for both sides, while another thread may be reading from it; that thread closes it."""
-        hang_up(self._socket)
+        disconnect(self._socket)
 
     def close(self) -> None:
         """Close this end."""
@@ -103,7 +103,7 @@ class HostConnection:
 
     def _refuse(self) -> NoReturn:
         # Nothing after it can be told apart either.
-        self.hang_up()
+        self.disconnect()
         raise NotAuthentic("a message between a host and its worker was changed on its way")
 
 
@@ -171,7 +171,7 @@ def prepare(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), KEEPALIVE_SECONDS)
 
 
-def hang_up(sock: socket.socket) -> None:
+def disconnect(sock: socket.socket) -> None:
     """End a connection that another thread may be using; that thread closes it."""
     try:
         sock.shutdown(socket.SHUT_RDWR)

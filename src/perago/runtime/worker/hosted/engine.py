@@ -18,7 +18,7 @@ class JobLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class JobContext:
     """Where a job runs: a folder that the engine removes in the end, and how often it has run this job before."""
 
     scratch: Path
@@ -26,7 +26,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Endpoint:
     """Where this process can be called from a job: the address to listen at, and what to call it there."""
 
     bind: str
@@ -38,10 +38,10 @@ class Door:
 class Jobs(Protocol):
     """An engine; safe for threads."""
 
-    def open(self) -> Door:
+    def open(self) -> Endpoint:
         """Have the engine up; what keeps it from starting is raised."""
 
-    def run(self, job: str, label: str, work: Callable[[Spot], T]) -> T:
+    def run(self, job: str, label: str, work: Callable[[JobContext], T]) -> T:
         """Run a function on one of its executors, and return what it returns; `JobLost` where nothing comes back.
 
         `job` is what it is cancelled by, and `label` what people are shown.  The function travels there, and so does all

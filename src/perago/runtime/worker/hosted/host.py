@@ -29,10 +29,10 @@ from perago.protocol.names import rerun_id
 from perago.protocol.outcome import describe
 from perago.runtime.root.state_dir import own_folder
 from perago.runtime.root.workdirs import remove_tree
-from perago.runtime.worker.executor_protocol import Answer, Broken, Cleaned, Ended, Ready, Run
-from perago.runtime.worker.hosted.engine import Spot
-from perago.runtime.worker.hosted.protocol import Hello, HostPlan, Report
-from perago.runtime.worker.hosted.transport import Line, LineLost, call
+from perago.runtime.worker.executor_protocol import Answer, Cleaned, Ended, Ready, Run, StartFailed
+from perago.runtime.worker.hosted.engine import JobContext
+from perago.runtime.worker.hosted.protocol import Connect, HostPlan, Report
+from perago.runtime.worker.hosted.transport import ConnectionLost, WorkerConnection, call
 from perago.runtime.worker.local_executor import (
     ExecutorProcess,
     death_of,
@@ -86,7 +86,7 @@ class HostedExecutor:
 class Hosting:
     """Passes on what an executor says while it runs an attempt; without one, until it is ready."""
 
-    def __init__(self, executor: HostedExecutor, line: Line, run: Run | None) -> None:
+    def __init__(self, executor: HostedExecutor, line: WorkerConnection, run: Run | None) -> None:
         self._executor = executor
         self._line = line
         self._run = run
@@ -102,7 +102,7 @@ class Hosting:
             try:
                 if (how := self._look()) is not None:
                     return how
-            except LineLost as error:
+            except ConnectionLost as error:
                 # What is said from now on is only kept: the job itself brings it.
                 self._line.close()
                 if self._ended is None:
@@ -155,7 +155,7 @@ class Hosting:
                 self._executor.ready = True
                 self._begin()
                 return True
-            case Broken(reason):
+            case StartFailed(reason):
                 self._broken = reason
             case Ended():
                 self._ended = answer
@@ -185,12 +185,12 @@ _executors: dict[tuple[int, str], HostedExecutor] = {}
 """By process, since what a fork has inherited is another's, and by worker."""
 
 
-def host(plan: HostPlan, job: str, run: Run | None, spot: Spot) -> Report:
+def host(plan: HostPlan, job: str, run: Run | None, spot: JobContext) -> Report:
     """Have an executor run an attempt, or only become ready; what goes wrong is reported, never raised."""
-    with closing(Line(partial(call, plan.address, plan.key), Hello(job, spot.again))) as line:
+    with closing(WorkerConnection(partial(call, plan.address, plan.key), Connect(job, spot.again))) as line:
         try:
             line.open()
-        except LineLost as error:
+        except ConnectionLost as error:
             return Report((), f"no line to its worker at {plan.address[0]}:{plan.address[1]}: {error}")
         key = (os.getpid(), plan.session)
         try:
@@ -206,13 +206,13 @@ def host(plan: HostPlan, job: str, run: Run | None, spot: Spot) -> Report:
         return Report(line.kept, how)
 
 
-def numbered(run: Run, spot: Spot) -> Run:
+def numbered(run: Run, spot: JobContext) -> Run:
     """The same, under an id that no other run of this execution has had."""
     number = (run.given - 1) * RERUNS + spot.again
     return replace(run, execution_id=rerun_id(run.execution_id, number))
 
 
-def start_executor(plan: HostPlan, spot: Spot) -> HostedExecutor:
+def start_executor(plan: HostPlan, spot: JobContext) -> HostedExecutor:
     """Start an executor process below this one."""
     if str(plan.folder) not in sys.path:
         sys.path.insert(0, str(plan.folder))

@@ -18,27 +18,27 @@ from perago.protocol.outcome import describe
 from perago.runtime.worker.executor_protocol import (
     Answer,
     Cleaned,
-    Departure,
-    Ears,
     Ended,
+    ExecutorExit,
+    LinkCallbacks,
     Logged,
+    Rerun,
     Run,
-    RunAgain,
 )
 from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.engine import JobLost, Jobs
 from perago.runtime.worker.hosted.host import host
 from perago.runtime.worker.hosted.protocol import (
     KEPT,
-    Hello,
+    Accepted,
+    Connect,
     HostPlan,
     Kill,
     Output,
+    Rejected,
     Report,
-    Unwanted,
-    Welcome,
 )
-from perago.runtime.worker.hosted.transport import Switchboard
+from perago.runtime.worker.hosted.transport import HostListener
 from perago.runtime.worker.output_capture import LineSplitter
 
 log = logging.getLogger("perago.slot")
@@ -54,7 +54,7 @@ class Hosts:
     """Where jobs go, where their hosts call, and what they bring along."""
 
     jobs: Jobs
-    board: Switchboard
+    board: HostListener
     plan: HostPlan
 
 
@@ -62,17 +62,21 @@ class HostedJob:
     """Runs one attempt; `over` is told once, with how the executor ended where it did."""
 
     def __init__(
-        self, hosts: Hosts, run: Run, ears: Ears, over: Callable[[HostedJob, Departure | None], None]
+        self,
+        hosts: Hosts,
+        run: Run,
+        callbacks: LinkCallbacks,
+        over: Callable[[HostedJob, ExecutorExit | None], None],
     ) -> None:
         self.execution_id = run.execution_id
         self.ended = self.cleaned = False
         self._id = f"{run.execution_id}-{run.given}"
         self._hosts = hosts
         self._run = run
-        self._ears = ears
+        self._callbacks = callbacks
         self._over = over
         self._splitter = LineSplitter(
-            self._printed, ears.mask, ended=lambda _: ears.output_ended(self.execution_id)
+            self._printed, callbacks.mask, ended=lambda _: callbacks.output_ended(self.execution_id)
         )
         self._lock = threading.Lock()
         self._line: HostConnection | None = None
@@ -101,22 +105,22 @@ class HostedJob:
 
     def _work(self) -> None:
         hosts, attempt = self._hosts, self._run.assignment.attempt
-        report, departure = Report(()), None
+        report, executor_exit = Report(()), None
         try:
             hosts.board.expect(self._id, self._take)
             label = f"{attempt.task_name} ({attempt.reference_task_name}, {attempt.workflow_instance_id})"
             report = hosts.jobs.run(self._id, label, partial(host, hosts.plan, self._id, self._run))
-            departure = Departure(report.how) if report.how else None
+            executor_exit = ExecutorExit(report.how) if report.how else None
         except JobLost as lost:
-            departure = Departure(str(lost), heard=False)
+            executor_exit = ExecutorExit(str(lost), heard=False)
         except Exception as error:
             log.exception("a job of the engine could not be run")
-            departure = Departure(describe(error), heard=False)
+            executor_exit = ExecutorExit(describe(error), heard=False)
         finally:
             self._done.set()
             hosts.board.forget(self._id)
             self._finish(report)
-            self._over(self, departure)
+            self._over(self, executor_exit)
 
     def _finish(self, report: Report) -> None:
         """Tell what the line has told, then what it has not."""
@@ -127,25 +131,25 @@ class HostedJob:
                 self._tell(answer)
             self._splitter.finish()
         if line is not None:
-            line.hang_up()
+            line.disconnect()
 
-    def _take(self, line: HostConnection, hello: Hello) -> None:
+    def _take(self, line: HostConnection, hello: Connect) -> None:
         """On a thread of the switchboard's: a host is on the line."""
         with self._lock:
             is_new = hello.run > self._times
             # What is settled is not run again, though the engine has lost who cleaned up after it.
             if self._done.is_set() or hello.run < self._times or (is_new and self.ended):
-                line.send(Unwanted())
+                line.send(Rejected())
                 return
             before, self._line = self._line, line
             read = self._read = threading.Event()
             if is_new:
                 self._times, self._heard = hello.run, 0
-                self._ears.answered(RunAgain(self.execution_id))
+                self._callbacks.answered(Rerun(self.execution_id))
             if before is not None:
-                before.hang_up()
+                before.disconnect()
             try:
-                line.send(Welcome(self._heard))
+                line.send(Accepted(self._heard))
                 if self._killed:
                     line.send(Kill())
             except OSError:
@@ -175,10 +179,10 @@ class HostedJob:
         known: Any = answer
         if not isinstance(answer, Logged) and hasattr(answer, "execution_id"):
             known = replace(known, execution_id=self.execution_id)
-        self._ears.answered(known)
+        self._callbacks.answered(known)
 
     def _printed(self, execution_id: str, line: str) -> None:
-        self._ears.printed(self.execution_id if execution_id else "", line)
+        self._callbacks.printed(self.execution_id if execution_id else "", line)
 
     def _cancel(self, patience: float) -> None:
         while not self._done.wait(patience):

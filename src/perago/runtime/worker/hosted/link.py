@@ -21,13 +21,21 @@ from pathlib import Path
 from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import describe
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.executor_protocol import Broken, Departure, Ears, Ready, Request, Run, Unclean
+from perago.runtime.worker.executor_protocol import (
+    CleanupFailed,
+    ExecutorExit,
+    LinkCallbacks,
+    Ready,
+    Request,
+    Run,
+    StartFailed,
+)
 from perago.runtime.worker.hosted.connection import HostConnection
-from perago.runtime.worker.hosted.engine import Door, JobLost, Jobs
+from perago.runtime.worker.hosted.engine import Endpoint, JobLost, Jobs
 from perago.runtime.worker.hosted.host import host
 from perago.runtime.worker.hosted.job import HostedJob, Hosts
-from perago.runtime.worker.hosted.protocol import Hello, HostPlan, Report, Welcome
-from perago.runtime.worker.hosted.transport import Switchboard
+from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, Report
+from perago.runtime.worker.hosted.transport import HostListener
 
 
 class Hosted:
@@ -70,9 +78,9 @@ class Hosted:
         if report.how:
             raise RuntimeConfigError(_explained(report, self._name, hosts.board.address))
 
-    def start(self, number: int, ears: Ears) -> HostedLink:
+    def start(self, number: int, callbacks: LinkCallbacks) -> HostedLink:
         """Start one, which is ready once the engine is up."""
-        link = HostedLink(self, ears)
+        link = HostedLink(self, callbacks)
         threading.Thread(target=link.open, name=f"perago-slot-{number}", daemon=True).start()
         return link
 
@@ -80,9 +88,9 @@ class Hosted:
 class HostedLink:
     """One executor, as a slot sees it; `send` and `kill` are called from the supervisor's thread."""
 
-    def __init__(self, hosted: Hosted, ears: Ears) -> None:
+    def __init__(self, hosted: Hosted, callbacks: LinkCallbacks) -> None:
         self._hosted = hosted
-        self._ears = ears
+        self._callbacks = callbacks
         self._hosts: Hosts | None = None
         self._lock = threading.Lock()
         self._jobs: set[HostedJob] = set()
@@ -94,13 +102,13 @@ class HostedLink:
         try:
             self._hosts = self._hosted.open()
         except Exception as error:
-            self._ears.answered(Broken(describe(error)))
-            self._depart(Departure("an engine that did not start"))
+            self._callbacks.answered(StartFailed(describe(error)))
+            self._depart(ExecutorExit("an engine that did not start"))
             return
         with self._lock:
             # One that was killed meanwhile has said its last word.
             if not self._gone:
-                self._ears.answered(Ready())
+                self._callbacks.answered(Ready())
 
     def send(self, request: Request) -> None:
         """Have an attempt run, or leave once all jobs are over."""
@@ -108,7 +116,7 @@ class HostedLink:
             assert self._hosts is not None  # noqa: S101 - it has said that it is ready
             # Now, while the caller can still be told that it does not travel.
             pickle.dumps(request)
-            job = HostedJob(self._hosts, request, self._ears, self._over)
+            job = HostedJob(self._hosts, request, self._callbacks, self._over)
             with self._lock:
                 self._jobs.add(job)
             job.start()
@@ -131,38 +139,38 @@ class HostedLink:
             self._leaving = True
             idle = not self._jobs
         if idle:
-            self._depart(Departure("nothing left to do"))
+            self._depart(ExecutorExit("nothing left to do"))
 
-    def _over(self, job: HostedJob, departure: Departure | None) -> None:
+    def _over(self, job: HostedJob, executor_exit: ExecutorExit | None) -> None:
         """A job is over; where its executor is gone, so is this one, unless its attempt was settled before."""
         with self._lock:
             self._jobs.discard(job)
             idle = self._leaving and not self._jobs
         if not job.ended:
-            self._depart(departure or Departure("no word"))
+            self._depart(executor_exit or ExecutorExit("no word"))
             return
         if not job.cleaned:
-            self._ears.answered(Unclean(job.execution_id))
+            self._callbacks.answered(CleanupFailed(job.execution_id))
         if idle:
-            self._depart(Departure("nothing left to do"))
+            self._depart(ExecutorExit("nothing left to do"))
 
-    def _depart(self, departure: Departure) -> None:
+    def _depart(self, executor_exit: ExecutorExit) -> None:
         with self._lock:
             already, self._gone = self._gone, True
         if not already:
-            self._ears.gone(departure)
+            self._callbacks.gone(executor_exit)
 
 
-def _hear_out(line: HostConnection, _hello: Hello) -> None:
+def _hear_out(line: HostConnection, _hello: Connect) -> None:
     with contextlib.suppress(EOFError):
-        line.send(Welcome(0))
+        line.send(Accepted(0))
         while True:
             line.recv()
 
 
-def _listening(door: Door) -> Switchboard:
+def _listening(door: Endpoint) -> HostListener:
     try:
-        return Switchboard(door)
+        return HostListener(door)
     except OSError as error:
         at = f"{door.bind}:{door.port}" if door.port else door.bind
         raise RuntimeConfigError(
@@ -174,7 +182,7 @@ def _listening(door: Door) -> Switchboard:
 def _explained(report: Report, engine: str, address: tuple[str, int]) -> str:
     """Why no executor became ready, and what to do."""
     for said in report.said:
-        if isinstance(said, Broken):
+        if isinstance(said, StartFailed):
             return (
                 f"the executors of {engine} cannot run these tasks: {said.reason}; "
                 "install what is missing there, or send it with --py-files"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perago.runtime.worker.executor import ExecutorSpec
-from perago.runtime.worker.executor_protocol import Answer, Began, Broken, Cleaned, Ended
+from perago.runtime.worker.executor_protocol import Answer, Cleaned, Ended, StartFailed, StepStarted
 
-KEPT = (Began, Broken, Ended, Cleaned)
+KEPT = (StepStarted, StartFailed, Ended, Cleaned)
 """Answers that are not lost with a line: they are said again on the next one, and come back with the job as well."""
 
 
@@ -37,7 +37,7 @@ class HostPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class Connect:
     """From a host: it runs this job; a `run` above 0 is one that the engine has run before."""
 
     job: str
@@ -45,14 +45,14 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Welcome:
+class Accepted:
     """To a host: so many of its kept answers have been heard."""
 
     heard: int
 
 
 @dataclass(frozen=True, slots=True)
-class Unwanted:
+class Rejected:
     """To a host: nobody waits for this job any more."""
 
 

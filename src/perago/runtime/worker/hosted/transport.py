@@ -23,28 +23,28 @@ from perago.runtime.worker.hosted.connection import (
     NotAuthentic,
     accept,
     connect,
-    hang_up,
+    disconnect,
 )
-from perago.runtime.worker.hosted.engine import Door
-from perago.runtime.worker.hosted.protocol import KEPT, Hello, Kill, Output, Unwanted, Welcome
+from perago.runtime.worker.hosted.engine import Endpoint
+from perago.runtime.worker.hosted.protocol import KEPT, Accepted, Connect, Kill, Output, Rejected
 
 PATIENCE_SECONDS = 20.0
 _PAUSE = 0.5
 
-Call = Callable[[Hello], HostConnection]
+Call = Callable[[Connect], HostConnection]
 
 
-class LineLost(Exception):
+class ConnectionLost(Exception):
     """Nobody can be reached at the other end, or nobody there wants this job."""
 
 
-class Line:
+class WorkerConnection:
     """Calls the worker, and calls again when the line is cut."""
 
     def __init__(
         self,
         call: Call,
-        hello: Hello,
+        hello: Connect,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -62,7 +62,7 @@ class Line:
         return tuple(self._kept)
 
     def open(self) -> None:
-        """Call until somebody answers, and say what was not heard before; `LineLost` where that does not help."""
+        """Call until somebody answers, and say what was not heard before; `ConnectionLost` where that does not help."""
         until = self._clock() + PATIENCE_SECONDS
         while True:
             self.close()
@@ -72,7 +72,7 @@ class Line:
             except (OSError, EOFError) as error:
                 self.close()
                 if self._clock() >= until:
-                    raise LineLost(str(error) or type(error).__name__) from error
+                    raise ConnectionLost(str(error) or type(error).__name__) from error
             self._sleep(_PAUSE)
 
     def say(self, answer: Answer) -> None:
@@ -105,9 +105,9 @@ class Line:
     def _connect(self) -> None:
         self.connection = self._call(self._hello)
         answer = self.connection.recv()
-        if isinstance(answer, Unwanted):
-            raise LineLost("its worker does not wait for it any more")
-        assert isinstance(answer, Welcome)  # noqa: S101 - there is nothing else
+        if isinstance(answer, Rejected):
+            raise ConnectionLost("its worker does not wait for it any more")
+        assert isinstance(answer, Accepted)  # noqa: S101 - there is nothing else
         self.connection.wait_for_ever()
         for said in self._kept[answer.heard :]:
             self.connection.send(said)
@@ -126,13 +126,13 @@ log = logging.getLogger("perago.line")
 MOST_STRANGERS = 128
 """Connections that have not proved yet that they have the key: far fewer than the descriptors that a process may have."""
 
-Take = Callable[[HostConnection, Hello], None]
+Take = Callable[[HostConnection, Connect], None]
 
 
-class Switchboard:
+class HostListener:
     """Connects each caller with who waits for its job."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Endpoint) -> None:
         self.key = secrets.token_bytes(32)
         self._waiting: dict[str, Take] = {}
         self._strangers: dict[socket.socket, None] = {}
@@ -180,7 +180,7 @@ class Switchboard:
             if len(self._strangers) > MOST_STRANGERS:
                 oldest = next(iter(self._strangers))
                 del self._strangers[oldest]
-                hang_up(oldest)
+                disconnect(oldest)
 
     def _forget_stranger(self, called: socket.socket) -> None:
         with self._lock:
@@ -192,11 +192,11 @@ class Switchboard:
             line = accept(called, self.key)
             known = True
             self._forget_stranger(called)
-            hello: Hello = line.recv()
+            hello: Connect = line.recv()
             line.wait_for_ever()
             take = self._waiting.get(hello.job)
             if take is None:
-                line.send(Unwanted())
+                line.send(Rejected())
             else:
                 take(line, hello)
         except (OSError, EOFError) as error:
@@ -211,7 +211,7 @@ class Switchboard:
             called.close()
 
 
-def call(address: tuple[str, int], key: bytes, hello: Hello) -> HostConnection:
+def call(address: tuple[str, int], key: bytes, hello: Connect) -> HostConnection:
     """In a host: a connection to the worker, after both have proved that they have the key.
 
     Its answers have to come within the handshake's time limit, until `wait_for_ever`.
