@@ -52,7 +52,6 @@ WORKER = {
     "runtime.process",
     "runtime.registration",
     "runtime.root",
-    "runtime.servers",
     "runtime.internal_branches",
     "runtime.sweep",
     "runtime.worker",
@@ -125,6 +124,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime.observe": {"protocol", "settings", "errors", "runtime.process", *ENDING},
     "runtime.scaffold": {"errors", "runtime.__init__"},
     "runtime.doctor": {
+        "backend",
         "declare",
         "settings",
         "lakectl_config",
@@ -139,7 +139,7 @@ ARROWS: dict[str, set[str]] = {
         *PORTS,
     },
     "runtime.worker.hosted.engine": set(),
-    "runtime.registration": {"declare", "errors", *WORKFLOW},
+    "runtime.registration": {"declare", "errors", *WORKFLOW, *PORTS},
     "runtime.submit": {
         "declare",
         "errors",
@@ -150,8 +150,8 @@ ARROWS: dict[str, set[str]] = {
         *WORKFLOW,
         *PORTS,
     },
-    "runtime.servers": {"declare", "settings", "runtime.__init__", "runtime.attempt", *PORTS},
-    "runtime.runs": WORKER,
+    # A run, a map and `doctor` open a backend; of the worker only the executor does.
+    "runtime.runs": WORKER | {"backend"},
     "runtime.folder_upload": {
         "protocol",
         "settings",
@@ -162,7 +162,6 @@ ARROWS: dict[str, set[str]] = {
         *PORTS,
     },
     "runtime.lake_lookup": {"protocol", "errors", *PORTS},
-    "runtime.server_checks": {"settings", "errors", *PORTS},
     "runtime.attempt": {
         "declare",
         "protocol",
@@ -176,6 +175,7 @@ ARROWS: dict[str, set[str]] = {
     },
     # Rows of a table as attempts: they know the transaction, and no worker.
     "runtime.maps": {
+        "backend",
         "declare",
         "protocol",
         "settings",
@@ -189,6 +189,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime.sweep": {"protocol", "settings", "errors", "runtime.root", *ENDING, *PORTS},
     "runtime.worker": WORKER,
     **dict.fromkeys(KNOW_ATTEMPTS, WORKER | {"runtime.attempt"}),
+    "runtime.worker.executor": WORKER | {"runtime.attempt", "backend"},
     # Executors elsewhere: the worker knows them as links, and the engine that hosts them as jobs.
     "runtime.worker.hosted": WORKER | {"runtime.worker.hosted.engine"},
     "spark": {
@@ -205,7 +206,20 @@ ARROWS: dict[str, set[str]] = {
         "errors",
         *PORTS,
     },
-    "backend": {"lake", "orchestrator", "runtime.__init__", "runtime.root", "settings", "errors", *PORTS},
+    # Its imports of adapters, places and Spark are inside methods.
+    "backend": {
+        "declare",
+        "errors",
+        "lake",
+        "orchestrator",
+        "runtime.__init__",
+        "runtime.attempt",
+        "runtime.root",
+        "runtime.runs",
+        "settings",
+        "spark",
+        *PORTS,
+    },
     "assembly": {
         "backend",
         "lake",

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from perago import TaskControls, WorkspaceSpec, task
-from perago.assembly import Embedded, Real, assemble_worker, max_result_bytes
+from perago.assembly import assemble_worker, max_result_bytes
+from perago.backend import Embedded, Real
 from perago.errors import RuntimeConfigError
-from perago.runtime.servers import opened
 from perago.settings import Settings, load_settings
 from tests.support.budgets import a_budget
 from tests.support.world import Made, Params

@@ -30,7 +30,7 @@ PLANTED = [
     ),
     ("perago/runtime/worker/poller.py", "import perago.assembly", "may import of perago"),
     ("perago/runtime/worker/poller.py", "from perago.backend import open_lakefs", "may import of perago"),
-    ("perago/backend.py", "from perago.spark.places import check_placement", "may import of perago"),
+    ("perago/backend.py", "from perago.cli import main", "may import of perago"),
     ("perago/runtime/worker/poller.py", "from perago.cli import main", "may import of perago"),
     (
         "perago/runtime/worker/poller.py",
@@ -66,7 +66,7 @@ PLANTED = [
     ("perago/spark/places.py", "from perago.runtime.attempt.staging import x", "to be kept apart"),
     ("perago/runtime/runs/run.py", "from perago.assembly import Embedded", "may import of perago"),
     ("perago/runtime/runs/run.py", "from perago.runtime.attempt import x", "may import of perago"),
-    ("perago/runtime/servers.py", "from perago.lake.local import store", "may import of perago"),
+    ("perago/runtime/registration.py", "from perago.lake.local import store", "may import of perago"),
     ("perago/spark/session.py", "from perago.runtime.worker import poller", "may import of perago"),
     ("perago/spark/session.py", "from perago.runtime.observe import logs", "may import of perago"),
     (

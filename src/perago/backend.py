@@ -1,31 +1,231 @@
-"""Opens single servers: a lake, an orchestrator, or the fence of a branch, as the settings say.
+"""The backend: which lake and which orchestrator, embedded or real, as one value.
 
-Only this module and `connect` import adapters.  SDKs are imported only when they are needed, so that `perago check` stays
-quick.
+    Embedded     the embedded lake of a root, with its orchestrator or that of one run
+    Real         lakeFS and Conductor
+
+A backend can be pickled: a worker passes it to its executors, and each process opens its own ports.  Only this module,
+`assembly` and `testing` import adapters, inside functions, so that `perago check` stays fast.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from perago.errors import RuntimeConfigError
+from perago.declare.task import TaskDefinition
+from perago.errors import LakeError, LakeUnauthenticated, OrchestratorError, RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.runtime.root.state_dir import made_root
-from perago.settings import LAKEFS_NAMES, ConductorSettings, LakeFSSettings, Settings
+from perago.settings import LAKEFS_NAMES, ConductorSettings, LakeFSSettings, Settings, shown_address
 
 if TYPE_CHECKING:
     from perago.lake.lakefs.fence import Fence
     from perago.lake.lakefs.lake import LakeFSLake
     from perago.lake.local.lake import LocalLake
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
+    from perago.orchestrator.local.resume import Recording as Recording
+    from perago.orchestrator.local.state import Task as Task
+    from perago.runtime.attempt.place import OpenPlace
+
+_ENDPOINT = "LAKECTL_SERVER_ENDPOINT_URL"
+_KEYS = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
+
+
+class Backend(ABC):
+    """One lake and one orchestrator, found by `settings`."""
+
+    __slots__ = ()
+    settings: Settings
+    embedded: ClassVar[bool]
+
+    @abstractmethod
+    def open_lake(self) -> Lake:
+        """Open the lake for this process."""
+
+    @abstractmethod
+    def open_orchestrator(self) -> Orchestrator:
+        """Open the orchestrator for this process."""
+
+    @abstractmethod
+    def open_read_only(self) -> Orchestrator | None:
+        """Open the orchestrator without changing or creating any file.  Returns None if there is none."""
+
+    @abstractmethod
+    def import_adapters(self) -> None:
+        """Import the modules that opening the ports would import."""
+
+    @abstractmethod
+    def of_run(self, run_id: str) -> Self:
+        """Return this backend for the worker of one run."""
+
+    @abstractmethod
+    def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Self:
+        """Return this backend with the timeouts of these tasks' publish budgets."""
+
+    @abstractmethod
+    def take_over(self, workflow_id: str) -> None:
+        """Free a workflow from a process that is known to be dead, if only this can."""
+
+    @abstractmethod
+    def working_in(self, folder: Path) -> Self:
+        """Return this backend for an executor whose workdirs are below `folder`."""
+
+    def open_ports(self) -> tuple[Lake, Orchestrator]:
+        """Open both ports for this process."""
+        return self.open_lake(), self.open_orchestrator()
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Lake, Orchestrator]]:
+        """Open both ports, and close them afterwards."""
+        with ExitStack() as stack:
+            lake, orchestrator = self.open_ports()
+            stack.callback(orchestrator.close)
+            stack.callback(lake.close)
+            yield lake, orchestrator
+
+    def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
+        """Refuse tasks that cannot work where their placement puts them; call this before polling."""
+        if any(task.kind == "spark" for task in tasks):
+            from perago.spark.places import check_placement
+
+            check_placement(tasks, self.settings, embedded=self.embedded)
+
+    def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
+        """Return the function that opens the places of these tasks' bodies; Spark is imported only if a task needs it."""
+        from perago.runtime.attempt.place import in_workdir
+
+        self.check_places(tasks)
+        if all(task.kind == "plain" for task in tasks):
+            return in_workdir
+        from perago.spark.places import spark_places
+
+        return spark_places(self.settings, tasks, embedded=self.embedded)
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded(Backend):
+    """The embedded lake of a root with its orchestrator, or with that of one run, which has a file of its own."""
+
+    settings: Settings
+    run: str | None = None
+    embedded: ClassVar[bool] = True
+
+    def open_lake(self) -> LocalLake:
+        """Open the embedded lake for this process."""
+        return open_local_lake(self.settings)
+
+    def open_orchestrator(self) -> LocalOrchestrator:
+        """Open the orchestrator of the root or of the run."""
+        return open_local_orchestrator(self.settings, self._orchestrator_file())
+
+    def open_read_only(self) -> Orchestrator | None:
+        """Open the orchestrator without changing or creating any file.  Returns None if there is none."""
+        return open_read_only_orchestrator(self._orchestrator_file())
+
+    def import_adapters(self) -> None:
+        """Import the modules that opening the ports would import."""
+        import perago.lake.local.lake
+        import perago.orchestrator.local.orchestrator  # noqa: F401
+
+    def of_run(self, run_id: str) -> Embedded:
+        """Return the same lake with the run's orchestrator."""
+        return replace(self, run=run_id, settings=of_a_run(self.settings))
+
+    def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Embedded:
+        """Return self: publish budgets do not apply to the embedded servers."""
+        return self
+
+    def take_over(self, workflow_id: str) -> None:
+        """Free a workflow from a process that is known to be dead; otherwise its leases would have to run out."""
+        with closing(self.open_orchestrator()) as orchestrator:
+            orchestrator.take_over(workflow_id, "the process that ran it is gone")
+
+    def working_in(self, folder: Path) -> Embedded:
+        """Return this backend for an executor whose workdirs are below `folder`."""
+        return replace(self, settings=replace(self.settings, workspace_root=folder))
+
+    def recording(self, workflow_id: str, step: str) -> Recording:
+        """Return the part of a workflow that ran before a step."""
+        with closing(self.open_orchestrator()) as orchestrator:
+            return orchestrator.recording(workflow_id, step)
+
+    def start_from(self, recorded: Recording, branches: Mapping[str, Mapping[str, str]]) -> str:
+        """Start a workflow at that step, on other branches.  Returns its id."""
+        with closing(self.open_orchestrator()) as orchestrator:
+            return orchestrator.start_from(recorded, branches)
+
+    def _orchestrator_file(self) -> Path:
+        if self.run is None:
+            return self.settings.root / "orchestrator.db"
+        from perago.runtime.runs.record import orchestrator_file
+
+        return orchestrator_file(self.settings.root, self.run)
+
+
+@dataclass(frozen=True, slots=True)
+class Real(Backend):
+    """lakeFS and Conductor; `completion_seconds` is the longest time that a publish budget gives a result."""
+
+    settings: Settings
+    completion_seconds: float | None = None
+    embedded: ClassVar[bool] = False
+
+    def open_lake(self) -> Lake:
+        """Open lakeFS for this process."""
+        return open_lakefs(self.settings)
+
+    def open_orchestrator(self) -> Orchestrator:
+        """Open Conductor for this process."""
+        return open_conductor(self.settings, completion_seconds=self.completion_seconds)
+
+    def open_read_only(self) -> Orchestrator | None:
+        """Open Conductor."""
+        return open_conductor(self.settings)
+
+    def import_adapters(self) -> None:
+        """Import the modules that opening the ports would import."""
+        import perago.lake.lakefs.lake
+        import perago.orchestrator.conductor.http
+        import perago.orchestrator.conductor.orchestrator  # noqa: F401
+
+    def of_run(self, run_id: str) -> Real:
+        """Return this backend with a run's settings: all runs share the servers."""
+        return replace(self, settings=of_a_run(self.settings))
+
+    def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Real:
+        """Return this backend with the timeouts of these tasks' publish budgets."""
+        budgets = (task.controls.publish_budget for task in tasks)
+        seconds = [budget.conductor_completion_timeout_seconds for budget in budgets if budget]
+        return replace(self, completion_seconds=max(seconds, default=None))
+
+    def take_over(self, workflow_id: str) -> None:
+        """Do nothing: Conductor ends the attempts of dead workers by their leases."""
+
+    def working_in(self, folder: Path) -> Real:
+        """Return this backend for an executor whose workdirs are below `folder`."""
+        return replace(self, settings=replace(self.settings, workspace_root=folder))
+
+
+def for_short_run(settings: Settings) -> Settings:
+    """Return settings for work that ends soon: Spark sessions that start fast, unless the settings say otherwise."""
+    return replace(settings, spark_session="quick") if settings.spark_session == "auto" else settings
+
+
+def of_a_run(settings: Settings) -> Settings:
+    """Return settings for the worker of one run: wrong input ends it at once, since every retry would run the same code."""
+    return replace(for_short_run(settings), wrong_input="terminal")
+
+
+# --- single servers --------------------------------------------------------------------------------------------------
 
 
 def open_lakefs(settings: Settings) -> Lake:
-    """The real lakeFS; says what is missing where it is not configured."""
+    """Open the real lakeFS.  Raises `RuntimeConfigError` if it is not configured."""
     from perago.lake.lakefs.lake import LakeFSLake
 
     lakefs = configured_lakefs(settings)
@@ -40,14 +240,14 @@ def open_lakefs(settings: Settings) -> Lake:
 
 
 def open_fence(lake: Lake) -> Fence:
-    """The fence of an open lakeFS's branches; the embedded lake compares heads by itself and needs none."""
+    """Return the fence of an open lakeFS; the embedded lake compares heads by itself and needs none."""
     from perago.lake.lakefs.fence import Fence
 
     return Fence(lake)
 
 
 def open_local_lake(settings: Settings) -> LocalLake:
-    """The embedded lake below the root."""
+    """Open the embedded lake below the root."""
     from perago.lake.local.lake import LocalLake
 
     with made_root(settings.root):
@@ -55,12 +255,12 @@ def open_local_lake(settings: Settings) -> LocalLake:
 
 
 def has_local_lake(settings: Settings) -> bool:
-    """Whether there is an embedded lake below the root; opening one that is not there would make it."""
+    """Return whether there is an embedded lake below the root; opening a missing one would create it."""
     return (settings.root / "lake" / "lake.db").is_file()
 
 
 def open_conductor(settings: Settings, *, completion_seconds: float | None = None) -> Orchestrator:
-    """The real Conductor; says what is missing where it is not configured."""
+    """Open the real Conductor.  Raises `RuntimeConfigError` if it is not configured."""
     from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator, Timeouts
 
     conductor = configured_conductor(settings)
@@ -73,7 +273,7 @@ def open_conductor(settings: Settings, *, completion_seconds: float | None = Non
 
 
 def open_local_orchestrator(settings: Settings, path: Path | None = None) -> LocalOrchestrator:
-    """The embedded orchestrator below the root, or the one of a run, which has a file of its own."""
+    """Open the embedded orchestrator below the root, or the one in `path`."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
     with made_root(settings.root):
@@ -81,41 +281,41 @@ def open_local_orchestrator(settings: Settings, path: Path | None = None) -> Loc
 
 
 def open_read_only_orchestrator(path: Path) -> LocalOrchestrator | None:
-    """The embedded orchestrator in a file, to be looked at; None where there is none."""
+    """Open the embedded orchestrator in a file for reading.  Returns None if there is none."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
-    # Its clock stands still at the beginning of time: looking at a run whose worker is dead times nothing out.
+    # Its clock stands at the beginning of time, so that reading a run whose worker is dead times nothing out.
     return LocalOrchestrator(path, clock=lambda: 0.0, looking=True) if path.is_file() else None
 
 
 def open_local_orchestrators(settings: Settings) -> list[Orchestrator]:
-    """Every embedded orchestrator that there is below the root: the worker's, and one for each run."""
+    """Open every embedded orchestrator below the root: the worker's, and one for each run."""
     files = [settings.root / "orchestrator.db", *sorted(settings.root.glob("runs/*/orchestrator.db"))]
     return [open_local_orchestrator(settings, file) for file in files if file.is_file()]
 
 
 def configured_lakefs(settings: Settings) -> LakeFSSettings:
-    """The settings of lakeFS; says what is missing where there are none."""
+    """Return the settings of lakeFS.  Raises `RuntimeConfigError` if there are none."""
     if settings.lakefs is None:
         raise RuntimeConfigError(f"lakeFS is not configured: set {', '.join(LAKEFS_NAMES)}")
     return settings.lakefs
 
 
 def configured_conductor(settings: Settings) -> ConductorSettings:
-    """The settings of Conductor; says what is missing where there are none."""
+    """Return the settings of Conductor.  Raises `RuntimeConfigError` if there are none."""
     if settings.conductor is None:
         raise RuntimeConfigError("Conductor is not configured: set CONDUCTOR_SERVER_URL")
     return settings.conductor
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
-    """The servers for `perago doctor`, which wants to know soon whether they work: little patience, and no cache."""
+class ProbedServers:
+    """The servers for `perago doctor`, opened with short timeouts and without a cache."""
 
     settings: Settings
 
     def open_lakefs(self) -> LakeFSLake:
-        """The real lakeFS."""
+        """Open the real lakeFS."""
         from perago.lake.lakefs.client import Options
         from perago.lake.lakefs.lake import LakeFSLake
 
@@ -132,11 +332,11 @@ class Examined:
         )
 
     def open_embedded(self) -> Lake | None:
-        """The embedded lake, if there is one."""
+        """Open the embedded lake.  Returns None if there is none."""
         return open_local_lake(self.settings) if has_local_lake(self.settings) else None
 
     def open_conductor(self) -> Orchestrator:
-        """The real Conductor."""
+        """Open the real Conductor."""
         from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator, Timeouts
 
         settings = configured_conductor(self.settings)
@@ -148,7 +348,52 @@ class Examined:
         )
 
     def fence_files(self) -> Mapping[str, bytes]:
-        """What a commit on lakeFS must carry for the server to fence merges from it, by path."""
+        """Return the files that a commit on lakeFS must contain to be fenced, by path."""
         from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT
 
         return {FENCE_PATH: FENCE_TEXT.encode()}
+
+
+# --- names of servers ------------------------------------------------------------------------------------------------
+
+
+def server_names(
+    settings: Settings, lake: Lake, orchestrator: Orchestrator, *, embedded: bool
+) -> tuple[str, str]:
+    """Return both servers with version and address, as they name themselves.
+
+    Raises `RuntimeConfigError` if something other than lakeFS or Conductor answers; the text names the address and the
+    setting that holds it.
+    """
+    if embedded:
+        return lake.server(), orchestrator.server()
+    return name_lake(lake, settings), name_orchestrator(orchestrator, settings)
+
+
+def name_lake(lake: Lake, settings: Settings) -> str:
+    """Return lakeFS's version and address, as it names itself."""
+    where = shown_address(settings.lakefs.endpoint) if settings.lakefs else "no address"
+    try:
+        return f"{lake.server()} at {where}"
+    except LakeUnauthenticated as error:
+        raise RuntimeConfigError(
+            f"lakeFS at {where} does not know the keys: check {_KEYS} ({_cause(error)})"
+        ) from error
+    except LakeError as error:
+        raise RuntimeConfigError(f"no lakeFS at {where}: check {_ENDPOINT} ({_cause(error)})") from error
+
+
+def name_orchestrator(orchestrator: Orchestrator, settings: Settings) -> str:
+    """Return Conductor's version and address, as it names itself."""
+    where = shown_address(settings.conductor.url) if settings.conductor else "no address"
+    try:
+        return f"{orchestrator.server()} at {where}"
+    except OrchestratorError as error:
+        raise RuntimeConfigError(
+            f"no Conductor at {where}: check CONDUCTOR_SERVER_URL, which ends in /api ({_cause(error)})"
+        ) from error
+
+
+def _cause(error: Exception) -> str:
+    """Return the error's text without its remedy, which the caller gives."""
+    return str(error).partition("; check ")[0]

@@ -1,19 +1,19 @@
-"""Every error Perago raises, in families by who must act.
+"""Every error Perago raises, grouped by who must act.
 
     PeragoError
     ├── TaskDefinitionError        the task's author: a declaration is wrong
-    ├── TrialError                 the author of a test: a trial of `perago.testing` is set up wrongly
+    ├── TrialError                 the test's author: a trial of `perago.testing` is set up wrongly
     ├── RuntimeConfigError         the operator: settings, servers, folders
-    ├── TaskInputError             who started the workflow: the input does not fit the contract
+    ├── TaskInputError             the caller who started the workflow: the input does not fit the contract
     ├── TaskResultError            the task's author: the body's result does not fit the contract
-    ├── GuardrailViolation         the data: a check did not hold
+    ├── GuardrailViolation         the data: a check failed
     │   ├── PreGuardrailViolation      before the body: terminal
     │   └── PostGuardrailViolation     after the body: an ordinary failure
     ├── TaskExecutionError         raised by authors, on purpose, from a body
     │   ├── TaskFailed                 FAILED, may be retried
     │   └── TaskTerminalError          FAILED_WITH_TERMINAL_ERROR
-    ├── StaleAttemptError          nobody: Conductor has moved on from this attempt
-    ├── PublishFenceError          nobody, or start again from the new head: the branch may not be moved
+    ├── StaleAttemptError          no action: Conductor has moved on from this attempt
+    ├── PublishFenceError          no action, or restart from the new head: the branch may not be moved
     ├── PublishUnknownError        the runtime: a publish call's outcome is not known yet
     ├── LakeError                  the lake's operator
     │   ├── LakeNotFound               no such repository, branch, ref or object
@@ -22,17 +22,17 @@
     │   │   └── LakeUnauthenticated        the keys are unknown: nothing is allowed
     │   ├── LakeRefused                the server decided against the call and nothing changed
     │   │   ├── HeadMoved                  the branch is not at the expected head
-    │   │   ├── LakeBusy                   the server put the call off
+    │   │   ├── LakeBusy                   the server postponed the call
     │   │   ├── BranchDirty                the branch has uncommitted objects
     │   │   └── NothingToCommit            the branch has none
     │   ├── LandedElsewhere            a merge landed, on another parent than the expected head
-    │   └── LakeUnavailable            no answer, or one that says nothing: the call may have happened
+    │   └── LakeUnavailable            no answer, or an inconclusive one: the call may have happened
     └── OrchestratorError          the orchestrator's operator
         ├── OrchestratorNotFound       no such task, workflow or definition
         ├── OrchestratorRefused        the server decided against the call
-        └── OrchestratorUnavailable    no answer, or one that says nothing
+        └── OrchestratorUnavailable    no answer, or an inconclusive one
 
-Texts name the step, the path and what to do. They never hold a secret.
+Messages name the step, the path and the remedy. They never contain a secret.
 """
 
 from __future__ import annotations
@@ -43,43 +43,43 @@ from pathlib import Path
 
 
 class PeragoError(Exception):
-    """Root of everything Perago raises on purpose."""
+    """Base class of all deliberate Perago errors."""
 
 
 class TaskDefinitionError(PeragoError, ValueError):
-    """A task is declared wrongly; names the task, the field, the value and the rule."""
+    """A declaration of a task is wrong; the message names the task, the field, the value and the rule."""
 
 
 class TrialError(PeragoError, ValueError):
-    """A trial of `perago.testing` is set up in a way that cannot tell anything; names what to change."""
+    """A trial of `perago.testing` is set up so that it cannot show anything; the message says what to change."""
 
 
 class RuntimeConfigError(PeragoError, ValueError):
-    """Settings, servers or folders are not what the command needs; names the remedy."""
+    """Settings, servers or folders do not meet the command's needs; the message names the remedy."""
 
 
 class TaskInputError(PeragoError, ValueError):
-    """The attempt's input does not fit the declared contract; only another worker's code, or another input, may help."""
+    """The attempt's input does not fit the declared contract; only a different input or worker version can help."""
 
 
 class TaskResultError(PeragoError, ValueError):
-    """The body's result does not fit the declared contract; another try may return one that does."""
+    """The body's result does not fit the declared contract; a retry may return a valid one."""
 
 
 class GuardrailViolation(PeragoError):
-    """A workspace check did not hold."""
+    """A workspace check failed."""
 
 
 class PreGuardrailViolation(GuardrailViolation):
-    """A check before the body did not hold: trying again on the same input is no use."""
+    """A check before the body failed; retrying on the same input is useless."""
 
 
 class PostGuardrailViolation(GuardrailViolation):
-    """A check after the body did not hold: nothing is published."""
+    """A check after the body failed; nothing is published."""
 
 
 class TaskExecutionError(PeragoError):
-    """Base of what task authors raise; `reason` is what Conductor shows."""
+    """Base class of the errors that task authors raise; Conductor shows `reason`."""
 
     def __init__(self, reason: str) -> None:
         if not isinstance(reason, str):
@@ -89,15 +89,15 @@ class TaskExecutionError(PeragoError):
 
 
 class TaskFailed(TaskExecutionError):
-    """The attempt failed and may be tried again."""
+    """The attempt failed and may be retried."""
 
 
 class TaskTerminalError(TaskExecutionError):
-    """The attempt failed and trying again is no use."""
+    """The attempt failed and must not be retried."""
 
 
 class StaleAttemptError(PeragoError):
-    """Conductor's current attempt is not this one any more."""
+    """Conductor no longer considers this attempt current."""
 
 
 class PublishFenceError(PeragoError):
@@ -109,7 +109,7 @@ class PublishUnknownError(PeragoError):
 
 
 class LakeError(PeragoError):
-    """The lake could not do what it was asked."""
+    """A call to the lake failed."""
 
 
 class LakeNotFound(LakeError):
@@ -121,11 +121,11 @@ class LakeConflict(LakeError):
 
 
 class LakeForbidden(LakeError):
-    """The lake does not allow it: credentials, or a protected branch."""
+    """The lake does not allow the call: missing permissions, or a protected branch."""
 
 
 class LakeUnauthenticated(LakeForbidden):
-    """The lake does not know the keys."""
+    """The lake does not accept the credentials."""
 
 
 class LakeRefused(LakeError):
@@ -137,7 +137,7 @@ class HeadMoved(LakeRefused):
 
 
 class LakeBusy(LakeRefused):
-    """The server put the call off, and nothing changed."""
+    """The server postponed the call, and nothing changed."""
 
 
 class BranchDirty(LakeRefused):
@@ -149,7 +149,7 @@ class NothingToCommit(LakeRefused):
 
 
 class LandedElsewhere(LakeError):
-    """A merge landed on another parent than the expected head; `commit` is the id of what it made."""
+    """A merge landed on another parent than the expected head; `commit` is the id of the merge commit."""
 
     def __init__(self, text: str, commit: str) -> None:
         super().__init__(text)
@@ -157,11 +157,11 @@ class LandedElsewhere(LakeError):
 
 
 class LakeUnavailable(LakeError):
-    """No answer, or one that says nothing about the outcome: the call may have happened."""
+    """No answer, or one that does not tell the outcome: the call may have happened."""
 
 
 class OrchestratorError(PeragoError):
-    """The orchestrator could not do what it was asked."""
+    """A call to the orchestrator failed."""
 
 
 class OrchestratorNotFound(OrchestratorError):
@@ -173,14 +173,14 @@ class OrchestratorRefused(OrchestratorError):
 
 
 class OrchestratorUnavailable(OrchestratorError):
-    """No answer, or one that says nothing about the outcome."""
+    """No answer, or one that does not tell the outcome."""
 
 
 def install_extra(extra: str) -> str:
-    """Return the command that adds an extra to the Perago that runs this.
+    """Return the command that adds an extra to the running Perago.
 
-    pip keeps an installed Perago of this very version and installs only what the extra needs.  Without the version, pip
-    of another environment would install the package called perago from the index, which is another product.
+    With the exact version, pip keeps the installed Perago and installs only the extra's requirements.  Without it, pip of
+    another environment would install the package called perago from the index, which is a different product.
     """
     # Slow to import, and every command imports this module.
     from importlib.metadata import PackageNotFoundError, version
@@ -188,6 +188,6 @@ def install_extra(extra: str) -> str:
     try:
         requirement = f"perago[{extra}]=={version('perago')}"
     except PackageNotFoundError:
-        # On PYTHONPATH, from a checkout.
+        # Not installed: Perago runs from a checkout on PYTHONPATH.
         requirement = f"{Path(__file__).parents[2]}[{extra}]"
     return shlex.join([sys.executable, "-m", "pip", "install", requirement])

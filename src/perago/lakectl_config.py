@@ -1,7 +1,7 @@
-"""lakectl's own configuration file, for what its environment variables leave out.
+"""Reads lakectl's configuration file, for LAKECTL_* variables that are not set.
 
-The rule: the file completes what a command needs to reach lakeFS.  It never makes a command go there: who asks for it has
-decided that already (see `load_settings`).
+The file only completes the settings for reaching lakeFS.  It never makes a command use lakeFS: the caller has decided that
+before (see `load_settings`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from perago.errors import RuntimeConfigError
 
 FILE_SETTING = "LAKECTL_CONFIG_FILE"
 DEFAULT_FILE = ".lakectl.yaml"
-"""In the home folder."""
+"""The file's name in the home folder."""
 
 _KEYS = {
     "LAKECTL_SERVER_ENDPOINT_URL": ("server", "endpoint_url"),
@@ -24,7 +24,7 @@ _KEYS = {
 
 
 def read_lakectl_file(environ: Mapping[str, str]) -> dict[str, str]:
-    """What lakectl's file says, by the names of the variables; nothing where there is no file, as lakectl has it."""
+    """Return the values of lakectl's file by variable name.  Empty if there is no file; lakectl does the same."""
     file = _file_of(environ)
     if file is None:
         return {}
@@ -33,7 +33,7 @@ def read_lakectl_file(environ: Mapping[str, str]) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise RuntimeConfigError(
             f"cannot read lakectl's configuration {file} ({reason}): name the file with {FILE_SETTING}, or set the "
             "LAKECTL_* variables"
@@ -44,21 +44,21 @@ def read_lakectl_file(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _file_of(environ: Mapping[str, str]) -> Path | None:
-    said, home = environ.get(FILE_SETTING, "").strip(), environ.get("HOME", "").strip()
-    if said:
-        return Path(said).expanduser()
+    named, home = environ.get(FILE_SETTING, "").strip(), environ.get("HOME", "").strip()
+    if named:
+        return Path(named).expanduser()
     return Path(home) / DEFAULT_FILE if home else None
 
 
 def _sections(text: str, file: Path) -> dict[str, dict[str, Any]]:
-    # Only who talks to lakeFS pays for the import.
+    # Imported here, so that only commands that talk to lakeFS pay for it.
     import yaml
 
     try:
-        # BaseLoader leaves every scalar a string: a key of digits stays what it is.
+        # BaseLoader keeps every scalar a string: an access key of digits must not become a number.
         found = yaml.load(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        # The error's own text quotes the file, which holds a secret.
+        # Not the error's own text: it quotes the file, which contains a secret.
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise RuntimeConfigError(

@@ -1,10 +1,10 @@
-"""Parts of an SDK without the rest of it: a copy that is Perago's alone.
+"""Imports parts of an SDK without the rest, as a private copy for Perago.
 
-A generated SDK imports all of itself as soon as one part is imported, which takes longer than everything else that a process
-of a worker does before its first attempt.  Here the packages that are named do not run their `__init__`, so only what the
-wanted modules themselves import comes along.
+A generated SDK imports all of itself as soon as one part is imported, which takes longer than everything else that a
+worker process does before its first attempt.  Here the named packages do not run their `__init__`, so only the
+wanted modules and their own imports are loaded.
 
-Whoever imports the SDK elsewhere, a body for one, gets all of it: this copy is in `sys.modules` only while it is imported.
+Other code that imports the SDK, such as a body, gets all of it: this copy is in `sys.modules` only during the import.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any
 def import_parts(
     package: str, modules: Sequence[str], *, without_init: Sequence[str]
 ) -> Mapping[str, ModuleType]:
-    """These modules, and those that they import from the package, by name."""
-    with _apart(package):
+    """Import `modules` and return them by name, with the modules of the package that they import."""
+    with _isolated(package):
         for name in without_init:
-            sys.modules[name] = _bare(name)
+            sys.modules[name] = _bare_package(name)
         for name in modules:
             importlib.import_module(name)
         return {name: module for name, module in sys.modules.items() if _is_of(name, package)}
 
 
 def classes_of(modules: Iterable[ModuleType]) -> Any:
-    """All classes that are defined in these modules, by name."""
+    """Return a namespace of all classes that are defined in these modules."""
     found = SimpleNamespace()
     for module in modules:
         for name, value in inspect.getmembers(module, inspect.isclass):
@@ -43,17 +43,17 @@ def classes_of(modules: Iterable[ModuleType]) -> Any:
 
 
 @contextmanager
-def _apart(package: str) -> Iterator[None]:
-    """What is imported here is nobody else's, and what others have imported before stays theirs."""
-    theirs = _taken_out(package)
+def _isolated(package: str) -> Iterator[None]:
+    """Hide the package in `sys.modules` for the block, and restore afterwards what other code had imported."""
+    theirs = _pop_modules(package)
     try:
         yield
     finally:
-        _taken_out(package)
+        _pop_modules(package)
         sys.modules.update(theirs)
 
 
-def _taken_out(package: str) -> dict[str, ModuleType]:
+def _pop_modules(package: str) -> dict[str, ModuleType]:
     return {name: sys.modules.pop(name) for name in list(sys.modules) if _is_of(name, package)}
 
 
@@ -61,8 +61,8 @@ def _is_of(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
-def _bare(name: str) -> ModuleType:
-    """The package as a place to import from; what else is asked of it later, the whole one answers."""
+def _bare_package(name: str) -> ModuleType:
+    """Return the package as a place to import from; later attribute look-ups are answered by the full package."""
     parent, _, last = name.rpartition(".")
     if parent:
         folders = [os.path.join(folder, last) for folder in importlib.import_module(parent).__path__]
@@ -72,11 +72,11 @@ def _bare(name: str) -> ModuleType:
     bare = ModuleType(name)
     bare.__path__ = folders
 
-    def from_the_whole(attribute: str) -> Any:
-        # While it is imported, what is not there is a module to be found by its path.
+    def from_full_package(attribute: str) -> Any:
+        # During the import, a missing attribute is a submodule, which the import system finds by its path.
         if attribute.startswith("__") or sys.modules.get(name) is bare:
             raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
         return getattr(importlib.import_module(name), attribute)
 
-    bare.__getattr__ = from_the_whole  # type: ignore[method-assign]
+    bare.__getattr__ = from_full_package  # type: ignore[method-assign]
     return bare

@@ -1,9 +1,9 @@
 """Settings: the environment, read once into one frozen object.
 
 The names for servers are those that lakectl, the lakeFS SDK and the Conductor client use; the rest is
-`PERAGO_*`.  Their defaults and descriptions are in `variables.py`.  A wrong value is a `RuntimeConfigError` that names
-the variable and what it takes.  `unknown_settings` warns about names that Perago does not read; it is only a warning,
-because another program may read them.
+`PERAGO_*`.  Defaults and descriptions are in `settings_reference.py`.  A wrong value raises `RuntimeConfigError`, which
+names the variable and the values it takes.  An unknown `PERAGO_*` name is only a warning, because another program may
+read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DURATIONS = "a duration such as 30s, 5m, 1h or 2d"
 _BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _OURS = "PERAGO_"
 _DEVELOPMENT = "PERAGO_DEV_"
-"""What `dev/servers` reads."""
+"""The prefix of the variables that `dev/servers` reads."""
 LAKEFS_NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
     "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
@@ -44,7 +44,7 @@ CONDUCTOR_KEYS = ("CONDUCTOR_AUTH_KEY", "CONDUCTOR_AUTH_SECRET")
 
 @dataclass(frozen=True, slots=True)
 class LakeFSSettings:
-    """Where lakeFS is, and the keys to it."""
+    """The address of lakeFS and its credentials."""
 
     endpoint: str
     access_key_id: str
@@ -53,7 +53,7 @@ class LakeFSSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConductorSettings:
-    """Where Conductor's API is, and the keys where it wants some."""
+    """The address of Conductor's API, and credentials if it requires them."""
 
     url: str
     auth_key: str | None = None
@@ -62,10 +62,10 @@ class ConductorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything the environment says; `root` holds the embedded servers and, by default, all local state."""
+    """All settings; `root` holds the embedded servers and, by default, all local state."""
 
     servers: ServerKind
-    """The servers that a command uses: what its option says, else PERAGO_SERVERS."""
+    """The servers that a command uses: from its option, else from PERAGO_SERVERS."""
     root: Path
     workspace_root: Path
     cache_dir: Path
@@ -83,39 +83,39 @@ class Settings:
     executor_max_tasks: int
     shutdown_force_kill_after: float | None
     spark_master: str
-    """The master that counts, wherever it is set: PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
+    """The effective master, whether from PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
     spark_conf: str
     spark_session: SparkSessionKind
-    """Quick sessions suit short work on one machine; auto: whoever makes the session says."""
+    """Quick sessions suit short work on one machine; auto: the caller that creates the session decides."""
 
 
 def load_settings(
     environ: Mapping[str, str], *, root: Path | None = None, remote: bool | None = None
 ) -> Settings:
-    """Read settings from `environ`; what the command line says, `root` and `remote`, wins over it.
+    """Read the settings from `environ`; `root` and `remote`, from the command line, take precedence.
 
-    With the real servers, lakectl's file fills in what the variables leave out.
+    With the real servers, lakectl's configuration file supplies the variables that are not set.
     """
     return _read_settings(_Reader(environ), root=root, remote=remote)
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """A sentence for each `PERAGO_*` variable that is no setting, with the one that it may stand for."""
+    """Return a sentence for each `PERAGO_*` variable that is not a setting, with the closest setting if there is one."""
     read = _Reader({})
     _read_settings(read, root=None, remote=None)
-    known = sorted(name for name in read.asked if name.startswith(_OURS))
-    told = []
+    known = sorted(name for name in read.names if name.startswith(_OURS))
+    warnings = []
     for name in sorted(environ):
         if name.startswith(_OURS) and not name.startswith(_DEVELOPMENT) and name not in known:
-            # What all of them begin with would make any two alike.
+            # Compare without the common prefix, which would make any two names similar.
             near = nearest(name.removeprefix(_OURS), [one.removeprefix(_OURS) for one in known])
             hint = f"did you mean {_OURS}{near}?" if near else f"there are: {', '.join(known)}"
-            told.append(f"{name} is not a setting of Perago, and is not read; {hint}")
-    return told
+            warnings.append(f"{name} is not a setting of Perago, and is not read; {hint}")
+    return warnings
 
 
 def shown_address(url: str) -> str:
-    """An address for people: without the name and the password that may stand in it."""
+    """Return an address for people: without the user name and password that it may contain."""
     head, separator, rest = url.partition("://")
     return f"{head}{separator}{rest.rpartition('@')[2]}" if separator else url.rpartition("@")[2]
 
@@ -155,7 +155,7 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
 
 
 def parse_duration(text: str) -> float:
-    """Seconds, from a number with a unit (seconds without one); `ValueError` for anything else."""
+    """Return the seconds of a number with a unit (seconds by default).  Raises `ValueError` for anything else."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", text.strip().lower())
     if match is None:
         raise ValueError(f"{text!r} is not {DURATIONS}")
@@ -198,29 +198,32 @@ def _lakefs(read: _Reader, *, remote: bool) -> LakeFSSettings | None:
 
 
 def _address(name: str, url: str, example: str) -> str:
-    """An address that a client can call; it may come from lakectl's file, which has the same rule."""
+    """Return the URL without a trailing slash.  Raises `RuntimeConfigError` if it is not an HTTP address.
+
+    It may come from lakectl's file, which has the same rule.
+    """
     if not re.match(r"https?://[^/]", url, re.IGNORECASE):
         raise RuntimeConfigError(f"{name}={shown_address(url)!r} is not an address such as {example}")
     return url.rstrip("/")
 
 
 class _Reader:
-    """Typed look-ups in the environment; blank counts as unset."""
+    """Reads typed values from the environment; a blank value counts as unset."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
-        self.asked: set[str] = set()
-        """Every name that was looked up: these are the settings that there are."""
+        self.names: set[str] = set()
+        """Every name that was read: after `_read_settings`, the names of all settings."""
 
     def text(self, name: str) -> str | None:
-        self.asked.add(name)
+        self.names.add(name)
         return self.environ.get(name, "").strip() or None
 
     def or_default(self, name: str) -> str:
         return self.text(name) or default_of(name)
 
     def path(self, name: str, root: Path | None = None) -> Path:
-        """What the variable says; by default a folder below `root`."""
+        """Return the path that the variable names; by default a folder below `root`."""
         value = self.text(name)
         return Path(value).expanduser() if value else Path(default_of(name).replace(ROOT, str(root)))
 

@@ -1,8 +1,8 @@
-"""Every environment variable that Perago reads: its default, what it means and who uses it.
+"""The reference of every environment variable that Perago reads: default, meaning and the commands that use it.
 
-The rule: a variable's default and description stand here and nowhere else.  `settings.py` takes the defaults from this
-table, `docs/settings.md` is made from it (`python dev/settings_page.py`), and a test finds every variable that the code
-reads and looks for it here.
+A variable's default and description are written here and nowhere else.  `settings.py` takes the defaults from this
+table, `docs/settings.md` is generated from it (`python dev/settings_page.py`), and a test checks that every variable
+the code reads is listed here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ROOT = "<root>"
-"""Stands for the root in a default."""
+"""The placeholder for the root in a default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable; without `default`, leaving it unset has the meaning that `unset` describes."""
+    """One variable; `unset` describes the behaviour of an unset variable that has no default."""
 
     name: str
     meaning: str
@@ -23,18 +23,18 @@ class Variable:
     default: str | None = None
     unset: str = "not set"
     values: str = ""
-    """What the value looks like."""
+    """The form of the value."""
     secret: bool = False
 
     @property
     def shown_default(self) -> str:
-        """The default for readers: a value as code, everything else in words."""
+        """The default as documentation shows it: a value as code, anything else in words."""
         return self.unset if self.default is None else f"`{self.default}`"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Variables that belong together, under the title that readers look for."""
+    """Related variables under one title."""
 
     title: str
     about: str
@@ -49,7 +49,7 @@ _SERVERS = Group(
     (
         Variable(
             "PERAGO_SERVERS",
-            "which servers commands use that have neither `--remote` nor `--local` on the command line",
+            "the servers of a command that is given neither `--remote` nor `--local`",
             "every command but `start`, `register`, `submit` and `fence`",
             default="embedded",
             values="`embedded` or `remote`",
@@ -100,7 +100,7 @@ _SERVERS = Group(
 
 _FOLDERS = Group(
     "Folders",
-    f"`{ROOT}` is what `PERAGO_ROOT`, or `--root` on the command line, says. Relative paths start at the current folder.",
+    f"`{ROOT}` is the value of `PERAGO_ROOT` or of the option `--root`. Relative paths start at the current folder.",
     (
         Variable(
             "PERAGO_ROOT",
@@ -125,7 +125,7 @@ _FOLDERS = Group(
         ),
         Variable(
             "PERAGO_CACHE_BYTES",
-            "how large the cache may grow before the least recently used objects go; `0` turns it off",
+            "how large the cache may grow before the least recently used objects are removed; `0` turns it off",
             "everything that downloads from lakeFS",
             default="10GB",
             values="a size",
@@ -182,8 +182,14 @@ _WORKER = Group(
             values="a duration",
         ),
         Variable(
+            "PERAGO_OWNER_EMAIL",
+            "the owner of tasks whose declaration and module name none (`@task(owner_email=…)`, `__owner_email__`)",
+            "every command that loads tasks",
+            values="an e-mail address",
+        ),
+        Variable(
             "PERAGO_WRONG_INPUT",
-            "how an attempt ends whose input does not fit the task's contract: `failed`: FAILED, and Conductor retries as "
+            "how an attempt ends if its input does not fit the task's contract. `failed`: FAILED, and Conductor retries as "
             "the TaskDef says; `terminal`: FAILED_WITH_TERMINAL_ERROR, without retries. `run` and `map` never retry it",
             "`start`",
             default="failed",
@@ -219,7 +225,7 @@ _SPARK = Group(
     (
         Variable(
             "PERAGO_SPARK_MASTER",
-            "the Spark master, unless `PERAGO_SPARK_CONF` names one; if it is unset, `spark-defaults.conf` counts",
+            "the Spark master, unless `PERAGO_SPARK_CONF` names one; if unset, the one in `spark-defaults.conf`",
             "Spark tasks, `map`, `start --engine spark`",
             default="local[*]",
             values="a Spark URL",
@@ -311,7 +317,7 @@ VARIABLES = {variable.name: variable for group in GROUPS for variable in group.v
 
 
 def default_of(name: str) -> str:
-    """The default of a variable that has one."""
+    """Return the default of a variable.  Raises `LookupError` if it has none."""
     default = VARIABLES[name].default
     if default is None:
         raise LookupError(f"{name} has no default")

@@ -1,9 +1,9 @@
-"""What configures Spark outside any session: spark-defaults.conf, PERAGO_SPARK_CONF, and which master they amount to.
+"""Spark's configuration outside any session: spark-defaults.conf, PERAGO_SPARK_CONF, and the master that results.
 
     Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER  <  PERAGO_SPARK_CONF
 
-The rule: there is one order, for every key.  The master is decided here, once, so that sessions, placements and checks
-cannot disagree on it.  Nothing here imports pyspark.
+This precedence holds for every key.  The master is decided here, once, so that sessions, placements and checks cannot
+disagree about it.  Nothing here imports pyspark.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LINE = re.compile(r"\s*([^\s=:#]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
 def chosen_master(environ: Mapping[str, str], *, default: str) -> tuple[str, str]:
-    """The master that counts, and where it is set: a variable, `spark-defaults.conf` or `default`."""
+    """Return the effective master and its source: a variable, `spark-defaults.conf` or `default`."""
     try:
-        said = parse_conf(environ.get("PERAGO_SPARK_CONF", "")).get(_MASTER)
+        configured = parse_conf(environ.get("PERAGO_SPARK_CONF", "")).get(_MASTER)
     except RuntimeConfigError:
-        said = None  # whoever uses the pairs says what is wrong with them
-    if said:
-        return said, "PERAGO_SPARK_CONF"
+        configured = None  # the code that uses the pairs reports the error
+    if configured:
+        return configured, "PERAGO_SPARK_CONF"
     if master := environ.get("PERAGO_SPARK_MASTER", "").strip():
         return master, "environment"
     if master := spark_defaults(environ).get(_MASTER, ""):
@@ -36,7 +36,7 @@ def chosen_master(environ: Mapping[str, str], *, default: str) -> tuple[str, str
 
 
 def parse_conf(text: str) -> dict[str, str]:
-    """PERAGO_SPARK_CONF: `key=value` pairs with `;` between them."""
+    """Parse PERAGO_SPARK_CONF: `key=value` pairs separated by `;`.  Raises `RuntimeConfigError` for anything else."""
     pairs: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(";"))):
         key, separator, value = item.partition("=")
@@ -47,7 +47,7 @@ def parse_conf(text: str) -> dict[str, str]:
 
 
 def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """The pairs of spark-defaults.conf, in the folder where spark-submit looks for it."""
+    """Return the pairs of spark-defaults.conf from the folder where spark-submit looks for it, or {}."""
     folder = environ.get("SPARK_CONF_DIR") or _conf_folder(environ)
     file = Path(folder) / "spark-defaults.conf" if folder else None
     try:
@@ -59,7 +59,7 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _conf_folder(environ: Mapping[str, str]) -> str | None:
-    """The folder `conf` of Spark's home, which is that of the PySpark package where nothing else is set."""
+    """Return the folder `conf` of SPARK_HOME, or of the PySpark package if that is not set.  None if there is neither."""
     if home := environ.get("SPARK_HOME"):
         return os.path.join(home, "conf")
     package = find_spec("pyspark")

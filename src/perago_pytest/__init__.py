@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 @pytest.fixture
 def perago_worker() -> Iterator[TrialWorker]:
     """A worker that runs tasks and workflows on `perago_lake`, in this process; its folder goes after the test."""
-    from perago.testing.environment import opened_bench
+    from perago.testing.environment import open_environment
     from perago.testing.worker import TrialWorker
 
-    with opened_bench() as bench:
-        worker = TrialWorker(bench)
+    with open_environment() as environment:
+        worker = TrialWorker(environment)
         worker.lake.create({})
         yield worker
 

@@ -264,7 +264,7 @@ class TestConductor:
 
         file.write_text(HEAD + TASKS.format(name=name).replace("a@b.c", "other@b.c"))
         told = examined(shell, "--tasks", "tasks.py")
-        told.has("TaskDefs", "fail", f"{name} is registered otherwise", "run `perago register tasks.py`")
+        told.has("TaskDefs", "fail", f"{name} is registered differently", "run `perago register tasks.py`")
 
     def test_the_address_of_lakefs(self, shell: Shell, lakefs_server: LakefsServer) -> None:
         shell.environ["CONDUCTOR_SERVER_URL"] = f"{lakefs_server.url}/api"

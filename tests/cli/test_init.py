@@ -79,7 +79,7 @@ def test_what_is_there_is_never_written_over(shell: Shell) -> None:
         said = shell.look("init", name)
         assert (said.code, said.out) == (1, "")
         [line] = said.err.splitlines()
-        assert f"{name} is there already" in line
+        assert f"{name} already exists" in line
         assert why in line
         assert "choose another name" in line
     assert [path.name for path in sorted(shell.folder.rglob("*"))] == [

@@ -18,7 +18,7 @@ def test_rate_time_left_and_failures_are_told_now_and_then(capsys: pytest.Captur
     with MapView(400, quiet=False, clock=clock) as view:
         for number in range(1, 101):
             clock.sleep(LINE_SECONDS / 50)
-            view.tell(ended(number, "no such tune" if number == 3 else ""))
+            view.on_outcome(ended(number, "no such tune" if number == 3 else ""))
 
     said = capsys.readouterr()
     assert said.out == ""
@@ -32,7 +32,7 @@ def test_rate_time_left_and_failures_are_told_now_and_then(capsys: pytest.Captur
 def test_many_failures_are_not_all_told(capsys: pytest.CaptureFixture[str]) -> None:
     with MapView(100, quiet=False, clock=Clock()) as view:
         for number in range(1, 101):
-            view.tell(ended(number, "bad"))
+            view.on_outcome(ended(number, "bad"))
 
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == MOST_FAILURES + 1
@@ -41,6 +41,6 @@ def test_many_failures_are_not_all_told(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_nothing_is_told_beside_json(capsys: pytest.CaptureFixture[str]) -> None:
     with MapView(1, quiet=True, clock=Clock()) as view:
-        view.tell(ended(1, "bad"))
+        view.on_outcome(ended(1, "bad"))
 
     assert capsys.readouterr().err == ""

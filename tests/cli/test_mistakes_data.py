@@ -135,11 +135,11 @@ MISTAKES = {
         "did you mean 'main'?",
     ),
     "a branch with a name of ours": Mistake(
-        ("branch", "events", "perago-x"), "'perago-x'", "perago-* are Perago's own", "choose another"
+        ("branch", "events", "perago-x"), "'perago-x'", "perago-* is reserved for Perago", "choose another"
     ),
     # runs
     "a repository that exists, to import": Mistake(
-        importing("data", "events"), "'events'", "exists already", "leave out --import to go on with it"
+        importing("data", "events"), "'events'", "exists already", "leave out --import to use it"
     ),
     "a file to import": Mistake(
         importing("flow.json"),

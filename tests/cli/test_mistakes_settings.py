@@ -127,7 +127,7 @@ MISTAKES = {
         ("history", "events"),
         "{folder}/.perago",
         "there is no lake below",
-        "name its root with --root, or make one with `perago put REPO FOLDER --create`",
+        "name its root with --root, or create one with `perago put REPO FOLDER --create`",
     ),
     # servers that are not configured
     "--remote without a terminal": Mistake(

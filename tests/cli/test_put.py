@@ -208,7 +208,7 @@ def test_a_branch_that_is_there_and_a_name_that_is_perago_s_are_refused(lake: La
     same_lake = " ".join(lake.looking)
     told = lake.refusal("branch", lake.repository, "main")
     assert f"`perago history {lake.repository} main {same_lake}`" in told
-    assert "perago-* are Perago's own" in lake.refusal("branch", lake.repository, "perago-x")
+    assert "perago-* is reserved for Perago" in lake.refusal("branch", lake.repository, "perago-x")
     assert lake.refusal("branch", lake.repository, "a.b").startswith("error: ")
 
 

@@ -105,7 +105,7 @@ def test_a_run_goes_on_with_the_workflow_it_was_started_with_and_starts_again_at
     assert said.code == 0, said.err
     assert json.loads(said.out)["output"]["rows"] == 7 + 2 + 3
     assert said.err.splitlines()[1].startswith(
-        "warning: flows.py:plays has changed since: the run goes on with the workflow that"
+        "warning: flows.py:plays has changed since: the run continues with the workflow that"
     )
     again = shell.run("run", "--from", "last")
     assert again.code == 0, again.err
@@ -218,7 +218,7 @@ MISTAKES = {
     ),
     "another class": told(
         "",
-        "this is of the class Step, not a workflow",
+        "this is a Step, not a workflow",
         "flows.py has plays",
         command=("check", "flows.py:first"),
     ),

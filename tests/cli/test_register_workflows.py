@@ -144,7 +144,7 @@ MISTAKES = {
     "no such file": (None, "there is no file flow.json"),
     "no JSON": ("{", "flow.json is not JSON: Expecting property name"),
     "a list": ([], "flow.json must hold one JSON object, {…}, and holds a list"),
-    "no name": ({"tasks": []}, 'flow.json is no workflow definition: it has no name; add "name": '),
+    "no name": ({"tasks": []}, 'flow.json is not a workflow definition: it has no name; add "name": '),
     "a name that no address can hold": (
         flow(name="a/b"),
         "flow.json: the workflow's name is 'a/b', but must be a text without '/'",

@@ -187,7 +187,7 @@ class TestResume:
         code, out, err = desk.run("run", "--resume")
         assert code == 0
         assert (
-            "flow.json has changed since: the run goes on with the workflow that it was started with" in err
+            "flow.json has changed since: the run continues with the workflow that it was started with" in err
         )
         assert "three" in out
 
@@ -279,7 +279,7 @@ class TestFromAStep:
         for given, text in [
             ("tow", "has no step 'tow'; did you mean 'two'?"),
             ("one", "is inside the FORK_JOIN 'fork'"),
-            ("three", "the run has not come to step 'three'"),
+            ("three", "the run has not reached step 'three'"),
         ]:
             code, _, err = desk.run("run", "--from", given)
             lake, line = err.splitlines()

@@ -293,7 +293,8 @@ class TestLooking:
         said = shell.look("logs", good["run"], "laod")
         assert said.code == 1
         assert (
-            "no step 'laod' has come up in this run; there are: clean, load; did you mean 'load'?" in said.err
+            "this run has not reached a step 'laod'; its steps so far: clean, load; did you mean 'load'?"
+            in said.err
         )
 
     def test_looking_makes_nothing(self, tmp_path: Path) -> None:
@@ -312,7 +313,7 @@ class TestARunThatGoesOn:
         (row,) = shell.data("runs")
         assert (row["status"], row["resume"]) == ("RUNNING", "")
         assert "status RUNNING" in shell.look("show").out
-        assert "keep: it is going on" in shell.look("runs", "prune", "--yes", "--older-than", "0s").out
+        assert "keep: it is running" in shell.look("runs", "prune", "--yes", "--older-than", "0s").out
 
         process.send_signal(signal.SIGKILL)
         process.communicate()

@@ -326,7 +326,7 @@ def test_ctrl_c_stops_following_and_leaves_the_workflow_running(root: Path) -> N
 
     assert following.returncode == 1
     assert said == (
-        f"error: stopped following; workflow {workflow_id} goes on: `perago show {workflow_id} --root r` shows it, "
+        f"error: stopped following; workflow {workflow_id} continues: `perago show {workflow_id} --root r` shows it, "
         f"`perago logs {workflow_id} --root r` what its steps print\n"
     )
     orchestrator = open_local_orchestrator(load_settings({}, root=root))

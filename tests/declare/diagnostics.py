@@ -135,7 +135,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     # what the decorator is told
     "metrics": (told(metrics="object()") + OK, "metrics: is not supported"),
     "an unknown field": (told(speed="3") + OK, "speed = 3: is not a field of @task, which has name,"),
-    "no name": (told(name="") + OK, "name: is required"),
+    "an empty name": (told(name="''") + OK, "name = '': must be text and not blank"),
     "a blank name": (told(name="' '") + OK, "name = ' ': must be text and not blank"),
     "a name that is no text": (told(name="3") + OK, "name = 3: must be text"),
     "a name with a slash": (told(name="'a/b'") + OK, "name = 'a/b': must not hold path parts"),
@@ -399,8 +399,8 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "lakefs_merge_timeout_seconds = 10: must cover observed_merge_p99_seconds plus safety_margin_seconds (11)",
     ),
     "a budget with a field missing": (
-        "BUDGET = PublishBudget(observed_merge_p99_seconds=1)\n" + FREE + OK,
-        "PublishBudget.safety_margin_seconds: is required",
+        "BUDGET = PublishBudget(safety_margin_seconds=1)\n" + FREE + OK,
+        "PublishBudget.observed_merge_p99_seconds: is required",
     ),
     "a budget with a time of 0": (
         f"BUDGET = {budget(heartbeat_interval_seconds=0)}\n" + FREE + OK,

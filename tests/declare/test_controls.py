@@ -1,4 +1,4 @@
-"""What controls say when they are right; test_mistakes.py has what is wrong."""
+"""What controls say when they are right; test_diagnostics.py has what is wrong."""
 
 from __future__ import annotations
 
@@ -89,3 +89,24 @@ def test_a_policy_may_be_written_as_a_dict_and_is_held_to_the_same_rules() -> No
     assert TaskControls(retry={"count": 2}).retry == RetryPolicy(count=2)  # type: ignore[arg-type]
     with pytest.raises(TaskDefinitionError, match=r"RetryPolicy\.count = -2: must be 0 or more"):
         TaskControls(retry={"count": -2})  # type: ignore[arg-type]
+
+
+class TestShortForms:
+    def test_a_number_is_the_limit_of_an_attempt(self) -> None:
+        assert TaskControls(timeout=3600).timeout == TimeoutPolicy(seconds=3600)
+
+    def test_a_wrong_number_is_named_as_the_policy_names_it(self) -> None:
+        with pytest.raises(TaskDefinitionError, match=r"TimeoutPolicy.seconds = -1: must be 0 or more"):
+            TaskControls(timeout=-1)
+
+    @pytest.mark.parametrize(("seconds", "lease"), [(0, 600), (300, 300), (600, 600), (3600, 600)])
+    def test_the_default_lease_follows_a_shorter_limit(self, seconds: int, lease: int) -> None:
+        assert TimeoutPolicy(seconds=seconds).response_seconds == lease
+
+    def test_a_lease_of_the_author_is_still_checked(self) -> None:
+        with pytest.raises(TaskDefinitionError, match="must not be above seconds"):
+            TimeoutPolicy(seconds=300, response_seconds=301)
+
+    @pytest.mark.parametrize(("observed", "merge"), [(3, 60), (55, 60), (90, 95)])
+    def test_a_budget_needs_only_the_observed_time(self, observed: int, merge: int) -> None:
+        assert PublishBudget(observed_merge_p99_seconds=observed).lakefs_merge_timeout_seconds == merge

@@ -108,3 +108,45 @@ def test_a_reloaded_declaration_takes_the_place_of_the_first() -> None:
         return definition(again)
 
     assert declare().place == declare().place
+
+
+class TestDefaults:
+    def test_a_task_is_called_like_its_function_unless_it_has_a_name(self) -> None:
+        @task(owner_email="a@example.com")
+        def clean_plays(params: Params) -> Params:
+            return params
+
+        assert clean_plays.__perago_task__.name == "clean_plays"  # type: ignore[attr-defined]
+
+    @pytest.mark.parametrize(
+        ("module", "setting", "owner"),
+        [
+            ("module@example.com", None, "module@example.com"),
+            (None, "env@example.com", "env@example.com"),
+            ("module@example.com", "env@example.com", "module@example.com"),
+        ],
+        ids=["of the module", "of the environment", "the module before the environment"],
+    )
+    def test_an_owner_that_is_left_out_is_the_default(
+        self, module: str | None, setting: str | None, owner: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if setting is not None:
+            monkeypatch.setenv("PERAGO_OWNER_EMAIL", setting)
+        if module is not None:
+            monkeypatch.setitem(globals(), "__owner_email__", module)
+
+        @task(name="owned")
+        def owned(params: Params) -> Params:
+            return params
+
+        assert owned.__perago_task__.owner_email == owner  # type: ignore[attr-defined]
+
+    def test_an_owner_of_the_task_counts_before_every_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PERAGO_OWNER_EMAIL", "env@example.com")
+        monkeypatch.setitem(globals(), "__owner_email__", "module@example.com")
+
+        @task(owner_email="own@example.com")
+        def owned_by_itself(params: Params) -> Params:
+            return params
+
+        assert owned_by_itself.__perago_task__.owner_email == "own@example.com"  # type: ignore[attr-defined]

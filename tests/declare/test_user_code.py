@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, field_validator
@@ -71,7 +72,7 @@ def silent() -> None:
     raise Silent
 
 
-HERE = "test_author_traceback.py"
+HERE = Path(__file__).name
 
 
 @pytest.mark.parametrize(

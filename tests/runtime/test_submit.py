@@ -12,7 +12,7 @@ import pytest
 from perago.errors import OrchestratorUnavailable, RuntimeConfigError
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.submit import LOOK_SECONDS, Prepared, Wanted, follow, prepare, start
+from perago.runtime.submit import POLL_SECONDS, Prepared, Wanted, follow, prepare, start
 from tests.support.workflows import simple, workflow
 
 PREPARED = Prepared("flow", 1, {}, ())
@@ -70,7 +70,7 @@ def test_a_workflow_is_shown_until_it_is_over() -> None:
 
     assert ends().status == "FAILED"
     assert seen == ["RUNNING", "PAUSED", "FAILED"]
-    assert slept == [LOOK_SECONDS] * 2
+    assert slept == [POLL_SECONDS] * 2
 
 
 def test_a_server_that_is_away_for_a_while_is_waited_for() -> None:
@@ -95,7 +95,7 @@ def test_a_step_that_no_worker_takes_is_told_once() -> None:
 
     ends()
     assert [line for line in seen if "waits" in line] == ["one waits 10 s"]
-    assert seen.index("one waits 10 s") * LOOK_SECONDS == 10.0 + LOOK_SECONDS
+    assert seen.index("one waits 10 s") * POLL_SECONDS == 10.0 + POLL_SECONDS
 
 
 @pytest.mark.parametrize("open_task", [task("IN_PROGRESS"), task("SCHEDULED", retry_count=1)])

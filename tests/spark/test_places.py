@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perago import RuntimeConfigError, TaskDefinitionError, require_glob, require_rows
-from perago.assembly import Embedded, Real
+from perago.backend import Embedded, Real
 from perago.runtime.attempt.place import in_workdir
 from perago.settings import Settings, load_settings
 from perago.spark.places import placement_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from perago.assembly import Embedded
+from perago.backend import Embedded
 from perago.lake.base import Lake
 from perago.settings import load_settings
 from perago.ui.data_source import Site

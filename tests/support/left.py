@@ -13,9 +13,9 @@ from perago.lake.deferred_verification import Unverified
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import Options
-from perago.lake.lakefs.transfer.concurrency import Budget
+from perago.lake.lakefs.transfer.concurrency import MemoryBudget
 from perago.lake.lakefs.transfer.download import CacheWriter, Downloads
-from perago.lake.lakefs.transfer.fetch import Beside, Getter
+from perago.lake.lakefs.transfer.fetch import Fetcher, HelperThreads
 from perago.lake.lakefs.transfer.hashing import Hashers
 
 PIECE = 1000
@@ -44,7 +44,7 @@ class WrittenSource:
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> bytes:
         raise NotImplementedError
 
-    def again(self, doing: str, work: Callable[[], Any]) -> Any:
+    def retry(self, doing: str, work: Callable[[], Any]) -> Any:
         return work()
 
 
@@ -85,18 +85,18 @@ class Leaving:
         number = len(list((self.folder / "out").iterdir()))
         files = [Download(entry, self.folder / f"out/{number + n}") for n, entry in enumerate(entries)]
         verification = Held(most=most)
-        budget, options = Budget(10**8), Options(part_bytes=LARGE - 1)
+        budget, options = MemoryBudget(10**8), Options(part_bytes=LARGE - 1)
         cache_writer = CacheWriter(self.cache, self._where)
         with (
             ThreadPoolExecutor(1) as ranges,
             Hashers(budget, hashed_below=self._hashed_below) as hashers,
             Downloads(cache_writer, None, verification, large=options.part_bytes) as downloads,
         ):
-            getter = Getter(
-                source, budget, Beside(ranges, hashers), options, ("repo", "main"), odd=OddChecksums()
+            fetcher = Fetcher(
+                source, budget, HelperThreads(ranges, hashers), options, ("repo", "main"), odd=OddChecksums()
             )
             for file in downloads.from_cache(files):
-                downloads.fetch(getter, file)
+                downloads.fetch(fetcher, file)
         return [file.target for file in files], verification
 
     def kept(self) -> list[str]:

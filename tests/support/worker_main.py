@@ -7,10 +7,10 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-from perago.assembly import Embedded, Real, assemble_worker, on_spark, prepare_executors
+from perago.assembly import assemble_worker, on_spark, prepare_executors
+from perago.backend import Embedded, Real
 from perago.declare.discovery import load_tasks
 from perago.runtime.observe.logs import logging_to
-from perago.runtime.servers import opened
 from perago.runtime.worker.hosted.link import Hosted
 from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
@@ -32,7 +32,7 @@ def main(root: str, slots: str, local: str, observer: str) -> int:
     tasks = load_tasks([target])
     observe = pickle.loads(bytes.fromhex(observer)) if observer else None
     plan = assemble_worker(servers, [target], tasks, slots=int(slots), observe=observe)
-    with opened(plan.spec.servers) as (lake, orchestrator), logging_to(settings, name="supervisor"):
+    with plan.spec.servers.opened() as (lake, orchestrator), logging_to(settings, name="supervisor"):
         check_lake(lake)
         mend_taskdefs(orchestrator, tasks)
         plan = with_engine(plan, engine, nursery)

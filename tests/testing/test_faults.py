@@ -10,7 +10,18 @@ from perago import PublishFenceError, StaleAttemptError
 from perago.lake.local.lake import LocalLake
 from perago.protocol.names import parse_internal_branch
 from perago.protocol.steps import ORDER, step_named
-from perago.testing import STEPS, Changes, Crashed, TrialError, crash, goes_stale, head_moves, try_task
+from perago.testing import (
+    STEPS,
+    Changes,
+    Crashed,
+    TrialError,
+    advance_head,
+    crash,
+    goes_stale,
+    head_moves,
+    lose_lease,
+    try_task,
+)
 from tests.testing.tasks import counting, plain
 
 FILES = {"in.txt": "in"}
@@ -27,7 +38,7 @@ def test_a_step_can_be_named_for_every_step_of_the_protocol() -> None:
 def test_a_crash_before_the_publication_is_visible_costs_one_run_of_the_body_at_most(
     step: str, policy: str
 ) -> None:
-    trial = try_task(counting(policy), FILES, at={step: crash()}, retries=1)
+    trial = try_task(counting(policy), FILES, faults={step: crash()}, retries=1)
 
     run = 1 if step in BEFORE_THE_BODY else 2
     assert [attempt.status for attempt in trial.attempts] == ["TIMED_OUT", "COMPLETED"]
@@ -40,10 +51,10 @@ def test_a_crash_before_the_publication_is_visible_costs_one_run_of_the_body_at_
 
 
 def test_a_crash_after_the_publication_shows_what_each_policy_does() -> None:
-    at = {"hand over": crash()}
-    replaced = try_task(counting("replace"), FILES, at=at, retries=1)
-    superseded = try_task(counting("supersede"), FILES, at=at, retries=1)
-    reused = try_task(counting("reuse"), FILES, at=at, retries=1)
+    faults = {"hand over": crash()}
+    replaced = try_task(counting("replace"), FILES, faults=faults, retries=1)
+    superseded = try_task(counting("supersede"), FILES, faults=faults, retries=1)
+    reused = try_task(counting("reuse"), FILES, faults=faults, retries=1)
 
     assert [commit.by for commit in replaced.history] == ["trial", ""]
     assert [commit.by for commit in replaced.replaced] == ["trial"]
@@ -58,15 +69,15 @@ def test_a_crash_after_the_publication_shows_what_each_policy_does() -> None:
 
 
 def test_a_crash_after_the_result_was_sent_needs_no_retry() -> None:
-    trial = try_task(counting(), FILES, at={"cleanup": crash()}, retries=1)
+    trial = try_task(counting(), FILES, faults={"cleanup": crash()}, retries=1)
 
     assert [attempt.status for attempt in trial.attempts] == ["COMPLETED"]
     assert isinstance(trial.error, Crashed)
 
 
 def test_a_crash_without_a_retry_shows_what_is_left(tmp_path: Path) -> None:
-    before = try_task(counting(), FILES, at={"publish": crash()}, root=tmp_path)
-    after = try_task(counting(), FILES, at={"hand over": crash()})
+    before = try_task(counting(), FILES, faults={"publish": crash()}, root=tmp_path)
+    after = try_task(counting(), FILES, faults={"hand over": crash()})
 
     assert (before.status, before.published, before.result) == ("TIMED_OUT", False, None)
     assert (after.status, after.published, after.changes) == ("TIMED_OUT", True, Changes())
@@ -77,7 +88,7 @@ def test_a_crash_without_a_retry_shows_what_is_left(tmp_path: Path) -> None:
 def test_a_crash_leaves_in_the_lake_what_a_worker_that_died_there_may_leave(
     tmp_path: Path, step: str
 ) -> None:
-    try_task(counting(), FILES, at={step: crash()}, root=tmp_path)
+    try_task(counting(), FILES, faults={step: crash()}, root=tmp_path)
 
     lake = LocalLake(next(tmp_path.glob("*/lake")))
     names = [branch.name for branch in lake.branches("trial", "perago-")]
@@ -90,7 +101,7 @@ def test_a_crash_leaves_in_the_lake_what_a_worker_that_died_there_may_leave(
 
 
 def test_two_crashes_are_two_lost_leases() -> None:
-    trial = try_task(counting(), FILES, at={"publish": crash(tries=2)}, retries=2)
+    trial = try_task(counting(), FILES, faults={"publish": crash(tries=2)}, retries=2)
 
     assert [attempt.status for attempt in trial.attempts] == ["TIMED_OUT", "TIMED_OUT", "COMPLETED"]
     assert trial.files["out.txt"] == b"of run 3"
@@ -98,8 +109,8 @@ def test_two_crashes_are_two_lost_leases() -> None:
 
 @pytest.mark.parametrize("step", STEPS[: STEPS.index("hand over")])
 def test_an_attempt_that_goes_stale_publishes_nothing_and_its_retry_does(step: str) -> None:
-    stale = try_task(counting(), FILES, at={step: goes_stale()})
-    retried = try_task(counting(), FILES, at={step: goes_stale()}, retries=1)
+    stale = try_task(counting(), FILES, faults={step: lose_lease()})
+    retried = try_task(counting(), FILES, faults={step: lose_lease()}, retries=1)
 
     assert (stale.status, stale.published, stale.files) == ("TIMED_OUT", False, {"in.txt": b"in"})
     assert isinstance(stale.error, StaleAttemptError)
@@ -108,14 +119,16 @@ def test_an_attempt_that_goes_stale_publishes_nothing_and_its_retry_does(step: s
 
 
 def test_a_result_that_comes_too_late_is_not_accepted() -> None:
-    trial = try_task(counting("supersede"), FILES, at={"hand over": goes_stale()})
+    trial = try_task(counting("supersede"), FILES, faults={"hand over": lose_lease()})
 
     assert (trial.status, trial.published, trial.result) == ("TIMED_OUT", True, None)
 
 
 def test_a_commit_by_another_task_is_never_covered() -> None:
     for policy in POLICIES:
-        trial = try_task(counting(policy), FILES, at={"publish": head_moves("x.csv", b"theirs", by="other")})
+        trial = try_task(
+            counting(policy), FILES, faults={"publish": advance_head("x.csv", b"theirs", by="other")}
+        )
 
         assert isinstance(trial.error, PublishFenceError)
         assert (trial.status, trial.published) == ("FAILED", False)
@@ -124,9 +137,9 @@ def test_a_commit_by_another_task_is_never_covered() -> None:
 
 
 def test_a_commit_that_nobody_signed_is_replaced_or_refused_as_the_policy_says() -> None:
-    at = {"publish": head_moves("x.csv", "by hand")}
-    replaced = try_task(counting("replace"), FILES, at=at)
-    refused = try_task(counting("supersede"), FILES, at=at)
+    faults = {"publish": advance_head("x.csv", "by hand")}
+    replaced = try_task(counting("replace"), FILES, faults=faults)
+    refused = try_task(counting("supersede"), FILES, faults=faults)
 
     assert (replaced.status, sorted(replaced.files)) == ("COMPLETED", ["in.txt", "out.txt"])
     assert [commit.message for commit in replaced.replaced] == ["a commit by hand"]
@@ -134,15 +147,19 @@ def test_a_commit_that_nobody_signed_is_replaced_or_refused_as_the_policy_says()
 
 
 def test_a_head_can_move_outside_of_the_prefix_and_by_a_deletion() -> None:
-    outside = try_task(counting("supersede"), FILES, at={"body": head_moves("/other/x.csv", by="other")})
-    deleted = try_task(counting("supersede"), FILES, at={"body": head_moves("in.txt", None, by="other")})
+    outside = try_task(
+        counting("supersede"), FILES, faults={"body": advance_head("/other/x.csv", by="other")}
+    )
+    deleted = try_task(
+        counting("supersede"), FILES, faults={"body": advance_head("in.txt", None, by="other")}
+    )
 
     assert outside.files == {"in.txt": b"in"}
     assert deleted.files == {}
 
 
 def test_the_head_moves_once_and_the_retry_finds_it_moved() -> None:
-    trial = try_task(counting(), FILES, at={"publish": head_moves("x.csv", by="other")}, retries=1)
+    trial = try_task(counting(), FILES, faults={"publish": advance_head("x.csv", by="other")}, retries=1)
 
     assert [attempt.status for attempt in trial.attempts] == ["FAILED", "FAILED"]
     assert [commit.by for commit in trial.history] == ["other", ""]
@@ -152,25 +169,48 @@ def test_what_never_happens_is_an_error_of_the_test() -> None:
     with pytest.raises(
         TrialError, match=r"nothing happened at step 'publish' of 'trial'.*it took input, body, result"
     ):
-        try_task(plain, at={"publish": crash()})
+        try_task(plain, faults={"publish": crash()})
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
         (lambda: crash(tries=0), r"crash\(tries=0\)"),
-        (lambda: goes_stale(tries=True), r"goes_stale\(tries=True\)"),
-        (lambda: head_moves(""), "name the file that is committed"),
-        (lambda: head_moves("x", 3), "the content is int"),
-        (lambda: try_task(plain, at={"body": head_moves("x")}), "has no workspace, so no head can move"),
+        (lambda: lose_lease(tries=True), r"lose_lease\(tries=True\)"),
+        (lambda: advance_head(""), "name the file that is committed"),
+        (lambda: advance_head("x", 3), "the content is int"),
         (
-            lambda: try_task(counting(), FILES, at={"body": head_moves("y", None)}),
+            lambda: try_task(plain, faults={"body": advance_head("x")}),
+            "has no workspace, so no head can move",
+        ),
+        (
+            lambda: try_task(counting(), FILES, faults={"body": advance_head("y", None)}),
             "what is to happen at 'body' cannot",
         ),
     ],
 )
-def test_an_incident_that_makes_no_sense_is_told_in_one_line(wrong: object, told: str) -> None:
+def test_a_fault_that_makes_no_sense_is_refused_in_one_line(wrong: object, told: str) -> None:
     with pytest.raises(TrialError, match=told) as error:
         wrong()  # type: ignore[operator]
 
     assert "\n" not in str(error.value)
+
+
+def test_the_old_names_of_faults_still_work_and_warn() -> None:
+    with pytest.warns(DeprecationWarning, match=r"goes_stale\(\) is now called lose_lease\(\)"):
+        assert goes_stale(tries=2) == lose_lease(tries=2)
+    with pytest.warns(DeprecationWarning, match=r"head_moves\(\) is now called advance_head\(\)"):
+        assert head_moves("x.csv", "1", by="other") == advance_head("x.csv", "1", by="other")
+
+
+def test_the_old_argument_of_faults_still_works_and_warns_at_the_line_of_the_test() -> None:
+    with pytest.warns(DeprecationWarning, match="at= is now called faults=") as caught:
+        trial = try_task(counting("replace"), FILES, at={"body": crash()}, retries=1)
+
+    assert [attempt.status for attempt in trial.attempts] == ["TIMED_OUT", "COMPLETED"]
+    assert [one.filename for one in caught] == [__file__]
+
+
+def test_the_old_and_the_new_argument_together_are_refused() -> None:
+    with pytest.raises(TrialError, match="leave out at="):
+        try_task(counting("replace"), FILES, at={"body": crash()}, faults={"body": crash()})

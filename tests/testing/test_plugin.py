@@ -49,7 +49,7 @@ TASKS = """
 TESTS = """
     import sys
 
-    from perago.testing import crash, goes_stale, head_moves
+    from perago.testing import crash, lose_lease, advance_head
     from tasks import clean
 
     FLOW = {
@@ -89,11 +89,11 @@ TESTS = """
         assert sorted(perago_lake.files()) == ["raw.csv"]
 
 
-    def test_incidents(perago_lake, perago_worker):
+    def test_faults(perago_lake, perago_worker):
         perago_lake.commit({"raw.csv": "b"})
-        assert perago_worker.try_task(clean, at={"publish": goes_stale()}).status == "TIMED_OUT"
-        assert perago_worker.try_task(clean, at={"publish": head_moves("x", by="other")}).status == "FAILED"
-        assert perago_worker.try_task(clean, at={"publish": crash()}, retries=1).status == "COMPLETED"
+        assert perago_worker.try_task(clean, faults={"publish": lose_lease()}).status == "TIMED_OUT"
+        assert perago_worker.try_task(clean, faults={"publish": advance_head("x", by="other")}).status == "FAILED"
+        assert perago_worker.try_task(clean, faults={"publish": crash()}, retries=1).status == "COMPLETED"
         assert perago_lake.history()[0].by == "trial"
 
 
@@ -112,7 +112,7 @@ SPARK = """
 
     def test_a_trial_in_a_folder_of_its_own_uses_it_too(perago_spark, perago_worker):
         before = perago_spark.sparkContext.applicationId
-        trial = try_task(count, at={"publish": crash()}, retries=1)
+        trial = try_task(count, faults={"publish": crash()}, retries=1)
         assert [attempt.status for attempt in trial.attempts] == ["TIMED_OUT", "COMPLETED"]
         assert any(path.startswith("songs/") for path in trial.files)
         assert perago_spark.sparkContext.applicationId == before
@@ -195,8 +195,10 @@ EXPORTS = {
     # what may happen at a step
     "STEPS",
     "crash",
+    "lose_lease",
     "goes_stale",
     "head_moves",
+    "advance_head",
     "Crashed",
     # what fixtures give
     "TrialLake",

@@ -147,10 +147,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a path that leads out": ({"files": {"../in.txt": ""}}, "has a part '.' or '..'"),
     "content that is none": ({"files": {"in.txt": 3}}, "files['in.txt'] is int"),
     "more retries than allowed": ({"retries": 4}, "retries=4, but task 'make' allows 3"),
-    "a negative number of retries": ({"retries": -1}, "retries=-1: give how many"),
-    "something that is to happen, not by step": ({"at": "publish"}, "at is str; give a dict"),
-    "an unknown step": ({"at": {"publsh": None}}, "an attempt has no such step; did you mean 'publish'?"),
-    "an unknown incident": ({"at": {"publish": "crash"}}, "at['publish'] is str; give crash(), goes_stale()"),
+    "a negative number of retries": ({"retries": -1}, "retries=-1: give the number of retries"),
+    "a fault without a step": ({"faults": "publish"}, "faults is str; give a dict"),
+    "an unknown step": ({"faults": {"publsh": None}}, "an attempt has no such step; did you mean 'publish'?"),
+    "an unknown fault": (
+        {"faults": {"publish": "crash"}},
+        "faults['publish'] is str; give crash(), lose_lease()",
+    ),
 }
 
 
@@ -171,7 +174,7 @@ def test_files_for_a_task_without_a_workspace_are_refused() -> None:
 
 
 def test_a_function_that_is_no_task_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TaskDefinitionError, match="is no task"):
+    with pytest.raises(TaskDefinitionError, match="is not a task"):
         try_task(len, params={}, root=tmp_path)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perago import PublishFenceError
-from perago.testing import Clock, TrialError, TrialWorker, crash, goes_stale, head_moves, try_workflow
+from perago.testing import Clock, TrialError, TrialWorker, advance_head, crash, lose_lease, try_workflow
 from tests.support.workflows import loop, simple, switch, workflow
 from tests.testing import tasks
 from tests.testing.tasks import Params, counting, make, plain
@@ -122,7 +122,7 @@ def test_only_the_branch_of_a_switch_that_is_taken_runs(word: str, taken: str, n
 def test_every_iteration_of_a_loop_is_a_step() -> None:
     twice = loop("again", simple("turn", name="plain", inputParameters={"params": {"text": "ab"}}))
 
-    trial = try_workflow(workflow(twice), plain, at={"turn__2": {"body": crash()}})
+    trial = try_workflow(workflow(twice), plain, faults={"turn__2": {"body": crash()}})
 
     assert list(trial.steps) == ["turn__1", "turn__2"]
     assert [len(one.attempts) for one in trial.steps.values()] == [1, 2]
@@ -131,7 +131,9 @@ def test_every_iteration_of_a_loop_is_a_step() -> None:
 def test_a_crash_in_one_step_is_made_good_by_its_retry() -> None:
     definition = workflow(step("count", "count"), step("make", "make", "${count.output.workspace}"))
 
-    trial = try_workflow(definition, [counting("reuse"), make], DATA, at={"count": {"hand over": crash()}})
+    trial = try_workflow(
+        definition, [counting("reuse"), make], DATA, faults={"count": {"hand over": crash()}}
+    )
 
     assert trial.status == "COMPLETED"
     assert [attempt.status for attempt in trial.steps["count"].attempts] == ["TIMED_OUT", "COMPLETED"]
@@ -140,16 +142,16 @@ def test_a_crash_in_one_step_is_made_good_by_its_retry() -> None:
 
 
 def test_what_a_retry_replaced_is_shown() -> None:
-    trial = try_workflow(ONE, counting("replace"), DATA, at={"count": {"hand over": goes_stale()}})
+    trial = try_workflow(ONE, counting("replace"), DATA, faults={"count": {"hand over": lose_lease()}})
 
     assert [commit.by for commit in trial.replaced] == ["count"]
     assert trial.files["data/out.txt"] == b"of run 2"
 
 
 def test_a_foreign_commit_ends_a_workflow_whose_step_may_not_cover_it() -> None:
-    at = {"count": {"publish": head_moves("x.csv", by="other")}}
+    faults = {"count": {"publish": advance_head("x.csv", by="other")}}
 
-    trial = try_workflow(ONE, counting(retries=1), DATA, at=at)
+    trial = try_workflow(ONE, counting(retries=1), DATA, faults=faults)
 
     assert trial.status == "FAILED"
     assert isinstance(trial.steps["count"].error, PublishFenceError)
@@ -180,14 +182,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"data": "no-such-folder"},
         "data: cannot import no-such-folder: there is no such folder",
     ),
-    "an unknown step": ({"at": {"cuont": {}}}, "has no such step that runs a task; did you mean 'count'?"),
-    "an unknown step of an attempt": (
-        {"at": {"count": {"bdy": 1}}},
-        "at['count']['bdy']: an attempt has no such step",
+    "an unknown step": (
+        {"faults": {"cuont": {}}},
+        "has no such step that runs a task; did you mean 'count'?",
     ),
-    "incidents not by step": ({"at": [crash()]}, "at is list; give a dict such as"),
+    "an unknown step of an attempt": (
+        {"faults": {"count": {"bdy": 1}}},
+        "faults['count']['bdy']: an attempt has no such step",
+    ),
+    "faults not by step": ({"faults": [crash()]}, "faults is list; give a dict such as"),
     "what never happens": (
-        {"at": {"count__2": {"body": crash()}}},
+        {"faults": {"count__2": {"body": crash()}}},
         "of 'count__2', because the attempt never came",
     ),
 }

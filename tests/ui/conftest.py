@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from perago.assembly import Embedded
+from perago.backend import Embedded
 from perago.cli.ui import serving_page
 from perago.lake.local.lake import LocalLake
 from perago.settings import load_settings

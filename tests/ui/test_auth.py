@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.assembly import Embedded
+from perago.backend import Embedded
 from perago.cli.ui import serving_page
 from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import load_settings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from perago.assembly import Real
+from perago.backend import Real
 from perago.cli.ui import serving_page
 from perago.declare.taskdef import build_taskdef
 from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator

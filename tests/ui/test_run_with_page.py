@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from perago.assembly import Embedded
+from perago.backend import Embedded
 from perago.cli.ui import serving_page
 from tests.support.commands import Shell
 from tests.support.workflows import fork, join, noop, simple

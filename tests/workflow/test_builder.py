@@ -236,7 +236,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         lambda: count(params=CleanParams()),
         "params is CleanParams.*'count_plays' takes a CountParams",
     ),
-    "a secret": (lambda: count(params=CountParams(top=1, password="x")), "is no place for a secret"),
+    "a secret": (lambda: count(params=CountParams(top=1, password="x")), "must not contain a secret"),
     "no workspace": (
         lambda: count(workspace=None),
         "step 'count' has no workspace, .*workspace=INPUT_WORKSPACE",
@@ -253,7 +253,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         lambda: step(print, "x", params=Song(title="")),
         "print is not a task; decorate the function with @task",
     ),
-    "no name": (lambda: step(ask, " ", params=CountParams(top=1)), "a step of 'ask' needs a name of its own"),
+    "no name": (lambda: step(ask, " ", params=CountParams(top=1)), "a step of 'ask' needs a unique name"),
     "no expression": (lambda: expression("day", str), "'day' is not an expression"),
 }
 

@@ -63,8 +63,8 @@ def test_a_fork_inside_an_arm_brings_its_join_along() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("",), "a fork needs a name of its own"),
-        ((7, [1]), "a fork needs a name of its own"),
+        (("",), "a fork needs a unique name"),
+        ((7, [1]), "a fork needs a unique name"),
         (("both",), "one list of steps for each arm, and got ()"),
         (("both", []), "one list of steps for each arm, and got []"),
         (("both", ["clean"]), "one list of steps for each arm, and got ['clean']"),

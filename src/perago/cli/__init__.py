@@ -1,4 +1,4 @@
-"""The `perago` command: parse, call, print.  One file per command; the errors of all are told in one place."""
+"""The `perago` command: parse, call, print.  One file per command; the errors of all commands are printed here."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.process.process_setup import mark_main_program
 from perago.settings import load_settings, unknown_settings
 
-# Typer brings its own copy of click along, or not, by its version: this is the class in both.
+# Some versions of Typer contain their own copy of click: this is the class in both cases.
 _UsageError: Any = typer.BadParameter.__mro__[1]
-
 
 _COMMANDS = {
     "init": "init",
@@ -48,12 +47,12 @@ _COMMANDS = {
     "sweep": "sweep",
     "doctor": "doctor",
 }
-"""What each is called in its module, in the order of `--help` and of docs/commands.md: declare, run here, look, then work
-with servers."""
+"""The object's name in each command's module, in the order of `--help` and of docs/commands.md: declare, run here,
+inspect, then work with servers."""
 
 
-class _Loading(Mapping[str, Any]):
-    """The commands by name; each is loaded when it is asked for, since most processes run one."""
+class _LazyCommands(Mapping[str, Any]):
+    """The commands by name; each is loaded on first use, since most processes run one."""
 
     def __getitem__(self, name: str) -> Any:
         return _load(name)
@@ -67,7 +66,7 @@ class _Loading(Mapping[str, Any]):
 
 @cache
 def _load(name: str) -> Any:
-    """The command of a name, or the group of commands."""
+    """Return a command or a group of commands by name."""
     called = _COMMANDS[name]
     found = getattr(import_module(f"perago.cli.{name}"), called)
     around = typer.Typer()
@@ -79,10 +78,10 @@ def _load(name: str) -> Any:
 
 
 class _Commands(TyperGroup):
-    """The commands; what any of them raises on purpose is told in one line, without a traceback."""
+    """The commands; a `PeragoError` of any of them is printed in one line, without a traceback."""
 
     def __init__(self, **given: Any) -> None:
-        super().__init__(**{**given, "commands": _Loading()})
+        super().__init__(**{**given, "commands": _LazyCommands()})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
@@ -91,7 +90,7 @@ class _Commands(TyperGroup):
         return found
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names; typer would load them all for that."""
+        """Return their names.  Typer would load every command for that."""
         del ctx
         return list(_COMMANDS)
 
@@ -100,11 +99,11 @@ class _Commands(TyperGroup):
         super().format_help(ctx, formatter)
 
     def make_context(self, *arguments: Any, **extra: Any) -> Any:
-        with _usage_told():
+        with _printing_usage_errors():
             return super().make_context(*arguments, **extra)
 
     def invoke(self, ctx: Any) -> Any:
-        with _usage_told():
+        with _printing_usage_errors():
             try:
                 return super().invoke(ctx)
             except PeragoError as error:
@@ -112,12 +111,12 @@ class _Commands(TyperGroup):
 
 
 @contextmanager
-def _usage_told() -> Iterator[None]:
-    """A wrong command line is told in one line as well, with the page that says how it goes."""
+def _printing_usage_errors() -> Iterator[None]:
+    """Print a wrong command line in one line as well, with the command that shows the usage."""
     try:
         yield
     except _UsageError as error:
-        # Whoever gives no command at all gets the page itself.
+        # Without any command, the help page itself is shown.
         if type(error).__name__ == "NoArgsIsHelpError":
             raise
         path = error.ctx.command_path if error.ctx is not None else "perago"
@@ -129,11 +128,11 @@ def _usage_told() -> Iterator[None]:
 
 
 def _without_secrets(text: str) -> str:
-    """An error's text, which may quote a server, and the server what it was sent."""
+    """Mask secrets in an error's text: it may quote a server's answer, which may quote the request."""
     try:
         settings = load_settings(os.environ, remote=True)
     except RuntimeConfigError:
-        # Then this is the error, and no server has been asked anything.
+        # The settings themselves are wrong, so no server was called.
         return text
     return Masker(secrets_of(settings))(text)
 
@@ -160,12 +159,12 @@ def _options(
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
 ) -> None:
-    # The doctor has a line of its own for each.
+    # `doctor` reports unknown settings itself.
     for text in unknown_settings(os.environ) if context.invoked_subcommand != "doctor" else ():
         output.warn(text)
 
 
 def main() -> None:
-    """The entry point of the `perago` script."""
+    """Run the `perago` script."""
     mark_main_program()
     app()

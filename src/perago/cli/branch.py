@@ -1,4 +1,4 @@
-"""`perago branch`: a new branch of a repository."""
+"""`perago branch`: create a branch in a repository."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perago.cli.server_choice import choose_servers
 from perago.errors import LakeConflict, RuntimeConfigError
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The new branch.")]
-Source = Annotated[str, typer.Argument(metavar="FROM", help="The branch, tag or commit that it begins at.")]
+Source = Annotated[str, typer.Argument(metavar="FROM", help="The branch, tag or commit it starts at.")]
 
 
 def branch(
@@ -25,13 +25,13 @@ def branch(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a branch; it begins at the commit that FROM names now."""
+    """Create a branch at the commit that FROM points to now."""
     from perago.runtime.lake_lookup import OWN, suggesting_existing_names
 
     choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
     if name.startswith(OWN):
         raise RuntimeConfigError(
-            f"{name!r} cannot be the name of a branch: {OWN}* are Perago's own; choose another"
+            f"{name!r} cannot be a branch name: {OWN}* is reserved for Perago; choose another name"
         )
     with choice.open_lake() as lake:
         with suggesting_existing_names(lake, repository, source):

@@ -14,7 +14,7 @@ from perago.runtime.lake_lookup import no_object, suggesting_existing_names
 
 Rest = Annotated[
     list[str],
-    typer.Argument(metavar="[REF] PATH", help="The ref, where REPO does not name it; then the object."),
+    typer.Argument(metavar="[REF] PATH", help="The ref, unless REPO names it; then the object."),
 ]
 
 

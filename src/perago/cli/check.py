@@ -1,4 +1,4 @@
-"""`perago check`: load modules and workflows, print what they declare, and all that is wrong with it."""
+"""`perago check`: load modules and workflows, print their declarations, and every mistake in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, warn_about
-from perago.cli.workflow_input import CheckedWorkflow, checked_file, is_workflow, told
+from perago.cli.workflow_input import CheckedWorkflow, checked_file, is_workflow, print_diagnostics
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
 from perago.declare.diagnostics import LocatedDiagnostic
@@ -59,7 +59,7 @@ def _print(found: Collected, workflows: Sequence[CheckedWorkflow]) -> None:
     warn_about(found.tasks, declaration_warnings)
     for diagnostic in found.errors:
         output.error(str(diagnostic))
-    told([diagnostic for workflow in workflows for diagnostic in workflow.diagnostics])
+    print_diagnostics([diagnostic for workflow in workflows for diagnostic in workflow.diagnostics])
 
 
 def _lines(task: TaskDefinition) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""`perago diff`: what changed between two refs."""
+"""`perago diff`: list the changes between two refs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def diff(
 
 
 def differences(one: Iterable[Entry], two: Iterable[Entry]) -> Iterator[dict[str, Any]]:
-    """Walk two listings, sorted alike, side by side."""
+    """Yield the differences of two listings in the same order."""
     left, right = iter(one), iter(two)
     old, new = next(left, None), next(right, None)
     while old is not None or new is not None:

@@ -1,4 +1,4 @@
-"""`perago doctor`: what is there, what is missing, and what to do about it, a line each."""
+"""`perago doctor`: check settings, machine and servers, one line per finding with its remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from perago.runtime.observe.sanitize import Masker, printable, secrets_of
 Repository = Annotated[
     str | None,
     typer.Argument(
-        metavar="REPO[@BRANCH]", help="A repository in which to try what the keys allow, on a scratch branch."
+        metavar="REPO[@BRANCH]",
+        help="A repository in which to test the permissions of the keys, on a scratch branch.",
     ),
 ]
 Tasks = Annotated[
@@ -50,7 +51,7 @@ def doctor(
     remote: Remote = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look at settings, machine and servers, and say what is broken and what to do about it."""
+    """Check settings, machine and servers, and say what is broken and how to fix it."""
     read = read_settings(os.environ, root=root, remote=remote)
     mask = Masker(secrets_of(read.settings))
     as_lines = not as_json and not sys.stdout.isatty()
@@ -62,7 +63,7 @@ def doctor(
     with _without_logs():
         for finding in _findings(read, repository, tasks or []):
             findings.append(finding.masked(mask))
-            # As it comes: what follows may be a server that takes its time.
+            # Print each finding at once: the next one may wait for a slow server.
             if as_lines:
                 output.say(_line(findings[-1]))
     if as_json:
@@ -80,8 +81,8 @@ def doctor(
 
 
 def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
-    # The adapters bring their SDKs along; the other commands start without them.
-    from perago.backend import Examined
+    # Imported here: the adapters import their SDKs, which other commands do not need.
+    from perago.backend import ProbedServers
 
     yield check_python(__version__)
     yield from read.wrong
@@ -96,12 +97,12 @@ def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Ite
             )
     name, branch = read_repository(repository) if repository is not None else (None, None)
     wanted = Wanted(name, branch or "main", tuple(tasks), tuple(targets))
-    yield from examine(Examined(read.settings), wanted, os.environ, _new_scratch_name)
+    yield from examine(ProbedServers(read.settings), wanted, os.environ, _new_scratch_name)
 
 
 @contextmanager
 def _without_logs() -> Iterator[None]:
-    """What the looks come across is in their findings: warnings beside them would say it twice."""
+    """Silence logging: the findings already contain what the checks would log."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -120,7 +121,7 @@ def _wrong_spark_conf(read: Read) -> Iterator[Finding]:
 
 
 def _new_scratch_name() -> str:
-    """Dated like a branch for a proof, so that a sweep knows what a kill left behind."""
+    """Return a dated name, like that of a probe branch, so that a sweep recognizes a branch left after a kill."""
     return proof_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 
@@ -130,7 +131,7 @@ def _line(finding: Finding) -> str:
 
 
 def _print_tables(settings: Sequence[Setting], findings: Sequence[Finding]) -> None:
-    # Rich is slow to import, and most output goes without it.
+    # Imported here: Rich is slow to import, and most output does not need it.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""`perago extract`: the TaskDefs of modules, as the JSON array that `POST /metadata/taskdefs` takes."""
+"""`perago extract`: print the TaskDefs of modules as the JSON array that `POST /metadata/taskdefs` accepts."""
 
 from __future__ import annotations
 

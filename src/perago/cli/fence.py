@@ -1,4 +1,4 @@
-"""`perago fence`: the hard fence of a branch on lakeFS."""
+"""`perago fence`: install, prove or remove the hard fence of a branch on lakeFS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @contextmanager
 def _lakefs(question: str | None = None, *, yes: bool = False) -> Iterator[Lake]:
-    """Name and open lakeFS, and ask. A command that leaves nothing behind asks nothing."""
+    """Name and open lakeFS, and ask `question`. A command that leaves nothing behind does not ask."""
     asks: Asks = "before it writes" if question is not None else "never"
     choice = choose_servers(None, True, asks=asks, yes=yes, lake_only=True)
     with choice.open_lake() as lake:
@@ -44,7 +44,7 @@ def install(
     if as_json:
         output.data(asdict(done))
     elif not done.changed:
-        output.say(f"{repository}/{branch} carries the fence already, at {done.head}")
+        output.say(f"{repository}/{branch} already carries the fence, at {done.head}")
     else:
         output.say(f"{repository}/{branch} carries the fence now, at {done.head}")
         output.say(
@@ -81,4 +81,4 @@ def remove(
     elif not done.changed:
         output.say(f"{repository}/{branch} carries no fence")
     else:
-        output.say(f"{repository}/{branch} carries no fence any more, at {done.head}")
+        output.say(f"{repository}/{branch} no longer carries the fence, at {done.head}")

@@ -1,4 +1,4 @@
-"""`perago history`: the commits of a branch, newest first, and who made them."""
+"""`perago history`: list the commits of a branch, newest first, and the attempts that made them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perago.runtime.lake_lookup import suggesting_existing_names
 
 Branch = Annotated[
     str | None,
-    typer.Argument(metavar="REF", help="A branch, tag or commit (main), where REPO names none."),
+    typer.Argument(metavar="REF", help="A branch, tag or commit (main), unless REPO names one."),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many commits.")]
 

@@ -1,4 +1,4 @@
-"""`perago init`: write a project that runs at once."""
+"""`perago init`: write a project that runs as it is."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The project, and the new folder: letters, digits, - and _.")
 ]
 NoSpark = Annotated[
-    bool, typer.Option("--no-spark", help="Without Spark: both tasks are plain, and no Java is needed.")
+    bool, typer.Option("--no-spark", help="Write two plain tasks, so that Java is not needed.")
 ]
 
 
 def init(name: Name, no_spark: NoSpark = False) -> None:
-    """Write a project that runs at once: two tasks, a workflow, data and tests, in a new folder."""
+    """Write a project that runs as it is: two tasks, a workflow, data and tests, in a new folder."""
     named = project_name(name)
     texts = project_files(named, spark=not no_spark, version=__version__)
     write_project(Path(named.name), texts)

@@ -1,4 +1,4 @@
-"""`perago logs`: what the bodies of a run printed and logged, as it was or, with --follow, as it comes."""
+"""`perago logs`: show what the bodies of a run printed and logged; with --follow, as it arrives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from perago.runtime.runs.log import Printed
 
 Step = Annotated[str | None, typer.Argument(metavar="STEP", help="A step's reference; all by default.")]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on showing lines until the run is over.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Keep showing new lines until the run has ended.")
+]
 
 
 def logs(
@@ -50,11 +52,11 @@ def logs(
         output.say_printed(_text(one))
     if not lines:
         output.note(f"no task of {found.id} printed anything" if step is None else f"{step} printed nothing")
-    _tell_failures([one.task for one in attempts if step is None or log.of_step(one.task, step)])
+    _print_failures([one.task for one in attempts if step is None or log.of_step(one.task, step)])
 
 
-def _tell_failures(tasks: list[TaskState]) -> None:
-    """Why attempts failed is no line of their logs, but what people look for here."""
+def _print_failures(tasks: list[TaskState]) -> None:
+    """Print why attempts failed: their logs do not contain it, but users look for it here."""
     from perago.runtime.runs.format import status_line
 
     for task in tasks:

@@ -1,4 +1,4 @@
-"""`perago ls`: the objects of a ref."""
+"""`perago ls`: list the objects of a ref."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perago.runtime.lake_lookup import nothing_below, suggesting_existing_names
 
 Rest = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[REF] [PREFIX]", help="The ref, where REPO does not name it; then a folder."),
+    typer.Argument(metavar="[REF] [PREFIX]", help="The ref, unless REPO names it; then a folder."),
 ]
 
 
@@ -40,7 +40,7 @@ def ls(
 
 
 def _entries(lake: Lake, repository: str, ref: str, prefix: str) -> list[Entry]:
-    """What is below a prefix, or the one object of that name."""
+    """Return the objects below a prefix, or the single object of that name.  Ends the command if there is none."""
     with suggesting_existing_names(lake, repository, ref):
         found = list(lake.list(repository, ref, f"{prefix}/" if prefix else ""))
     if not found and prefix:

@@ -1,6 +1,6 @@
-"""`perago map`: one task over a table of workspaces, as one Spark job.
+"""`perago map`: run one task over a table of workspaces, as one Spark job.
 
-Exit codes: 0 when every row that was to be run is done; 1 when rows failed or are left; 2 when the command line is wrong.
+Exit codes: 0 if every requested row is done; 1 if rows failed or are left; 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perago.protocol.suggestions import did_you_mean
 from perago.settings import Settings, shown_address
 
 if TYPE_CHECKING:
-    from perago.assembly import Embedded, Real
+    from perago.backend import Embedded, Real
     from perago.lake.base import Lake
     from perago.runtime.maps.map_run import Map, Wanted
     from perago.runtime.maps.rows import Row
@@ -38,19 +38,17 @@ Table = Annotated[
     typer.Argument(metavar="TABLE", help="The rows: .csv, .jsonl or .parquet, with a column repository."),
 ]
 Outcomes = Annotated[
-    Path, typer.Option("-o", "--outcomes", metavar="OUTCOMES", help="Where to write how each row ended.")
+    Path, typer.Option("-o", "--outcomes", metavar="OUTCOMES", help="The file for the outcome of each row.")
 ]
 Resume = Annotated[
-    bool, typer.Option("--resume", help="Go on with the run of these outcomes: what is not done.")
+    bool, typer.Option("--resume", help="Resume the run that wrote OUTCOMES; finished rows are skipped.")
 ]
 Retries = Annotated[
     int | None,
-    typer.Option(
-        "--retries", min=0, metavar="N", help="Tries after a row's first; as the task declares by default."
-    ),
+    typer.Option("--retries", min=0, metavar="N", help="Retries of a row; by default as the task declares."),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Run at most N rows.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the table, and run nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the table, but run nothing.")]
 
 
 def map_(
@@ -64,7 +62,7 @@ def map_(
     retries: Retries = None,
     limit: Limit = None,
     dry_run: DryRun = False,
-    py_files: PyFiles = [],  # noqa: B006 - typer reads the default, nobody writes it
+    py_files: PyFiles = [],  # noqa: B006 - typer reads the default, and never writes it
     as_json: AsJson = False,
 ) -> None:
     """Run one task over every row of a table, each as its own transaction, on Spark."""
@@ -72,7 +70,7 @@ def map_(
     asks: Asks = "never" if dry_run else "before it writes"
     choice = choose_servers(root, remote, asks=asks, yes=yes, lake_only=True)
     settings = choice.settings
-    # The runtime, the adapters and Spark come along only here.
+    # Imported here: these import the runtime, the adapters and Spark.
     from perago.assembly import check_map, check_pyspark, open_engine
     from perago.runtime.maps.plan import write_outcomes
     from perago.runtime.maps.run_file import held
@@ -98,13 +96,13 @@ def map_(
                     engine = open_engine(settings, py_files)
                     engine.check(mapped.plan)
                     with view:
-                        mapped.drive(engine, left, view.tell)
+                        mapped.drive(engine, left, view.on_outcome)
             except KeyboardInterrupt:
                 output.note("stopped")
             finally:
                 if mapped.known:
                     write_outcomes(outcomes, mapped.known.values())
-    _tell(mapped, left, outcomes, seconds=view.seconds if as_json else None)
+    _print_summary(mapped, left, outcomes, seconds=view.seconds if as_json else None)
 
 
 def _task_of(target: str) -> tuple[str, TaskDefinition]:
@@ -116,12 +114,12 @@ def _task_of(target: str) -> tuple[str, TaskDefinition]:
         raise RuntimeConfigError(
             f"{module} declares no task {name!r}; it declares {', '.join(tasks)}{did_you_mean(name, list(tasks))}"
         )
-    # Executors have another current folder.
+    # Absolute, because executors have a different current folder.
     return (str(Path(module).absolute()) if module.endswith(".py") else module), tasks[name]
 
 
 def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings) -> list[Row]:
-    """The rows, and that the outcomes can be written, before anything is opened."""
+    """Return the rows, after checking that the outcomes can be written, before anything is opened."""
     from perago.runtime.maps.rows import rows_of
     from perago.runtime.maps.table import format_of, read_table
     from perago.runtime.worker.plan import check_tasks
@@ -169,8 +167,8 @@ def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
         raise typer.Exit(output.FAILED)
 
 
-def _tell(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
-    """How all rows stand, and the command that goes on; as JSON where there are seconds."""
+def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
+    """Print the state of all rows and the command that resumes the run; as JSON if `seconds` is given."""
     standing = mapped.standing()
     bad = [row for row in left if not mapped.is_done(row)]
     if seconds is not None:
@@ -185,11 +183,11 @@ def _tell(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None
         if mapped.plan.log is not None and mapped.plan.log.exists():
             output.note(f"log: {mapped.plan.log}")
     if bad:
-        output.note(f"continue with `{_again()}`")
+        output.note(f"continue with `{_resume_command()}`")
         raise typer.Exit(output.FAILED)
 
 
-def _again() -> str:
-    """The command that goes on: this one, resumed."""
+def _resume_command() -> str:
+    """Return the command that resumes the run: this one, with --resume."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     return shlex.join(["perago", *words, "--resume"])

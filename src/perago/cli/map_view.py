@@ -1,6 +1,6 @@
-"""What `perago map` shows while it runs: a bar with rate and time left on a terminal, a line now and then elsewhere.
+"""The progress of `perago map`: a bar with rate and remaining time on a terminal, occasional lines elsewhere.
 
-Failures are told as they come, the first ones in full.  All of it goes to stderr.
+Failures are printed as they arrive, the first ones in full.  All of it goes to stderr.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 10.0
 MOST_FAILURES = 20
-"""So many are told one by one; the table of outcomes has all of them."""
+"""The number of failures that are printed one by one; the table of outcomes has all of them."""
 
 
 class MapView:
-    """Shows how far the rows of this session are."""
+    """Shows the progress of this session's rows."""
 
     def __init__(self, rows: int, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._rows = rows
         self._quiet = quiet
         self._clock = clock
-        self._began = self._said = clock()
+        self._began = self._last_line = clock()
         self._ended = self._failed = 0
         self.seconds = 0.0
-        """How long it was shown."""
+        """The duration of the `with` block, once it has ended."""
         self._bar: Any = None
         self._task: Any = None
 
     def __enter__(self) -> MapView:
-        self._began = self._said = self._clock()
+        self._began = self._last_line = self._clock()
         if not self._quiet and sys.stderr.isatty():
             from rich import progress as bars
             from rich.console import Console
@@ -53,20 +53,20 @@ class MapView:
             self._bar.stop()
             self._bar = None
 
-    def tell(self, outcome: RowOutcome) -> None:
-        """Note that a row has ended."""
+    def on_outcome(self, outcome: RowOutcome) -> None:
+        """Record and show that a row has ended."""
         self._ended += 1
         if not outcome.done:
             self._failed += 1
-            self._tell_failure(outcome)
+            self._print_failure(outcome)
         now = self._clock()
         if self._bar is not None:
             self._bar.update(self._task, completed=self._ended, description=self._figures())
-        elif not self._quiet and now - self._said >= LINE_SECONDS:
-            self._said = now
+        elif not self._quiet and now - self._last_line >= LINE_SECONDS:
+            self._last_line = now
             output.note(self._figures())
 
-    def _tell_failure(self, outcome: RowOutcome) -> None:
+    def _print_failure(self, outcome: RowOutcome) -> None:
         if self._quiet or self._failed > MOST_FAILURES + 1:
             return
         text = f"{outcome.label}: {outcome.status}: {outcome.reason}"
@@ -80,18 +80,18 @@ class MapView:
             output.note(text, lines=True)
 
     def _figures(self) -> str:
-        """How far it is: rows, failures, rate, and the time left at that rate."""
+        """Return the progress: rows, failures, rate, and the remaining time at that rate."""
         seconds = self._clock() - self._began
         text = f"{self._ended} of {self._rows} rows"
         if self._failed:
             text += f", {self._failed} failed"
         if self._ended and seconds > 0:
             rate = self._ended / seconds
-            text += f", {rate:.1f} a second, {_told((self._rows - self._ended) / rate)} left"
+            text += f", {rate:.1f} a second, {_format_seconds((self._rows - self._ended) / rate)} left"
         return text
 
 
-def _told(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     whole = int(seconds + 0.5)
     if whole < 60:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, and how they show moments and warnings."""
+"""Arguments and options that commands share, and helpers to print times and warnings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Remote = Annotated[
     typer.Option(
         "--remote/--local",
         show_default=False,
-        help="Use lakeFS and Conductor, or the embedded servers; these by default, unless PERAGO_SERVERS=remote.",
+        help="Use lakeFS and Conductor, or the embedded servers (default unless PERAGO_SERVERS=remote).",
     ),
 ]
 Local = Annotated[
@@ -34,7 +34,7 @@ Local = Annotated[
     typer.Option(
         "--local/--remote",
         show_default=False,
-        help="Use the embedded servers, or lakeFS and Conductor, which are the default here.",
+        help="Use the embedded servers, or lakeFS and Conductor (default).",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before changes.")]
@@ -48,7 +48,7 @@ Root = Annotated[
     typer.Option(
         "--root",
         metavar="DIR",
-        help="Where local state is kept, the embedded servers included (PERAGO_ROOT, else .perago).",
+        help="The folder of local state, including the embedded servers (PERAGO_ROOT, else .perago).",
     ),
 ]
 PyFiles = Annotated[
@@ -65,7 +65,7 @@ Warnings = Callable[[TaskDefinition], Iterable[str]]
 
 
 def duration(text: str) -> float:
-    """An AGE on the command line, in seconds."""
+    """Parse an AGE on the command line into seconds."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -73,7 +73,7 @@ def duration(text: str) -> float:
 
 
 def read_repository(text: str) -> tuple[str, str | None]:
-    """The parts of REPO[@REF]."""
+    """Split REPO[@REF]; the ref is None if it is not given."""
     repository, at, ref = text.partition("@")
     if not repository or (at and not ref):
         raise typer.BadParameter(f"{text!r} is not REPO[@REF], such as events@main")
@@ -81,12 +81,12 @@ def read_repository(text: str) -> tuple[str, str | None]:
 
 
 def warn_about(tasks: Iterable[TaskDefinition], of: Warnings = taskdef_warnings) -> None:
-    """Say what looks wrong in what the tasks declare."""
+    """Print warnings about the tasks' declarations."""
     for task in tasks:
         for text in of(task):
             output.warn(text)
 
 
 def when(seconds: float) -> str:
-    """A moment for people, in UTC."""
+    """Format a time for people, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

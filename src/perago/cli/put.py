@@ -1,4 +1,4 @@
-"""`perago put`: bring a folder's files onto a branch, as one commit."""
+"""`perago put`: put a folder's files onto a branch, as one commit."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 Where = Annotated[
     str, typer.Argument(metavar="REPO[@BRANCH]", help="The repository, and the branch (main by default).")
 ]
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder whose files are put there.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder with the files.")]
 Prefix = Annotated[
     str, typer.Option("--prefix", metavar="P", help="Put the files into this folder of the repository.")
 ]
 Message = Annotated[str | None, typer.Option("--message", "-m", metavar="M", help="The commit's message.")]
 Delete = Annotated[
-    bool, typer.Option("--delete", help="Remove what the folder does not have, below the prefix.")
+    bool, typer.Option("--delete", help="Delete objects below the prefix that are not in the folder.")
 ]
-Create = Annotated[bool, typer.Option("--create", help="Make the repository if there is none of that name.")]
+Create = Annotated[bool, typer.Option("--create", help="Create the repository if it does not exist.")]
 
 _NO_PREFIX = (
     (has_nul, "it holds a NUL character"),
@@ -64,13 +64,13 @@ def put(
     choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
     settings = choice.settings
     repository, branch = read_repository(where)
-    target = Target(repository, branch or "main", _folder_of(prefix), delete, settings.fence)
+    target = Target(repository, branch or "main", _normalize_prefix(prefix), delete, settings.fence)
     with choice.open_lake(create=create) as lake:
         files = read_folder(lake, target, folder, leave_out=settings.root)
         if create and repository not in lake.repositories():
             if target.branch != "main":
                 raise RuntimeConfigError(f"a new repository has only the branch main: put {repository}@main")
-            choice.agree(f"Make repository {repository}?")
+            choice.agree(f"Create repository {repository}?")
             lake.create_repository(repository)
         with suggesting_existing_names(
             lake, repository, target.branch, remedy=_remedy(where, folder, choice.options(root))
@@ -84,12 +84,12 @@ def put(
                 )
                 choice.agree("Put them there?")
             putting = Putting(lake, target, files, _new_branches())
-            said = message or f"put of {folder}"
-            commit, plan = putting.publish(plan, said, partial(transfer_bar, quiet=as_json))
-    _tell(target, plan, commit, as_json=as_json)
+            commit_message = message or f"put of {folder}"
+            commit, plan = putting.publish(plan, commit_message, partial(transfer_bar, quiet=as_json))
+    _print_result(target, plan, commit, as_json=as_json)
 
 
-def _tell(target: Target, plan: PutPlan, commit: str, *, as_json: bool) -> None:
+def _print_result(target: Target, plan: PutPlan, commit: str, *, as_json: bool) -> None:
     changed = commit != plan.head
     if as_json:
         output.data(
@@ -104,7 +104,7 @@ def _tell(target: Target, plan: PutPlan, commit: str, *, as_json: bool) -> None:
             }
         )
     elif not changed:
-        output.say(f"{target.repository}/{target.branch} holds all of it already, at {commit}")
+        output.say(f"{target.repository}/{target.branch} already has all of it, at {commit}")
     else:
         output.say(
             f"{target.repository}/{target.branch} is at {commit}: {len(plan.uploads)} put, "
@@ -113,19 +113,19 @@ def _tell(target: Target, plan: PutPlan, commit: str, *, as_json: bool) -> None:
 
 
 def _remedy(where: str, folder: Path, here: list[str]) -> tuple[str, str]:
-    """The commands that make the repository and the branch."""
+    """Return the commands that create the repository and the branch."""
     repository, branch = read_repository(where)
     make = shlex.join(["perago", "put", repository, str(folder), "--create", *here])
     return make, shlex.join(["perago", "branch", repository, branch or "main", *here])
 
 
-def _folder_of(prefix: str) -> str:
+def _normalize_prefix(prefix: str) -> str:
     inner = prefix.strip("/")
     if not inner:
         return ""
     if (wrong := first_broken(inner, _NO_PREFIX)) is not None:
         raise RuntimeConfigError(
-            f"--prefix {prefix!r} is no folder of a repository: {wrong}; give one such as raw/2026"
+            f"--prefix {prefix!r} is not a repository folder: {wrong}; give one such as raw/2026"
         )
     return f"{inner}/"
 

@@ -1,7 +1,4 @@
-"""How changes of definitions are shown: a line each, and below it every field with what was there and what comes.
-
-`perago register`: make the server's TaskDefs and workflows those of modules and files, and show what changes.
-"""
+"""`perago register`: update the server's TaskDefs and workflows from modules and files, and show the changes."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import typer
 
 from perago.cli import output
 from perago.cli.options import AsJson, Local, Root, Yes, warn_about
-from perago.cli.server_choice import ServerChoice, need_servers, refuse_without_terminal, shown_changes
+from perago.cli.server_choice import ServerChoice, format_changes, need_servers, refuse_without_terminal
 from perago.cli.workflow_input import is_workflow, read_definition, refuse_diagnostics
 from perago.declare.discovery import load_tasks
 from perago.runtime.registration import (
@@ -40,7 +37,7 @@ Sources = Annotated[
 def register(
     sources: Sources,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would change, change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would change, but change nothing.")
     ] = False,
     local: Local = False,
     root: Root = None,
@@ -50,7 +47,7 @@ def register(
     """Create or update the TaskDefs of modules, and workflows, on the Conductor of CONDUCTOR_SERVER_URL."""
     if root is not None and not local:
         raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
-    # The adapters bring their SDKs along; the other commands start without them.
+    # Imported here: the adapters import their SDKs, which other commands do not need.
     from perago.backend import open_conductor, open_local_orchestrator
 
     files = [source for source in sources if is_workflow(source)]
@@ -77,7 +74,7 @@ def register(
         workflows = plan_workflows(orchestrator, definitions)
         if not dry_run:
             _agree(ServerChoice(settings, yes), changes, workflows)
-            # TaskDefs first: a workflow whose tasks are not there yet could be started.
+            # TaskDefs first: otherwise a workflow could be started before its tasks are registered.
             apply_changes(orchestrator, changes)
             apply_workflows(orchestrator, workflows)
     finally:
@@ -86,10 +83,10 @@ def register(
 
 
 def _agree(choice: ServerChoice, changes: Sequence[Change], workflows: Sequence[WorkflowChange]) -> None:
-    """Show what would change on Conductor, and ask; nothing to ask if all of it is there."""
+    """Show what would change on Conductor, and ask.  Does nothing if nothing would change."""
     if not choice.remote or choice.yes or not (_changing(changes) or _changing(workflows)):
         return
-    for line, style in shown_changes(changes, workflows, planned=True):
+    for line, style in format_changes(changes, workflows, planned=True):
         output.note(line, style)
     choice.agree("Register them there?")
 
@@ -110,7 +107,7 @@ def _print(
             }
         )
         return
-    for line, style in shown_changes(changes, workflows, planned=dry_run):
+    for line, style in format_changes(changes, workflows, planned=dry_run):
         output.say(line, style)
 
 

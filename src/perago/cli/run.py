@@ -1,7 +1,4 @@
-"""`perago run`: a whole workflow with its worker, from one command.
-
-On the embedded lake and orchestrator, or with --remote on lakeFS and Conductor.
-"""
+"""`perago run`: run a whole workflow and its worker, on the embedded servers or, with --remote, on lakeFS and Conductor."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from perago.declare.discovery import load_tasks
 from perago.workflow.check.values import UNKNOWN
 
 if TYPE_CHECKING:
-    from perago.assembly import Embedded, Real
+    from perago.backend import Embedded, Real
     from perago.orchestrator.base import WorkflowState
     from perago.runtime.runs.record import Run
     from perago.runtime.worker.plan import WorkerPlan
@@ -56,16 +53,14 @@ WorkspaceOption = Annotated[
 ]
 Resume = Annotated[
     bool,
-    typer.Option(
-        "--resume", help="Go on with a run that failed or was stopped, with the tasks as they are now."
-    ),
+    typer.Option("--resume", help="Resume a run that failed or was stopped, with the tasks as they are now."),
 ]
 FromStep = Annotated[
     str | None,
     typer.Option("--from", metavar="STEP", help="Start a new run at this step of a run, on a new branch."),
 ]
 Page = Annotated[
-    bool, typer.Option("--ui", help="Serve a page to look at the run until it ends; prints its address.")
+    bool, typer.Option("--ui", help="Serve a page that shows the run until it ends, and print its address.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the tasks print.")]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts to run at once.")]
@@ -73,7 +68,7 @@ Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempt
 
 def run(
     workflow: WorkflowFile = None,
-    tasks: Tasks = [],  # noqa: B006 - typer reads the default, nobody writes it
+    tasks: Tasks = [],  # noqa: B006 - typer reads the default, and never writes it
     input_: Input = "{}",
     imports: Import = [],  # noqa: B006
     workspace: WorkspaceOption = None,
@@ -91,39 +86,39 @@ def run(
     if not resume and from_ is None and (workflow is None or not tasks):
         raise typer.BadParameter("give WORKFLOW.json and --tasks, or --resume, or --from STEP")
     if resume and from_ is not None:
-        raise typer.BadParameter("--resume goes on with a run, --from starts a new one: give one of them")
+        raise typer.BadParameter("--resume continues a run, --from starts a new one: give one of them")
     if workspace is not None:
         read_repository(workspace)
     if ui:
         check_page()
-    # The runtime brings the process machinery along: other commands go without.
+    # Imported here: the runtime imports the process machinery, which other commands do not need.
     from perago.assembly import build_archive_for_next_run, prepare_executors
     from perago.runtime.runs.run import run_to_end
 
-    again = resume or from_ is not None
-    if again:
+    existing = resume or from_ is not None
+    if existing:
         remote = resumes_remotely(root, workflow, remote=remote)
-    # A run that goes on was agreed to when it began.
-    choice = choose_servers(root, remote, asks="before it writes", yes=yes or again)
+    # The user agreed to a resumed run when it was first started.
+    choice = choose_servers(root, remote, asks="before it writes", yes=yes or existing)
     servers = choice.backend()
     prepare_executors(servers)
     lost: frozenset[str] = frozenset()
     if resume:
-        current, done = run_resume.finished(servers, workflow)
+        current, done = run_resume.find_completed(servers, workflow)
         if done is not None:
             if as_json_:
-                _tell(servers, current, done, as_json_=True)
+                _print_outcome(servers, current, done, as_json_=True)
             else:
                 output.say(f"run {current.id} is COMPLETED: there is nothing to resume")
             return
         choice.name_lake()
-        plan, lost = run_resume.taken_up(servers, current, jobs)
+        plan, lost = run_resume.resume_run(servers, current, jobs)
     elif from_ is not None:
         choice.name_lake()
         current, plan = run_resume.from_step(servers, workflow, from_, jobs=jobs)
     else:
-        wanted = _Wanted(workflow or "", tuple(tasks), input_, workspace)
-        current, plan = _begun(choice, wanted, imports, jobs=jobs, quiet=as_json_)
+        request = _RunRequest(workflow or "", tuple(tasks), input_, workspace)
+        current, plan = _begin(choice, request, imports, jobs=jobs, quiet=as_json_)
     with ExitStack() as stack:
         if ui:
             served = stack.enter_context(serving_page(servers))
@@ -131,11 +126,11 @@ def run(
         viewer = stack.enter_context(Viewer(silent=as_json_, prints=not quiet))
         ended = run_to_end(current, plan, viewer, lost=lost)
     build_archive_for_next_run(plan.settings, list(plan.tasks.values()))
-    _tell(servers, current, ended, as_json_=as_json_)
+    _print_outcome(servers, current, ended, as_json_=as_json_)
 
 
-def _tell(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_json_: bool) -> None:
-    """How a run ended, and the command that goes on with one that did not complete."""
+def _print_outcome(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_json_: bool) -> None:
+    """Print the outcome of a run, and the command that resumes it if it did not complete."""
     from perago.runtime.runs.inspect import attempts_at
     from perago.runtime.runs.record import log_file, resume_command
 
@@ -156,37 +151,37 @@ def _tell(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_js
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _RunRequest:
     workflow: str
     targets: tuple[str, ...]
     given: str
     workspace: str | None
 
 
-def _begun(
-    choice: ServerChoice, wanted: _Wanted, imports: list[str], *, jobs: int, quiet: bool
+def _begin(
+    choice: ServerChoice, request: _RunRequest, imports: list[str], *, jobs: int, quiet: bool
 ) -> tuple[Run, WorkerPlan]:
-    from perago.assembly import Real, assemble_worker
+    from perago.assembly import assemble_worker
+    from perago.backend import Real
     from perago.runtime.folder_upload import import_folder
     from perago.runtime.lake_lookup import expect_workspace
     from perago.runtime.runs import run
     from perago.runtime.runs.record import new_run_id
     from perago.runtime.runs.workflow import side_by_side, used_tasks
-    from perago.runtime.servers import opened
 
     servers = choice.backend()
     folders = [read_import(item) for item in imports]
-    definition, payload = read_definition(wanted.workflow), read_payload(wanted.given)
-    known = load_tasks(wanted.targets)
-    # Which commit --workspace stands for is known only once the lake is open.
-    given = payload if wanted.workspace is None else {**payload, "workspace": UNKNOWN}
-    refuse_diagnostics(definition, known, file=wanted.workflow, given=given)
+    definition, payload = read_definition(request.workflow), read_payload(request.given)
+    known = load_tasks(request.targets)
+    # The commit of --workspace is known only once the lake is open.
+    given = payload if request.workspace is None else {**payload, "workspace": UNKNOWN}
+    refuse_diagnostics(definition, known, file=request.workflow, given=given)
     used = used_tasks(definition, {task.name for task in known})
     run_id = new_run_id(time.time())
     tasks = [task for task in known if task.name in used]
     plan = assemble_worker(
         servers.of_run(run_id),
-        wanted.targets,
+        request.targets,
         tasks,
         slots=min(jobs, side_by_side(definition) or jobs),
         passes_logs=True,
@@ -196,13 +191,13 @@ def _begun(
         agree_to_run(choice, servers, tasks, definition, imports=folders)
     else:
         choice.name_lake()
-    if folders and wanted.workspace is not None:
-        # A slip in one option leaves no repository behind that the next try finds in its way.
-        with opened(servers) as (lake, _):
-            expect_workspace(lake, wanted.workspace, to_come=[name for name, _ in folders])
+    if folders and request.workspace is not None:
+        # Check before importing: a mistake in an option must not leave a repository that blocks the next try.
+        with servers.opened() as (lake, _):
+            expect_workspace(lake, request.workspace, to_come=[name for name, _ in folders])
     for name, folder in folders:
-        with opened(servers) as (lake, _):
+        with servers.opened() as (lake, _):
             shown = partial(transfer_bar, quiet=quiet)
             import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
-    start = run.Start(definition, payload, wanted.workspace, file=wanted.workflow)
+    start = run.Start(definition, payload, request.workspace, file=request.workflow)
     return run.begin(run_id, plan, start), plan

@@ -1,4 +1,4 @@
-"""What `perago run --resume` and `--from` take up: an old run, its tasks as they are now, and a worker for them."""
+"""Resuming for `perago run --resume` and `--from`: an earlier run, its tasks as they are now, and a worker for them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from perago.declare.discovery import load_tasks
 from perago.errors import RuntimeConfigError, TaskDefinitionError
 
 if TYPE_CHECKING:
-    from perago.assembly import Embedded, Real
+    from perago.backend import Embedded, Real
     from perago.orchestrator.base import WorkflowState
     from perago.runtime.runs.record import Run
     from perago.runtime.worker.plan import WorkerPlan
 
 
-def finished(servers: Embedded | Real, run_id: str | None) -> tuple[Run, WorkflowState | None]:
-    """The run of that id, or the newest, and its end where it is COMPLETED and has nothing to go on with."""
+def find_completed(servers: Embedded | Real, run_id: str | None) -> tuple[Run, WorkflowState | None]:
+    """Return the run with that id, or the newest, and its state if it is COMPLETED, so that nothing is left to resume."""
     from perago.runtime.runs import run
 
     found = run.find(servers, run_id)
@@ -27,15 +27,15 @@ def finished(servers: Embedded | Real, run_id: str | None) -> tuple[Run, Workflo
     return found, state if state.status == "COMPLETED" else None
 
 
-def taken_up(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerPlan, frozenset[str]]:
-    """Have a run go on: the worker for it, and the tasks that may still be with a dead process."""
+def resume_run(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerPlan, frozenset[str]]:
+    """Resume a run.  Returns its worker plan, and the task ids that a dead process may still hold."""
     from perago.runtime.runs import run
 
     own = servers.of_run(found.id)
     plan = _worker(own, found, jobs)
     if _workflow_changed(found):
         output.warn(
-            f"{found.workflow_file} has changed since: the run goes on with the workflow that it was started with "
+            f"{found.workflow_file} has changed since: the run continues with the workflow that it was started with "
             "(a new `perago run` takes the changed one)"
         )
     return plan, run.resume(own, found, plan)
@@ -44,8 +44,8 @@ def taken_up(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerPla
 def from_step(
     servers: Embedded | Real, run_id: str | None, step: str, *, jobs: int
 ) -> tuple[Run, WorkerPlan]:
-    """Start a new run at a step of an old one, and the worker for it."""
-    from perago.assembly import Embedded
+    """Start a new run at a step of an earlier one.  Returns the new run and its worker plan."""
+    from perago.backend import Embedded
     from perago.runtime.runs import run
     from perago.runtime.runs.record import new_run_id
     from perago.runtime.runs.rerun import begin_from
@@ -54,22 +54,22 @@ def from_step(
     if not isinstance(servers, Embedded):
         output.fail(
             f"run {found.id} is on Conductor, which cannot start a workflow at step {step!r}: --from needs the embedded "
-            f"servers; start a new workflow, or go on with `perago run --resume {found.id}`"
+            f"servers; start a new workflow, or continue with `perago run --resume {found.id}`"
         )
     new_id = new_run_id(time.time())
     own = servers.of_run(new_id)
     plan = _worker(own, found, jobs)
     run.check_root(servers.settings)
-    begun, siblings = begin_from(
+    new_run, siblings = begin_from(
         found, step, run_id=new_id, servers=(servers.of_run(found.id), own), plan=plan
     )
-    output.note(f"run {begun.id} starts at step {step} of run {found.id}")
+    output.note(f"run {new_run.id} starts at step {step} of run {found.id}")
     for sibling in siblings:
         output.note(
             f"it works on branch {sibling.name} of {sibling.repository}, made at {sibling.commit}, and not on "
             f"{sibling.branch}"
         )
-    return begun, plan
+    return new_run, plan
 
 
 def _workflow_changed(found: Run) -> bool:
@@ -81,7 +81,7 @@ def _workflow_changed(found: Run) -> bool:
     try:
         return digest_of(read_definition(found.workflow_file)) != found.workflow_digest
     except TaskDefinitionError:
-        # It is no longer there, or no longer a workflow.
+        # It was removed, or is no longer a workflow.
         return True
 
 
@@ -92,7 +92,7 @@ def _worker(servers: Embedded | Real, run: Run, jobs: int) -> WorkerPlan:
         os.chdir(run.folder)
     except OSError as error:
         raise RuntimeConfigError(
-            f"run {run.id} was started in {run.folder}, where its task modules are looked for, and that cannot be "
+            f"run {run.id} was started in {run.folder}, where its task modules are, and that folder cannot be "
             f"entered: {error.strerror}"
         ) from error
     tasks = [task for task in load_tasks(run.targets) if run.tasks is None or task.name in run.tasks]

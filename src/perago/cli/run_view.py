@@ -1,12 +1,10 @@
-"""What `perago run` shows while it goes on: a table on a terminal, with what bodies print above it; lines elsewhere.
+"""The view of a running workflow, and its summary at the end, for people and as data.
 
-The rules: all of it goes to stderr.  What a body prints is shown as it is, also where it looks like markup; of what would
-control the terminal only colours are left.  The reason of an attempt is shown here only if another attempt follows: the last
-one's is in the summary.
+While it runs: a table on a terminal, with the output of bodies above it; lines elsewhere.  All of it goes to stderr.
+Output of a body is shown unchanged, even if it looks like markup; of control sequences only colours are kept.  The reason
+of a failed attempt is shown here only if another attempt follows; the summary has the last one's.
 
-The end of a workflow, for people and as data: what `perago run` ends with.
-
-The rule: a reason is said once, where it arose; the orchestrator's own words for it are not repeated for the workflow.
+The summary gives each reason once, at the step; the orchestrator's version of it is not repeated for the workflow.
 """
 
 from __future__ import annotations
@@ -30,12 +28,14 @@ from perago.runtime.runs.format import coming_retry, waiting
 from perago.runtime.runs.inspect import OPEN, LoggedAttempt, by_step, seconds_of, worker_tasks
 
 STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
-
 FLUSH_SECONDS = 0.1
+
+Line = tuple[str, str | None]
+"""A text and its style."""
 
 
 class Viewer:
-    """Shows a workflow while it goes on; `silent` shows nothing, `prints` what bodies print too."""
+    """Shows a workflow while it runs; `silent` shows nothing, `prints` includes the output of bodies."""
 
     def __init__(self, *, silent: bool, prints: bool = True, clock: Callable[[], float] = time.time) -> None:
         self._silent = silent
@@ -43,7 +43,7 @@ class Viewer:
         self._clock = clock
         self._live: Any = None
         self._seen: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._explained: set[str] = set()
         self._steps: dict[str, str] = {}
         self._waiting: list[str] = []
         self._flushed = 0.0
@@ -62,26 +62,26 @@ class Viewer:
             self._live.stop()
 
     def heard(self, event: Event) -> None:
-        """Note what the worker tells: the step an attempt is at, what it prints, and executors that die."""
+        """Handle a worker event: the step of an attempt, its output, or the death of an executor."""
         attempt = event.attempt
         if attempt is not None and event.kind in ("step", "doing"):
             self._steps[attempt.task_id] = event.text or event.step
         if attempt is not None and event.kind == "printed" and parse_record(event.text) is None:
             self.print_line(attempt.reference_task_name, attempt.retry_count, event.text)
         if event.kind in ("draining", "forced") and not self._silent:
-            self._say(_stopping(event))
+            self._print(_stop_message(event))
             self._flush()
         if event.kind == "died" and not self._silent:
             of = f" of {attempt.reference_task_name} at step {event.step!r}" if attempt else ""
-            self._say(f"the executor{of} died: {event.text}")
+            self._print(f"the executor{of} died: {event.text}")
 
     def show(self, state: WorkflowState) -> None:
-        """Show where the workflow stands now."""
+        """Show the current state of the workflow."""
         if self._silent:
             return
         tasks = worker_tasks(state)
         for task in tasks:
-            self._tell(task, state, followed=_followed(task, tasks))
+            self._print_change(task, state, followed=_is_retried(task, tasks))
         if self._live is not None:
             self._flush()
             self._live.update(_table(state, self._steps, self._clock(), self._live.console.height))
@@ -89,25 +89,25 @@ class Viewer:
     def print_line(self, reference: str, retry: int, line: str) -> None:
         """Show a line that a body printed."""
         if self._prints:
-            self._say(format.printed(reference, retry, line))
+            self._print(format.printed(reference, retry, line))
 
-    def _tell(self, task: TaskState, state: WorkflowState, *, followed: bool) -> None:
-        """A line for what has changed; on a terminal the table has it, all but why an attempt that is over failed."""
+    def _print_change(self, task: TaskState, state: WorkflowState, *, followed: bool) -> None:
+        """Print a line for a change of status.  On a terminal, only a failed attempt's reason: the table has the rest."""
         why = task.reason if followed and task.status not in OPEN else None
-        if why and task.task_id not in self._told:
-            self._told.add(task.task_id)
+        if why and task.task_id not in self._explained:
+            self._explained.add(task.task_id)
             self._seen[task.task_id] = task.status
-            self._say(f"{format.status_line(task)}: {why}{coming_retry(state, task, self._clock())}")
+            self._print(f"{format.status_line(task)}: {why}{coming_retry(state, task, self._clock())}")
         elif self._seen.get(task.task_id) != task.status:
             self._seen[task.task_id] = task.status
             if self._live is None:
-                self._say(format.status_line(task))
+                self._print(format.status_line(task))
 
-    def _say(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         if self._live is None:
             typer.echo(printable(text, styles=True), err=True)
             return
-        # Every print draws the table anew: a body that prints much must not hold up the worker.
+        # Every print redraws the table: a body that prints a lot must not slow down the worker.
         self._waiting.append(printable(text, styles=True))
         if self._clock() - self._flushed >= FLUSH_SECONDS:
             self._flush()
@@ -117,14 +117,14 @@ class Viewer:
 
         self._flushed = self._clock()
         if self._waiting and self._live is not None:
-            # Not as markup: `[red]` is what the body printed.
+            # Not as markup: a body may print `[red]` literally.
             self._live.console.print(
                 Text.from_ansi("\n".join(self._waiting)), highlight=False, soft_wrap=True
             )
             self._waiting.clear()
 
 
-def _stopping(event: Event) -> str:
+def _stop_message(event: Event) -> str:
     if event.kind == "forced":
         return "stopping now"
     again = "Ctrl-C again" if event.step == "SIGINT" else f"{event.step} again"
@@ -133,7 +133,7 @@ def _stopping(event: Event) -> str:
     return f"finishing step{'s' if ', ' in event.text else ''} {event.text}; {again} to stop now"
 
 
-def _followed(task: TaskState, tasks: list[TaskState]) -> bool:
+def _is_retried(task: TaskState, tasks: list[TaskState]) -> bool:
     return any(one.reference == task.reference and one.seq > task.seq for one in tasks)
 
 
@@ -141,11 +141,11 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
     from rich.table import Table
     from rich.text import Text
 
-    title = Text(f"workflow {printable(state.name)}: {state.status} {format.duration(_took(state, now))}")
+    title = Text(f"workflow {printable(state.name)}: {state.status} {format.duration(_elapsed(state, now))}")
     table = Table(title=title, title_justify="left", box=None, expand=True)
     for heading in ("step", "status", "time", "published", "now, or why"):
         table.add_column(heading, overflow="fold")
-    # Those that go on are at the end, and a table that is higher than the terminal is cut there.
+    # Running steps come last, and a table higher than the terminal would be cut off there.
     for task in worker_tasks(state)[-max(1, height - 3) :]:
         why = (task.reason or "").partition("\n")[0][:80]
         if task.status in OPEN:
@@ -160,15 +160,12 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
     return table
 
 
-def _took(state: WorkflowState, now: float) -> float | None:
+def _elapsed(state: WorkflowState, now: float) -> float | None:
     return None if state.started is None else max(0.0, (state.ended or now) - state.started)
 
 
-Line = tuple[str, str | None]
-
-
 def summary(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> Iterator[Line]:
-    """Each step's last attempt with how many it took, how long, and what it published; then the workflow's end."""
+    """Yield each step's last attempt with the number of attempts, duration and publication; then the workflow's outcome."""
     steps = by_step(attempts)
     width = max((len(reference) for reference in steps), default=0)
     for reference, tries in steps.items():
@@ -189,21 +186,21 @@ def summary(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> Iterator
 
 
 def workflow_reason(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> str:
-    """Why the workflow did not complete, where no attempt says it."""
-    said = any(
+    """Return why the workflow did not complete, or "" if an attempt's reason says it."""
+    explained = any(
         tries[-1].task.reason and tries[-1].task.status != "COMPLETED" for tries in by_step(attempts).values()
     )
-    return "" if said or state.status == "COMPLETED" else state.reason or ""
+    return "" if explained or state.status == "COMPLETED" else state.reason or ""
 
 
 def output_lines(state: WorkflowState) -> Iterator[str]:
-    """The workflow's output; that of one that failed only if there is something in it."""
+    """Yield the workflow's output; for a failed workflow only if it has a value."""
     if state.output if state.status == "COMPLETED" else any(one is not None for one in state.output.values()):
         yield f"output: {json.dumps(dict(state.output), indent=2, ensure_ascii=False)}"
 
 
 def as_json(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> dict[str, Any]:
-    """The workflow as data, every attempt included."""
+    """Return the workflow as data, with every attempt."""
     return {
         "workflow_id": state.id,
         "workflow": state.name,
@@ -217,7 +214,7 @@ def as_json(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> dict[str
 
 
 def workflow_seconds(state: WorkflowState) -> float | None:
-    """How long a workflow took that is over."""
+    """Return the duration of a workflow; None if it has not ended."""
     if state.running or state.started is None or state.ended is None:
         return None
     return round(max(0.0, state.ended - state.started), 3)
@@ -233,7 +230,7 @@ def _step_line(tries: Sequence[LoggedAttempt]) -> str:
 
 
 def _seconds(tasks: Sequence[TaskState]) -> float | None:
-    """How long all attempts of a step took together."""
+    """Return the total duration of all attempts of a step; None if unknown."""
     known = [took for task in tasks if (took := seconds_of(task)) is not None]
     return sum(known) if known else None
 

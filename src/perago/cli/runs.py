@@ -1,4 +1,4 @@
-"""`perago runs`: the runs of a root, newest first; and `perago runs prune`, which removes old ones."""
+"""`perago runs`: list the runs of a root, newest first; `perago runs prune` removes old ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from perago.runtime.runs.listing import RunRow
 
 app = typer.Typer(help="List runs, newest first, or remove old ones.", invoke_without_command=True)
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at the most.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="List at most this many.")]
 OlderThan = Annotated[
     float,
     typer.Option(
         "--older-than",
         metavar="AGE",
         parser=duration,
-        help="Remove runs to which nothing has happened for this long (30s, 5m, 1h, 2d).",
+        help="Remove runs without activity for this long (30s, 5m, 1h, 2d).",
     ),
 ]
 
@@ -43,7 +43,7 @@ def runs(
     if context.invoked_subcommand is not None:
         if root is not None or remote is not None or as_json:
             raise typer.BadParameter(
-                f"give options after `{context.invoked_subcommand}`, which would not see them here"
+                f"give options after `{context.invoked_subcommand}`: it ignores those before it"
             )
         return
     from perago.runtime.runs.listing import list_runs
@@ -73,7 +73,7 @@ def prune(older_than: OlderThan, root: Root = None, yes: Yes = False, as_json: A
         for run in going:
             output.note(f"would remove: {run.id}  {run.workflow_name}")
         ServerChoice(settings).agree_to_delete(f"Remove {len(going)} runs below {settings.root}?")
-        # One may have been resumed while the question was read.
+        # A run may have been resumed while the user read the question.
         runs_now = judged()
     done = [(run, keep or listing.remove_run(settings.root, run)) for run, keep in runs_now]
     if as_json:

@@ -1,4 +1,4 @@
-"""Which servers a command uses, and the question before it changes anything.
+"""The choice of servers for a command, and the confirmation before it changes anything.
 
     option      servers
     --remote    lakeFS and Conductor
@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from perago.assembly import Embedded, Real
-from perago.backend import has_local_lake
+from perago.backend import Embedded, Real, has_local_lake
 from perago.cli import output
 from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
 
 Asks = Literal["never", "before it writes", "before it deletes"]
 
+_DONE = {"create": "created", "update": "updated", "keep": "unchanged"}
+_PLANNED = {"create": "would be created", "update": "would be updated", "keep": "unchanged"}
+
 
 @dataclass(frozen=True, slots=True)
 class ServerChoice:
@@ -50,7 +52,7 @@ class ServerChoice:
 
     @property
     def remote(self) -> bool:
-        """The real servers, and not the embedded ones."""
+        """True for the real servers, False for the embedded ones."""
         return self.settings.servers == "remote"
 
     def backend(self, *, conductor: bool = True) -> Embedded | Real:
@@ -62,7 +64,7 @@ class ServerChoice:
 
     @contextmanager
     def open_lake(self, *, create: bool = False) -> Iterator[Lake]:
-        """Name the lake, open it, and close it afterwards; `create` an embedded one that is not there."""
+        """Open the lake, name it, and close it afterwards; `create` an embedded one that does not exist."""
         if not self.remote and not create:
             self._need_embedded_lake()
         lake = self.backend(conductor=False).open_lake()
@@ -73,8 +75,8 @@ class ServerChoice:
             lake.close()
 
     def name_lake(self, lake: Lake | None = None) -> None:
-        """Name the lake on stderr; an open lakeFS is asked for its version, so that nothing else passes for it."""
-        from perago.runtime.server_checks import name_lake
+        """Name the lake on stderr.  An open lakeFS is asked for its version, so that another server is not taken for it."""
+        from perago.backend import name_lake
 
         if not self.remote:
             output.note(f"lake: embedded, {self.settings.root / 'lake'}")
@@ -84,12 +86,12 @@ class ServerChoice:
             output.note(f"lake: lakeFS at {shown_address(self.settings.lakefs.endpoint)}")
 
     def agree(self, question: str) -> None:
-        """Ask before a change of the real servers. Ends the command on a no."""
+        """Ask before a change on the real servers. Ends the command if the answer is no."""
         if self.remote:
             self.agree_to_delete(question)
 
     def agree_to_delete(self, question: str) -> None:
-        """Ask, on the embedded servers too. Ends the command on a no."""
+        """Ask, on the embedded servers too. Ends the command if the answer is no."""
         if not self.yes and not output.confirm(question):
             output.fail("nothing was changed")
 
@@ -104,7 +106,7 @@ class ServerChoice:
         if not has_local_lake(self.settings):
             raise RuntimeConfigError(
                 f"there is no lake below {self.settings.root}: go to the folder that has it, name its root with --root, "
-                "or make one with `perago put REPO FOLDER --create`"
+                "or create one with `perago put REPO FOLDER --create`"
             )
 
 
@@ -116,9 +118,9 @@ def choose_servers(
     yes: bool = False,
     lake_only: bool = False,
 ) -> ServerChoice:
-    """Return the servers that a command uses, and say so where the environment names others.
+    """Return the servers that a command uses, and print a note if the environment configures others.
 
-    Ends a command that `asks` if there is no terminal to ask on.
+    Ends a command that `asks` if there is no terminal.
     """
     settings = load_settings(os.environ, root=root, remote=remote)
     choice = ServerChoice(settings, yes)
@@ -142,7 +144,7 @@ def servers_to_read(root: Path | None, remote: bool | None) -> Embedded | Real:
 
 
 def refuse_without_terminal(asks: Asks, *, yes: bool) -> None:
-    """End a command that would ask if there is nobody to answer."""
+    """End a command that would ask if stdin is not a terminal and --yes is not given."""
     if asks != "never" and not yes and not sys.stdin.isatty():
         does = {
             "before it writes": "changes anything on the real servers",
@@ -154,7 +156,7 @@ def refuse_without_terminal(asks: Asks, *, yes: bool) -> None:
 
 
 def note_unused_servers(settings: Settings, *, lake_only: bool = False) -> None:
-    """Say that variables name servers which a command does not use."""
+    """Print a note if variables configure servers that the command does not use."""
     if os.environ.get("PERAGO_SERVERS", "").strip():
         return
     found = ["lakeFS (LAKECTL_*)"] if settings.lakefs is not None else []
@@ -183,7 +185,7 @@ def need_servers(settings: Settings, *, lakefs: bool = True, conductor: bool = T
 
 
 def resumes_remotely(root: Path | None, run_id: str | None, *, remote: bool | None) -> bool:
-    """Return where a run that is resumed is, by its record; an option that says otherwise is an error."""
+    """Return whether the recorded run is on the real servers.  Raises `RuntimeConfigError` if an option contradicts."""
     from perago.runtime.runs.record import find_run
 
     found = find_run(load_settings(os.environ, root=root).root, run_id)
@@ -206,31 +208,24 @@ def agree_to_run(
     imports: Iterable[tuple[str, Path]],
 ) -> None:
     """Show the servers and what a run would change on them, and ask."""
-    from perago.runtime.server_checks import name_orchestrator
-    from perago.runtime.servers import opened
+    from perago.backend import name_orchestrator
 
-    with opened(servers) as (lake, orchestrator):
+    with servers.opened() as (lake, orchestrator):
         choice.name_lake(lake)
         output.note(f"orchestrator: {name_orchestrator(orchestrator, servers.settings)}")
         changes = plan_changes(orchestrator, list(tasks))
         workflows = plan_workflows(orchestrator, {"the workflow": definition})
     for name, folder in imports:
         output.note(f"repository {name}: would be created from {folder}")
-    for line, style in shown_changes(changes, workflows, planned=True):
+    for line, style in format_changes(changes, workflows, planned=True):
         output.note(line, style)
     choice.agree(f"Start workflow {definition['name']} there?")
 
 
-_DONE = {"create": "created", "update": "updated", "keep": "unchanged"}
-
-
-_PLANNED = {"create": "would be created", "update": "would be updated", "keep": "unchanged"}
-
-
-def shown_changes(
+def format_changes(
     changes: Iterable[Change], workflows: Iterable[WorkflowChange], *, planned: bool
 ) -> Iterator[tuple[str, str]]:
-    """Lines with their styles; `planned` where nothing has been changed yet."""
+    """Yield lines with their styles: each change, then its fields before and after; `planned` if not applied yet."""
     words = _PLANNED if planned else _DONE
     for change in changes:
         yield f"{change.name}: {words[change.action]}", "bold"

@@ -1,7 +1,7 @@
-"""`perago start`: a worker for the tasks of some modules.
+"""`perago start`: run a worker for the tasks of modules.
 
-Exit codes: 0 after a drain in which everything in flight ended and was sent; 1 when it could not start, executors had
-to be killed, or results stay in the outbox; 2 when the command line is wrong.
+Exit codes: 0 after a drain in which all running attempts ended and their results were sent; 1 if it could not start,
+executors had to be killed, or results stay in the outbox; 2 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from perago.settings import load_settings
 
 
 class Engine(StrEnum):
-    """Where attempts run."""
+    """The place where attempts run."""
 
     PROCESS = "process"
     SPARK = "spark"
 
 
 class Lines(StrEnum):
-    """How the worker logs."""
+    """The format of the worker's log."""
 
     TEXT = "text"
     JSON = "json"
@@ -55,7 +55,7 @@ def start(
             help="Where attempts run: in processes of this machine, or on the executors of PERAGO_SPARK_MASTER.",
         ),
     ] = Engine.PROCESS,
-    py_files: PyFiles = [],  # noqa: B006 - typer reads the default, nobody writes it
+    py_files: PyFiles = [],  # noqa: B006 - typer reads the default, and never writes it
     log_format: Annotated[
         Lines | None,
         typer.Option(
@@ -71,10 +71,9 @@ def start(
         settings = replace(settings, log_format=log_format.value)
     if not local:
         need_servers(settings)
-    # The adapters bring their SDKs along, and the runtime the process machinery: other commands go without.
-    from perago.assembly import Embedded, Real, assemble_worker, on_spark, prepare_executors
-    from perago.runtime.server_checks import server_names
-    from perago.runtime.servers import opened
+    # Imported here: the adapters import their SDKs, the runtime the process machinery; other commands need neither.
+    from perago.assembly import assemble_worker, on_spark, prepare_executors
+    from perago.backend import Embedded, Real, server_names
     from perago.runtime.worker.plan import check_lake, check_taskdefs, mend_taskdefs
     from perago.runtime.worker.supervisor import Supervisor, serve
 
@@ -83,7 +82,7 @@ def start(
     tasks = load_tasks(targets)
     warn_about(tasks)
     plan = assemble_worker(servers, targets, tasks, slots=slots)
-    with opened(plan.spec.servers) as (lake, orchestrator):
+    with plan.spec.servers.opened() as (lake, orchestrator):
         plan = replace(plan, servers=server_names(settings, lake, orchestrator, embedded=local))
         check_lake(lake)
         if register:
@@ -98,7 +97,7 @@ def start(
 
 
 def _remedy(targets: list[str], root: Path | None, *, local: bool) -> str:
-    """The command that registers the TaskDefs where this worker looks for them."""
+    """Return the command that registers the TaskDefs on this worker's servers."""
     where = ["--local"] if local else []
     if local and root is not None:
         where += ["--root", str(root)]

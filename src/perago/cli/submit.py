@@ -1,6 +1,6 @@
-"""`perago submit`: start a registered workflow for the workers that are there, and show how it goes where asked to.
+"""`perago submit`: start a registered workflow for running workers and, with --follow, show its progress.
 
-Exit codes: 0 it was started or, with --follow, is COMPLETED; 1 it was not, or is over in another way, or following was
+Exit codes: 0 it was started or, with --follow, is COMPLETED; 1 it was not started, ended otherwise, or following was
 stopped; 2 the command line is wrong.
 """
 
@@ -42,9 +42,9 @@ WorkspaceOption = Annotated[
     ),
 ]
 Version = Annotated[
-    int | None, typer.Option("--version", metavar="N", help="Which version; the newest without it.")
+    int | None, typer.Option("--version", metavar="N", help="The version; the newest by default.")
 ]
-Follow = Annotated[bool, typer.Option("--follow", help="Show its steps until it is over, as `run` does.")]
+Follow = Annotated[bool, typer.Option("--follow", help="Show its steps until it has ended, as `run` does.")]
 
 
 def submit(
@@ -86,20 +86,20 @@ def submit(
             output.warn(text)
         _agree(ServerChoice(where.settings, yes), prepared)
         workflow_id = start(orchestrator, prepared)
-        told = {"workflow_id": workflow_id, "name": name, "version": prepared.version}
+        started = {"workflow_id": workflow_id, "name": name, "version": prepared.version}
         if not as_json_:
             output.say(workflow_id)
-            output.note(where.how_to_look(workflow_id))
+            output.note(where.inspect_hint(workflow_id))
         if follow:
-            ended = _followed(orchestrator, workflow_id, where, silent=as_json_)
-            _end(
+            ended = _follow(orchestrator, workflow_id, where, silent=as_json_)
+            _print_outcome(
                 ended,
                 attempts_of(orchestrator, ended),
-                {**told, "input": dict(prepared.input)},
+                {**started, "input": dict(prepared.input)},
                 as_data=as_json_,
             )
         elif as_json_:
-            output.data({**told, "input": dict(prepared.input)})
+            output.data({**started, "input": dict(prepared.input)})
 
 
 def _agree(choice: ServerChoice, prepared: Prepared) -> None:
@@ -111,14 +111,14 @@ def _agree(choice: ServerChoice, prepared: Prepared) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """The servers that a workflow is started on; each is named as it is opened."""
+    """The servers that a workflow is started on; each is named on stderr when it is opened."""
 
     settings: Settings
     local: bool
     root: Path | None
 
     def orchestrator(self) -> Orchestrator:
-        # The adapters bring their SDKs along; the other commands start without them.
+        # Imported here: the adapters import their SDKs, which other commands do not need.
         from perago.backend import open_conductor, open_local_orchestrator
 
         if not self.local:
@@ -143,12 +143,12 @@ class _Where:
         return open_lakefs(self.settings)
 
     def command(self, name: str, *arguments: str) -> str:
-        """A command that works on the same servers."""
+        """Return a command that works on the same servers."""
         root = ["--root", str(self.root)] if self.root is not None else []
         return shlex.join(["perago", name, *arguments, *(["--local", *root] if self.local else [])])
 
-    def how_to_look(self, workflow_id: str) -> str:
-        """Which commands show the workflow."""
+    def inspect_hint(self, workflow_id: str) -> str:
+        """Return a sentence with the commands that show the workflow."""
         root = str(self.root or self.settings.root)
         named = [workflow_id, "--root", root] if self.local else ["--remote", workflow_id]
         show, logs = (shlex.join(["perago", command, *named]) for command in ("show", "logs"))
@@ -157,7 +157,7 @@ class _Where:
 
 @dataclass(frozen=True, slots=True)
 class _SubmitProgress:
-    """The view of a run, for a workflow whose workers are elsewhere."""
+    """Shows a workflow whose workers run elsewhere, in the view of a run."""
 
     viewer: Viewer
     lines: NewLines
@@ -185,7 +185,7 @@ def _refuse_file(name: str, where: _Where) -> None:
         )
 
 
-def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, silent: bool) -> WorkflowState:
+def _follow(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, silent: bool) -> WorkflowState:
     from perago.runtime.runs.log import NewLines
     from perago.runtime.submit import follow
 
@@ -197,14 +197,14 @@ def _followed(orchestrator: Orchestrator, workflow_id: str, where: _Where, *, si
         why = "stopped following"
     except OrchestratorError as error:
         why = str(error)
-    raise RuntimeConfigError(f"{why}; workflow {workflow_id} goes on: {where.how_to_look(workflow_id)}")
+    raise RuntimeConfigError(f"{why}; workflow {workflow_id} continues: {where.inspect_hint(workflow_id)}")
 
 
-def _end(
-    ended: WorkflowState, attempts: Sequence[LoggedAttempt], told: dict[str, Any], *, as_data: bool
+def _print_outcome(
+    ended: WorkflowState, attempts: Sequence[LoggedAttempt], started: dict[str, Any], *, as_data: bool
 ) -> None:
     if as_data:
-        output.data({**told, **as_json(ended, attempts)})
+        output.data({**started, **as_json(ended, attempts)})
     else:
         for line, style in summary(ended, attempts):
             output.say(line, style, lines=True)

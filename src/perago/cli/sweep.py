@@ -1,4 +1,4 @@
-"""`perago sweep`: remove what attempts that are over have left in a lake."""
+"""`perago sweep`: remove branches and tags that ended attempts have left in a lake."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def sweep(
             "--older-than",
             metavar="AGE",
             parser=duration,
-            help=f"Spare branches of unknown tasks that are younger than this ({DEFAULT_AGE} by default), and tags.",
+            help=f"Keep tags, and branches of unknown tasks, newer than AGE ({DEFAULT_AGE} by default).",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed, and remove nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be removed, but remove nothing.")
     ] = False,
     tags: Annotated[
         bool, typer.Option("--tags", help="Also remove the tags of replaced heads; requires --older-than.")
@@ -61,7 +61,7 @@ def sweep(
         need_servers(choice.settings)
     with choice.open_lake() as lake, ExitStack() as stack:
         leftovers = find_leftovers(lake, repositories or [], tags=tags)
-        # Opened after the listing: whoever made one of these branches is known to its orchestrator by now.
+        # Opened after the listing, so that the orchestrators know the attempt of every listed branch.
         owners = _owners(stack, choice, lake)
         judged = partial(judge, lake, leftovers, owners, now=time.time(), older_than=age)
         verdicts = judged()
@@ -69,7 +69,7 @@ def sweep(
         if not dry_run and any(verdict.goes for verdict in verdicts):
             if not yes:
                 _agree(choice, verdicts)
-                # Attempts may have been rerun while the question was read.
+                # Attempts may have been rerun while the user read the question.
                 verdicts = [new if old.goes else old for old, new in zip(verdicts, judged(), strict=True)]
             ended = {one.leftover: error for one, error in remove(lake, verdicts)}
     rows = [_row(verdict, dry_run, ended.get(verdict.leftover)) for verdict in verdicts]
@@ -91,12 +91,12 @@ def _agree(choice: ServerChoice, verdicts: Sequence[Verdict]) -> None:
 
 
 def _owners(stack: ExitStack, choice: ServerChoice, lake: Lake) -> Owners:
-    """Return who can own a branch: a map of this lake, and the orchestrators of the same servers."""
+    """Return the possible owners of a branch: maps of this lake, and the orchestrators of the same servers."""
     embedded, settings = not choice.remote, choice.settings
     orchestrators = open_local_orchestrators(settings) if embedded else [open_conductor(settings)]
     for orchestrator in orchestrators:
         stack.callback(orchestrator.close)
-    # First: their tasks are known by name, and no orchestrator is asked about them.
+    # Maps first: their tasks are recognized by name, so no orchestrator is asked about them.
     return Owners([MapRows(lake), *orchestrators], complete=embedded)
 
 

@@ -1,14 +1,10 @@
-"""A bar for transfers that somebody waits for: on a terminal only, on stderr.
+"""Terminal output: the bar of a transfer, the look of `--help`, and a live table with lines above it.
 
-How `--help` shows options and arguments: a flag takes no value, so no type stands beside it.
+Help: Typer writes `<bool>` beside flags, `<str>` beside arguments, and braces around required arguments; `tidy` removes
+them, since names and texts say it better.
 
-Typer writes `<bool>` beside flags and `<str>` beside arguments, whose name and text say it better, and braces around
-arguments that are required.
-
-A table at the foot of the terminal that is drawn anew while it changes, with lines above it from any thread.
-
-The rule: one draws or prints at a time.  Rich works out where the table begins before it writes a line, and a table that
-another thread draws in between would have the line in its last row.
+Live table: only one thread draws or prints at a time.  Rich computes where the table begins before it writes a line; if
+another thread drew the table in between, the line would end up in its last row.
 """
 
 from __future__ import annotations
@@ -27,13 +23,12 @@ from perago.lake.base import Progress, Upload
 
 @contextmanager
 def transfer_bar(what: str, files: Sequence[Upload], *, quiet: bool) -> Iterator[Progress | None]:
-    """Show how many bytes of `files` are through; None where nobody would see it."""
+    """Show how many bytes of `files` are transferred, on stderr.  Yields None if `quiet` or without a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    # Rich is slow to import, and most output goes without it.
+    # Imported here: it is slow to import, and most output does not need it.
     from rich import progress as bars
-    from rich.console import Console
 
     columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn())
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
@@ -42,7 +37,7 @@ def transfer_bar(what: str, files: Sequence[Upload], *, quiet: bool) -> Iterator
 
 
 def tidy(command: Any, ctx: Any) -> None:
-    """Take the types that say nothing off a command's help, and off that of the commands below it."""
+    """Remove uninformative types from the help of a command and its subcommands."""
     for parameter in command.get_params(ctx):
         if parameter.param_type_name == "argument":
             parameter.display_type_rich = _no_type
@@ -54,30 +49,30 @@ def tidy(command: Any, ctx: Any) -> None:
 
 
 def _metavar(option: Any, ctx: Any) -> str | None:
-    """What stands for an option's value where the command names none: a number is N, choices are listed."""
+    """Return the placeholder of an option without a metavar: N for a number, None to list choices."""
     return "N" if str(option.display_type_rich(ctx)).startswith("<int") else None
 
 
 def _usage(argument: Any) -> Callable[[Any], list[str]]:
-    """How a usage line names an argument: as docs do."""
+    """Return the function that names an argument in a usage line, as the docs do."""
     name = argument.metavar
     text = f"{name}…" if argument.nargs == -1 and "…" not in name and " " not in name else name
     return lambda ctx: [text if argument.required or text.startswith("[") else f"[{text}]"]
 
 
 def _no_type(ctx: Any) -> None:
-    """What typer asks an argument for."""
+    """Return no type; typer calls this for an argument."""
 
 
 class _Terminal(Console):
-    """A console whose output comes from one thread at a time, from the first look at what is there to the last byte."""
+    """A console that one thread uses at a time, from reading the table's position to the last byte."""
 
     def __init__(self, **options: Any) -> None:
-        self.turn = threading.RLock()
+        self.lock = threading.RLock()
         super().__init__(**options)
 
     def __enter__(self) -> _Terminal:
-        self.turn.acquire()
+        self.lock.acquire()
         super().__enter__()
         return self
 
@@ -85,35 +80,35 @@ class _Terminal(Console):
         try:
             super().__exit__(*error)
         finally:
-            self.turn.release()
+            self.lock.release()
 
 
 class LiveTable(Live):
-    """The table; `update` draws it, `console` prints above it, and so does what is written to stderr meanwhile."""
+    """The table: `update` draws it; `console`, and writes to stderr, print above it."""
 
     def __init__(self, **options: Any) -> None:
         self._terminal = _Terminal(stderr=True, **options)
-        # Not by a thread of its own, which would take the two locks in the other order.
+        # No auto refresh: its thread would take the two locks in the opposite order.
         super().__init__(console=self._terminal, auto_refresh=False, transient=True)
 
-    # The terminal's lock before the table's own, as printing takes them.
+    # Every method takes the terminal's lock before the table's own, in the same order as printing.
 
     def start(self, refresh: bool = False) -> None:
-        """Begin to draw."""
-        with self._terminal.turn:
+        """Start drawing."""
+        with self._terminal.lock:
             super().start(refresh)
 
     def stop(self) -> None:
-        """Take the table away."""
-        with self._terminal.turn:
+        """Remove the table."""
+        with self._terminal.lock:
             super().stop()
 
     def update(self, renderable: RenderableType, *, refresh: bool = True) -> None:
-        """Draw it as it is given."""
-        with self._terminal.turn:
+        """Draw a new table."""
+        with self._terminal.lock:
             super().update(renderable, refresh=refresh)
 
     def refresh(self) -> None:
-        """Draw it as it is now."""
-        with self._terminal.turn:
+        """Redraw the current table."""
+        with self._terminal.lock:
             super().refresh()

@@ -1,4 +1,4 @@
-"""`perago ui`: a page to look at runs, branches, data and checks, until Ctrl-C."""
+"""`perago ui`: serve a page that shows runs, branches, data and checks, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import shown_address
 
 if TYPE_CHECKING:
-    from perago.assembly import Embedded, Real
+    from perago.backend import Embedded, Real
     from perago.ui.server import Served
 
 _EXTRA = ("jinja2", "starlette", "uvicorn")
@@ -29,7 +29,7 @@ Port = Annotated[
         min=0,
         max=65535,
         metavar="N",
-        help="The port; 8642 by default, or a free one where that is taken.",
+        help="The port; 8642 by default, or a free one if that is in use.",
     ),
 ]
 Host = Annotated[
@@ -37,24 +37,24 @@ Host = Annotated[
     typer.Option(
         "--host",
         metavar="ADDRESS",
-        help="The address to listen on; any but this machine's own needs the printed token.",
+        help="The address to listen on; all but loopback addresses need the printed token.",
     ),
 ]
 
 
 def ui(root: Root = None, remote: Remote = None, port: Port = None, host: Host = "127.0.0.1") -> None:
-    """Serve a page to look at runs, branches, data and checks, until Ctrl-C."""
+    """Serve a page that shows runs, branches, data and checks, until Ctrl-C."""
     check_page()
     choice = choose_servers(root, remote)
     servers = choice.backend()
     choice.name_lake()
-    asked = threading.Event()
+    stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked.set())
+        signal.signal(number, lambda *_: stop.set())
     with serving_page(servers, host=host, port=port) as served:
         output.say(served.address())
-        output.note("Ctrl-C ends it")
-        asked.wait()
+        output.note("press Ctrl-C to stop")
+        stop.wait()
 
 
 def serving_page(
@@ -86,7 +86,7 @@ def serving_page(
 
 
 def check_page() -> None:
-    """Make sure that what the page needs is installed: it is an extra."""
+    """Raise `RuntimeConfigError` if the packages of the extra `ui` are not installed."""
     try:
         import perago.ui.server  # noqa: F401 - to see whether it can be imported
     except ModuleNotFoundError as missing:
@@ -99,6 +99,6 @@ def check_page() -> None:
 
 
 def _short(root: Path) -> str:
-    """The root as people call it."""
+    """Return the root with the home folder as `~`."""
     full = root.resolve()
     return f"~/{full.relative_to(Path.home())}" if full.is_relative_to(Path.home()) else str(full)

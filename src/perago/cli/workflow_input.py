@@ -1,6 +1,6 @@
-"""What `perago run` is given: read and checked before anything is written.  Other commands read workflows here as well.
+"""Reads and checks the workflows and inputs of commands, before anything is written.
 
-How commands check workflows: every mistake is a line on stderr, and an error ends the command before anything starts.
+Every mistake in a workflow is a line on stderr, and an error ends the command before anything starts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS: dict[type, str] = {
 
 
 def read_import(item: str) -> tuple[str, Path]:
-    """The two parts of --import."""
+    """Split REPO=DIR of --import."""
     name, separator, folder = item.partition("=")
     if not separator or not name or not folder:
         raise typer.BadParameter(f"--import takes REPO=DIR, not {item!r}")
@@ -41,31 +41,31 @@ def read_import(item: str) -> tuple[str, Path]:
 
 
 def is_workflow(source: str) -> bool:
-    """Whether a word on the command line names a workflow, and not a module with tasks."""
+    """Return whether a command-line argument names a workflow, and not a module with tasks."""
     return source.endswith(".json") or is_python(source)
 
 
 def is_python(source: str) -> bool:
-    """Whether a workflow's name is that of an object in Python, `module:name` or `file.py:name`."""
+    """Return whether a workflow is named as a Python object, `module:name` or `file.py:name`."""
     return ":" in source and not source.endswith(".json")
 
 
 def read_definition(source: str) -> dict[str, Any]:
-    """The workflow's definition, out of a file or of a module."""
+    """Return the workflow's definition from a file or a module."""
     if is_python(source) or source.endswith(".py"):
-        # It brings the official client along, and most workflows are files.
+        # Imported here: it imports the official client, and most workflows are files.
         from perago.workflow.loading import load_definition
 
         return load_definition(source)
     file = Path(source)
     definition = _read_object(_read_text(file), str(file))
     if not isinstance(definition.get("name"), str):
-        raise RuntimeConfigError(f'{file} is no workflow definition: it has no name; add "name": "…"')
+        raise RuntimeConfigError(f'{file} is not a workflow definition: it has no name; add "name": "…"')
     return definition
 
 
 def read_payload(given: str) -> dict[str, Any]:
-    """The workflow's input."""
+    """Return the workflow's input, given as JSON or as a file."""
     text = given if given.lstrip().startswith(("{", "[")) else None
     if text is not None:
         return _read_object(text, "--input")
@@ -97,9 +97,9 @@ def _read_text(file: Path) -> str:
 
 
 def _files_near(file: Path) -> str:
-    """The JSON files of its folder, as a part of a sentence."""
+    """Return the JSON files of its folder, as part of a sentence."""
     there = sorted(path.stem for path in file.parent.glob("*.json")) if file.parent.is_dir() else []
-    # Without their ending, which would make any two of them alike.
+    # Compare without the suffix, which would make any two names similar.
     meant = nearest(file.stem, there)
     if meant is not None:
         return f" (did you mean {str(file.with_name(f'{meant}.json'))!r}?)"
@@ -130,7 +130,7 @@ def _read_object(text: str, what: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CheckedWorkflow:
-    """A workflow file and what is wrong with it; without a name if it could not be read."""
+    """A workflow file and its diagnostics; `name` is None if it could not be read."""
 
     file: str
     name: str | None
@@ -139,11 +139,11 @@ class CheckedWorkflow:
 
     @property
     def wrong(self) -> bool:
-        """Whether it cannot run."""
+        """True if it cannot run."""
         return any(diagnostic.level == "error" for diagnostic in self.diagnostics)
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Return it as data."""
         diagnostics = [
             {"level": diagnostic.level, "step": diagnostic.step, "message": diagnostic.message}
             for diagnostic in self.diagnostics
@@ -161,12 +161,12 @@ def checked_file(file: str, found: Collected) -> CheckedWorkflow:
     try:
         definition = read_definition(file)
     except (RuntimeConfigError, TaskDefinitionError) as error:
-        # The reason names the file itself.  A module that holds tasks too has been told about already.
+        # The message names the file.  If the module holds tasks too, the error was already reported.
         known = {str(diagnostic) for diagnostic in found.errors}
         diagnostics = [] if str(error) in known else [WorkflowDiagnostic("error", "", None, str(error))]
         return CheckedWorkflow(file, None, 0, diagnostics)
     tasks = {task.name: task for task in found.tasks}
-    # A task that is missing may be one whose declaration is wrong, which is told already.
+    # A missing task may be one with a wrong declaration, which is already reported.
     elsewhere: Container[str] = _Everything() if found.errors else ()
     diagnostics = check_workflow(definition, tasks, file=file, elsewhere=elsewhere)
     return CheckedWorkflow(file, definition["name"], len(read_flow(definition)[0].steps), diagnostics)
@@ -180,14 +180,14 @@ def refuse_diagnostics(
     given: Mapping[str, Any] | None = None,
     elsewhere: Container[str] = (),
 ) -> None:
-    """Say what is wrong with a workflow, and end the command if that is certain."""
+    """Print the diagnostics of a workflow, and end the command if there is an error."""
     by_name = {task.name: task for task in tasks}
-    if told(check_workflow(definition, by_name, file=file, given=given, elsewhere=elsewhere)):
+    if print_diagnostics(check_workflow(definition, by_name, file=file, given=given, elsewhere=elsewhere)):
         raise typer.Exit(output.FAILED)
 
 
-def told(diagnostics: Sequence[WorkflowDiagnostic]) -> bool:
-    """Print mistakes, warnings first; whether there is an error among them."""
+def print_diagnostics(diagnostics: Sequence[WorkflowDiagnostic]) -> bool:
+    """Print diagnostics, warnings first.  Returns whether there is an error among them."""
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.level == "error"]
     for diagnostic in diagnostics:
         if diagnostic.level == "warning":

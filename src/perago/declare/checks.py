@@ -1,13 +1,9 @@
-"""What a check found when it looked: whether it holds, and its figures in words.
+"""Checks on a workspace, before the body (`pre`) and after it (`post`).
 
-A check that measures something has a `finding(tree)`; one that only says what is wrong has a `violation(tree)`, or raises.
-
-Checks on a workspace: before the body (`pre`) and after it (`post`).
-
-A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that
-raises to say no.  The rule of the phases: what fails before the body is a `PreGuardrailViolation` (terminal),
-what fails after it a `PostGuardrailViolation`; an author's own `TaskFailed` passes through either.
-What each check found is kept (`evaluated`), so that people see the figures of those that hold too.
+A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises to
+refuse.  A check that measures something has `finding(tree)` in place of `violation(tree)`.  A check that fails before the
+body raises `PreGuardrailViolation` (terminal), one that fails after it `PostGuardrailViolation`; the author's `TaskFailed`
+passes through both.  `evaluated` yields the finding of every check, so that people also see the figures of checks that hold.
 """
 
 from __future__ import annotations
@@ -50,32 +46,32 @@ from perago.protocol.view import View
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`text` has the figures of a check that holds, or what is wrong where it does not."""
+    """The figures of a check that holds, or the violation of one that does not."""
 
     text: str = ""
     passed: bool = True
 
     @property
     def wrong(self) -> str | None:
-        """What is wrong, or None."""
+        """Return the violation, or None."""
         return None if self.passed else self.text
 
 
 def wrong(text: str) -> Finding:
-    """What a check that does not hold has found."""
+    """Return the finding of a check that does not hold."""
     return Finding(text, passed=False)
 
 
 @runtime_checkable
 class Measuring(Protocol):
-    """A check that says what it found, whether it holds or not."""
+    """A check that reports figures, whether it holds or not."""
 
     def finding(self, tree: Tree) -> Finding:
-        """What it found in the tree."""
+        """Return the finding in the tree."""
 
 
 def counted(things: Sized | int, one: str, many: str = "") -> str:
-    """A number with its noun: "1 path", "3 paths", "no paths"."""
+    """Return a number with its noun: "1 path", "3 paths", "no paths"."""
     number = things if isinstance(things, int) else len(things)
     return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
 
@@ -96,21 +92,21 @@ _NO_PATTERN = (
 
 @runtime_checkable
 class TreeCheck(Protocol):
-    """A check that needs no more than the tree's names."""
+    """A check that needs only the names in the tree."""
 
     def label(self) -> str:
-        """The check as it was written."""
+        """Return the check as it was written."""
 
     def violation(self, tree: Tree) -> str | None:
-        """What is wrong and what was there instead, or None."""
+        """Return what is wrong and what is there instead, or None."""
 
 
 @runtime_checkable
 class PlacedCheck(Protocol):
-    """A check that knows where it looks, before there is a tree."""
+    """A check whose paths are known before there is a tree."""
 
     def looks_outside(self, view: View) -> bool:
-        """Whether what it looks for is surely not in the view."""
+        """Return whether the paths of the check are certainly outside the view."""
 
 
 Check = TreeCheck | Callable[[Path, Any], None]
@@ -118,7 +114,7 @@ Check = TreeCheck | Callable[[Path, Any], None]
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    """What must, or must not, be at a path or pattern."""
+    """A rule on what exists at a path or pattern."""
 
     kind: CheckKind
     pattern: str
@@ -126,17 +122,17 @@ class PathCheck:
     max_count: int | None = None
 
     def label(self) -> str:
-        """The check as it was written."""
+        """Return the check as it was written."""
         bounds = {"min_count": self.min_count, "max_count": self.max_count}
         shown = "".join(f", {name}={count}" for name, count in bounds.items() if count is not None)
         return f"{self.kind}({self.pattern!r}{shown})"
 
     def violation(self, tree: Tree) -> str | None:
-        """What is wrong and what was there instead, or None."""
+        """Return what is wrong and what is there instead, or None."""
         return self.finding(tree).wrong
 
     def finding(self, tree: Tree) -> Finding:
-        """How many paths there are, or what is wrong and what was there instead."""
+        """Return the number of paths, or what is wrong and what is there instead."""
         match self.kind:
             case "require_file":
                 return Finding("1 file") if tree.is_file(self.pattern) else self._not_a("file", tree)
@@ -146,7 +142,7 @@ class PathCheck:
                 return self._count(tree)
 
     def looks_outside(self, view: View) -> bool:
-        """Whether nothing of the view can match."""
+        """Return whether no path of the view can match."""
         return not any(
             root == view.prefix or may_match_in(self.pattern, root.removeprefix(view.prefix))
             for root in view.roots
@@ -172,29 +168,29 @@ class PathCheck:
 
 
 def require_file(path: str | os.PathLike[str]) -> PathCheck:
-    """There must be a file at this path."""
+    """Require a file at this path."""
     return _path_check("require_file", path)
 
 
 def require_dir(path: str | os.PathLike[str]) -> PathCheck:
-    """There must be a folder at this path."""
+    """Require a folder at this path."""
     return _path_check("require_dir", path)
 
 
 def require_glob(
     pattern: str | os.PathLike[str], *, min_count: int = 1, max_count: int | None = None
 ) -> PathCheck:
-    """At least `min_count` and at most `max_count` paths must match."""
+    """Require that at least `min_count` and at most `max_count` paths match."""
     return _path_check("require_glob", pattern, min_count=min_count, max_count=max_count)
 
 
 def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0) -> PathCheck:
-    """No path may match, or no more than `max_count`."""
+    """Forbid paths that match, or more than `max_count` of them."""
     return _path_check("forbid_glob", pattern, max_count=max_count)
 
 
 def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None) -> None:
-    """Run the checks in order; the first that fails raises the violation of its phase, or `TaskFailed`."""
+    """Run the checks in order.  Raises the violation of the phase, or `TaskFailed`, for the first that fails."""
     for _ in evaluated(phase, checks, tree, params):
         pass
 
@@ -202,7 +198,7 @@ def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object
 def evaluated(
     phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None
 ) -> Iterator[CheckRecord]:
-    """What each check found, one by one; after the first that fails, the violation of its phase or `TaskFailed`."""
+    """Yield the finding of each check.  Raises the violation of the phase, or `TaskFailed`, after the first that fails."""
     violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
     live = ctrl_c_is_live()
     for check in checks:
@@ -223,29 +219,29 @@ def evaluated(
 
 
 def check_guardrails(root: Path, guardrails: Sequence[Check], phase: str) -> None:
-    """Run checks that need no params over a folder; the name and order are those of perago 0.6.1."""
+    """Run checks without params over a folder; name and argument order are those of perago 0.6.1."""
     run_checks("pre" if phase == "pre" else "post", guardrails, FolderTree(root))
 
 
 def needs_path(check: Check) -> bool:
-    """Whether the check wants a folder on disk, which a listing is not."""
+    """Return whether the check needs a folder on disk, which a listing is not."""
     return not isinstance(check, TreeCheck)
 
 
 def label(check: Check) -> str:
-    """The check as people know it."""
+    """Return the check's name for people."""
     if isinstance(check, TreeCheck):
         return check.label()
     return str(getattr(check, "__qualname__", None) or type(check).__qualname__)
 
 
 def looks_outside(check: object, view: View) -> bool:
-    """Whether a check can be seen to look outside a view; what an author's function looks at cannot be seen."""
+    """Return whether a check certainly reads outside a view; the reads of an author's function are unknown."""
     return isinstance(check, PlacedCheck) and check.looks_outside(view)
 
 
 def not_a_check(value: object) -> str | None:
-    """Why `value` cannot be a check, or None."""
+    """Return why `value` cannot be a check, or None."""
     if isinstance(value, TreeCheck) and not isinstance(value, type):
         return None
     if not callable(value) or isinstance(value, type):
@@ -271,7 +267,7 @@ def _looked(check: Check, tree: Tree, params: object) -> Finding:
 
 
 def _plain(text: object) -> str:
-    """The text of an author's check as nothing but text: it leaves the process, and no class of theirs goes along."""
+    """Return an author's text as a plain `str`: it leaves the process, and no class of the author's may go along."""
     try:
         return "".join([str(text)])
     except Exception:

@@ -1,9 +1,9 @@
-"""How a wrong declaration is reported.
+"""Reports wrong declarations.
 
-Declarations are checked where they are written, so importing a module is enough to find its mistakes.
-The rule: a mistake raises one `TaskDefinitionError`; inside a `noting()` block it is noted instead, whoever
-declared gets a harmless value, and the import goes on, so that one run finds all the mistakes.
-Either way the text names the place, the task where it can be known, the field, the value and the rule.
+Declarations are checked where they are written, so importing a module finds its mistakes.  The rule: a mistake raises one
+`TaskDefinitionError`; inside a `noting()` block it is collected instead, the declaration yields a harmless value and the
+import continues, so that one run finds all mistakes.  The text names the place, the task if known, the field, the value and
+the rule.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_AUTHORS = (
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One broken rule: which field, what it holds, and what it should."""
+    """One broken rule: the field, its value, and what it should be."""
 
     field: str
     rule: str
@@ -47,7 +47,7 @@ class Diagnostic:
 
 
 class BrokenRule(ValueError):
-    """Raised inside a validator to say which field, or which item of a list, breaks which rule."""
+    """Raised inside a validator to name the field, or the item of a list, and the rule it breaks."""
 
     def __init__(self, field: str | int, rule: str, value: object = _UNSET) -> None:
         super().__init__(rule)
@@ -57,7 +57,7 @@ class BrokenRule(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a declaration stands, and the task it belongs to where that is known."""
+    """The file and line of a declaration, and its task if known."""
 
     file: str
     line: int
@@ -70,7 +70,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class LocatedDiagnostic:
-    """A mistake that was noted; its text is that of the error it would have been."""
+    """A collected diagnostic; its text is that of the error it replaces."""
 
     message: str
     place: Place | None = None
@@ -84,7 +84,7 @@ _notebook: ContextVar[list[LocatedDiagnostic] | None] = ContextVar("perago_noted
 
 @contextmanager
 def noting() -> Iterator[list[LocatedDiagnostic]]:
-    """Note mistakes into the list it gives, instead of raising the first."""
+    """Collect diagnostics into the yielded list instead of raising the first."""
     diagnostics: list[LocatedDiagnostic] = []
     token = _notebook.set(diagnostics)
     try:
@@ -94,7 +94,7 @@ def noting() -> Iterator[list[LocatedDiagnostic]]:
 
 
 def report(diagnostics: Sequence[Diagnostic], place: Place) -> None:
-    """Raise one error that tells all `diagnostics`, or note each of them."""
+    """Raise one error with all `diagnostics`, or collect each of them."""
     noted = _notebook.get()
     if noted is None:
         raise TaskDefinitionError(f"{place}: {'; '.join(map(str, diagnostics))}") from None
@@ -105,7 +105,7 @@ def report(diagnostics: Sequence[Diagnostic], place: Place) -> None:
 
 
 def calling_place() -> Place:
-    """The author's line that is being executed, with the task whose decorator it is part of."""
+    """Return the author's line that is being executed, with the task whose decorator it belongs to."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_AUTHORS):
         frame = frame.f_back
@@ -114,14 +114,14 @@ def calling_place() -> Place:
 
 
 def shortened(value: object) -> str:
-    """The value as code, cut where it is long."""
+    """Return the value as code, shortened if it is long."""
     name = getattr(value, "__qualname__", None) if callable(value) else None
     text = name or repr(value)
     return text if len(text) <= _VALUE_LENGTH else text[: _VALUE_LENGTH - 1] + "…"
 
 
 def one_line(text: str) -> str:
-    """A text that may have several lines, as one."""
+    """Return a text as one line."""
     return " ".join(text.split())
 
 

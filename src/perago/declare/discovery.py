@@ -1,16 +1,12 @@
-"""Why a task module cannot be imported, in one line: the author's line, what it raised, and what to do.
+"""Loads tasks from targets.
 
-The rule: the place is the last line of the author's own code, never one of Perago's or of a library.
+A target is an import path (`app.tasks`; the current folder is on the path) or a file (`jobs/tasks.py`).  The rule: a target
+means the same in every process with the same current folder, because executors load their tasks from it again.  A file
+inside a package is imported under its dotted name, so its relative imports work; any other file under a name derived from
+its path, with its folder on the path, as Python does for a script.
 
-From targets to tasks.
-
-A target is an import path (`app.tasks`; the current folder is on the path) or a file (`jobs/tasks.py`).  The
-rule: a target means the same in every process that has the same current folder, because executors load their
-tasks again from it.  A file inside a package is imported under its dotted name, so its relative imports work;
-any other file under a name made from its path, with its folder on the path, as Python does for a script.
-
-Only what a module declares itself counts, not what it imports.  Whatever goes wrong is one
-`TaskDefinitionError` with the file and line of the cause, or, in `collect`, one noted mistake.
+Only tasks that a module declares itself count, not those it imports.  Every failure is one `TaskDefinitionError` with the
+file and line of its cause, always a line of the author's code, or, in `collect`, one diagnostic.
 """
 
 from __future__ import annotations
@@ -41,7 +37,7 @@ _LINE = 100
 
 
 def told_failure(error: BaseException, target: str) -> str:
-    """What the import of a target raised, as one line with its remedy."""
+    """Return an import's failure as one line with its remedy."""
     if isinstance(error, SyntaxError) and error.filename:
         place = Place(error.filename, error.lineno or 1)
         return f"{place}: cannot be imported: {type(error).__name__}: {one_line(error.msg)}{_correct(place)}"
@@ -55,7 +51,7 @@ def told_failure(error: BaseException, target: str) -> str:
 
 
 def is_authors(file: str | None) -> bool:
-    """Whether a file is the authors' own: not Perago's, not the standard library's, not an installed one's."""
+    """Return whether a file is the author's: not Perago's, not the standard library's, not an installed package's."""
     if file is None or file.startswith("<"):
         return False
     parts = Path(file).parts
@@ -84,7 +80,7 @@ def _remedy(error: BaseException) -> str | None:
 
 
 def _expressions(error: ValidationError) -> list[str]:
-    """The fields that were given an expression, which a model cannot check yet."""
+    """Return the fields that hold an expression, which a model cannot check yet."""
     wrong = error.errors(include_url=False, include_context=False)
     return [str(one["loc"][0]) for one in wrong if one["loc"] and any(expressions_in(one["input"]))]
 
@@ -100,7 +96,7 @@ _MADE_UP = "perago_file_"
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What loading with noting found; `tasks` are those without a mistake."""
+    """The result of `collect`; `tasks` are those without a diagnostic."""
 
     tasks: tuple[TaskDefinition, ...]
     errors: tuple[LocatedDiagnostic, ...]
@@ -108,7 +104,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class FileModule:
-    """A module that was loaded from a file under a name of Perago's making."""
+    """A module that was loaded from a file under a name that Perago made up."""
 
     name: str
     file: Path
@@ -116,7 +112,7 @@ class FileModule:
 
 
 def loaded_files() -> list[FileModule]:
-    """The modules of this process that have such a name; nothing but this process can import them by it."""
+    """Return the modules of this process with such names; other processes cannot import them by name."""
     return [
         FileModule(name, Path(module.__file__ or ""), module.__perago_digest__)
         for name, module in sorted(sys.modules.items())
@@ -125,7 +121,7 @@ def loaded_files() -> list[FileModule]:
 
 
 def load_tasks(targets: Sequence[str]) -> list[TaskDefinition]:
-    """The tasks of all targets, in order; no two may have one name."""
+    """Return the tasks of all targets, in order.  Raises `TaskDefinitionError` if two share a name."""
     tasks: list[TaskDefinition] = []
     for target in targets:
         found = _tasks_of(target)
@@ -139,7 +135,7 @@ def load_tasks(targets: Sequence[str]) -> list[TaskDefinition]:
 
 
 def load_module_task(target: str) -> TaskDefinition:
-    """The one task of a target."""
+    """Return the only task of a target."""
     tasks = load_tasks([target])
     if len(tasks) != 1:
         names = ", ".join(task.name for task in tasks)
@@ -148,7 +144,7 @@ def load_module_task(target: str) -> TaskDefinition:
 
 
 def collect(targets: Sequence[str]) -> Collected:
-    """Load all targets and note every mistake in them, instead of stopping at the first."""
+    """Load all targets and collect every diagnostic instead of raising the first."""
     tasks: list[TaskDefinition] = []
     with _only_if_right() as diagnostics:
         for target in targets:
@@ -171,7 +167,7 @@ def collect(targets: Sequence[str]) -> Collected:
 
 @contextmanager
 def _only_if_right() -> Iterator[list[LocatedDiagnostic]]:
-    """Note mistakes; a module that holds one, or may have seen one, does not stay imported."""
+    """Collect diagnostics; a module that holds one, or may have seen one, is removed from `sys.modules`."""
     known = set(sys.modules)
     with noting() as diagnostics:
         yield diagnostics
@@ -187,7 +183,7 @@ def _tasks_of(target: str) -> list[TaskDefinition]:
 
 
 def _is_part_of(task: TaskDefinition, place: Place | None) -> bool:
-    """Whether a mistake stands between a task's decorator and the end of its function."""
+    """Return whether a diagnostic lies between a task's decorator and the end of its function."""
     if place is None or place.file != task.place.file:
         return False
     lines = [line for *_, line in inspect.unwrap(task.fn).__code__.co_lines() if line]
@@ -203,14 +199,14 @@ def _no_task(target: str) -> str:
 
 
 def _workflow_in(module: ModuleType) -> str | None:
-    """The name of a workflow that a module holds; known by its method, since the client is not imported here."""
+    """Return the name of a workflow in the module, recognised by its method, since the client is not imported here."""
     return next(
         (name for name, value in vars(module).items() if hasattr(type(value), "to_workflow_def")), None
     )
 
 
 def _meant(target: str) -> str:
-    """The file that a target may have been meant to name."""
+    """Return the file that a target may have been meant to name."""
     folder = Path(target).parent
     try:
         files = [
@@ -238,7 +234,7 @@ def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], lis
 
 
 def imported(target: str) -> ModuleType:
-    """The module that a target names, imported; `TaskDefinitionError` says why it cannot be."""
+    """Import the module of a target.  Raises `TaskDefinitionError` if that fails."""
     _on_path(Path.cwd())
     if target.endswith(".py"):
         return _import_file(target)
@@ -268,7 +264,7 @@ def _import_file(target: str) -> ModuleType:
 
 
 def _dotted_name(file: Path) -> tuple[str | None, Path]:
-    """The name of a file in its package, if it is in one, and the folder to import from."""
+    """Return a file's name in its package, if it is in one, and the folder to import from."""
     parts, folder = [file.stem], file.parent
     while (folder / "__init__.py").is_file() and folder.parent != folder:
         parts.insert(0, folder.name)
@@ -278,7 +274,7 @@ def _dotted_name(file: Path) -> tuple[str | None, Path]:
 
 
 class _FromSource(SourceFileLoader):
-    """Compiles the file as it is now: what Python keeps of a file that changes twice in a second may be the older one."""
+    """A loader that always compiles the file: cached bytecode may be stale if a file changes twice in a second."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -311,7 +307,7 @@ def _executed(file: Path, target: str) -> ModuleType:
 
 @contextmanager
 def _told(target: str) -> Iterator[None]:
-    """Turn whatever an import raises into one error that names the file and line of the cause."""
+    """Turn an import's exception into one error that names the file and line of the cause."""
     try:
         yield
     except TaskDefinitionError:

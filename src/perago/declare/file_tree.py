@@ -1,9 +1,8 @@
-"""What checks look at: a tree of files, on disk or as a listing of paths.
+"""Trees of files that checks read: a folder on disk, or a listing of paths.
 
-The rule: both trees answer alike, because one matcher walks both.  Patterns are cut at `/`; `*`, `?` and `[…]`
-stay inside one part, `**` stands for any number of folders and, as the last part, for everything below.
-Files and folders both match, as with `pathlib`.  The attempt's marker file and links that lead out of the
-folder are not there.
+The rule: both trees answer alike, because one matcher walks both.  Patterns are split at `/`; `*`, `?` and `[…]` match
+inside one part, `**` matches any number of folders and, as the last part, everything below.  Files and folders both match, as with
+`pathlib`.  The attempt's marker file and links that lead out of the folder are invisible.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ class Tree(Protocol):
 
     @property
     def path(self) -> Path | None:
-        """The folder on disk, where there is one."""
+        """The folder on disk, if there is one."""
 
     def is_file(self, path: str) -> bool:
-        """Whether there is a file of this name."""
+        """Return whether a file of this name exists."""
 
     def is_dir(self, path: str) -> bool:
-        """Whether there is a folder of this name."""
+        """Return whether a folder of this name exists."""
 
     def glob(self, pattern: str) -> Iterator[str]:
-        """Every file and folder that matches, each once."""
+        """Return every matching file and folder, each once."""
 
     def names(self, limit: int, under: str = "") -> list[str]:
-        """Up to `limit` names in the folder `under`, sorted; folders end in `/`."""
+        """Return up to `limit` names in the folder `under`, sorted; folders end in `/`."""
 
 
 class _Walked(ABC):
-    """A tree that is known by what each folder holds."""
+    """A tree that is known by the entries of each folder."""
 
     @abstractmethod
     def entries(self, folder: str) -> Mapping[str, bool]:
-        """Name → whether it is a folder; empty where there is no such folder."""
+        """Map names to whether they are folders; empty if the folder does not exist."""
 
     def is_file(self, path: str) -> bool:
         return self._kind(path) is False
@@ -131,7 +130,7 @@ class FolderTree(_Walked):
 
 
 class ListingTree(_Walked):
-    """A listing of file paths, relative to the prefix; folders are what the paths imply."""
+    """A listing of file paths, relative to the prefix; folders are implied by the paths."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._folders: dict[str, dict[str, bool]] = {"": {}}
@@ -156,14 +155,14 @@ class ListingTree(_Walked):
 
 
 def literal_folder(pattern: str) -> str:
-    """The folder that every match of the pattern lies in."""
+    """Return the folder that contains every match of the pattern."""
     parts = pattern.split("/")[:-1]
     plain = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
     return "/".join(parts[:plain])
 
 
 def may_match_in(pattern: str, path: str) -> bool:
-    """Whether a pattern can match the path itself, something below it, or a folder above it."""
+    """Return whether a pattern can match the path itself, something below it, or a folder above it."""
     for part, name in zip(pattern.split("/"), path.split("/"), strict=False):
         if part == "**":
             return True

@@ -1,8 +1,8 @@
-"""Params and results on the wire: JSON, checked strictly both ways.
+"""Params and results on the wire: JSON, checked strictly in both directions.
 
-The rule: what does not fit is a `TaskInputError` (params) or a `TaskResultError` (result) that names the field, however
-deep; nothing is coerced (`"3"` is no number) and, unless the task says otherwise, nothing unknown is dropped.
-Texts are one line.  They name a value's type and never the value: it may be large, and it may be secret.
+The rule: a value that does not fit raises `TaskInputError` (params) or `TaskResultError` (result) that names the field, at
+any depth; nothing is coerced (`"3"` is not a number) and, unless the task says otherwise, nothing unknown is dropped.  Texts
+are one line.  They name the type of a value and never the value, which may be large or secret.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COMPARISONS = ("greater ", "less ", "finite")
 
 
 def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> BaseModel:
-    """Params from JSON text; unknown fields are refused at every level, or ignored where not `strict`."""
+    """Parse params from JSON text; unknown fields are refused at every level, or ignored unless `strict`."""
     try:
         return model.model_validate_json(text, strict=True, extra="forbid" if strict else "ignore")
     except ValidationError as error:
@@ -43,17 +43,17 @@ def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> 
 
 
 def json_type(value: object) -> str:
-    """What a value is in JSON, with its article."""
+    """Return the JSON type of a value, with its article."""
     return _JSON_TYPES.get(type(value), f"a {type(value).__name__}")
 
 
 def input_type(value: object) -> str:
-    """The same for a value that a workflow sent, where null has a usual cause."""
+    """Return the JSON type of a value that a workflow sent; for null with its usual cause."""
     return "null (as an expression that names nothing gives)" if value is None else json_type(value)
 
 
 def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
-    """A result that `dump_result` once wrote."""
+    """Parse a result that `dump_result` wrote."""
     try:
         # Results are dumped by field name, aliases or not; computed fields come back as unknown ones.
         return model.model_validate_json(text, strict=True, extra="ignore", by_alias=True, by_name=True)
@@ -62,7 +62,7 @@ def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
 
 
 def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
-    """What the body returned, as JSON values; it must be the declared model or fit it."""
+    """Return the body's result as JSON values; it must be the declared model or fit it."""
     # Before pydantic makes null of those in fields of any type.
     for path in _lost("result", value):
         raise TaskResultError(f"{path}: {_NOT_JSON}")
@@ -107,7 +107,7 @@ def _wrong_in_result(details: ErrorDetails) -> str:
 
 
 def _wrong(details: ErrorDetails, *, got: str, verb: str) -> str:
-    """What is wrong with a field, and what to do."""
+    """Return what is wrong with a field, and the remedy."""
     message = details["msg"]
     match details["type"]:
         case "missing":
@@ -132,7 +132,7 @@ def _plain(error: PydanticSerializationError) -> str:
 
 
 def _lost(path: str, value: object) -> Iterator[str]:
-    """Where a value holds NaN or infinity, as far as no serializer of the author's makes something else of it."""
+    """Return the place of NaN or infinity in a value, unless a serializer of the author's converts it."""
     if isinstance(value, BaseModel):
         # One that cannot be serialized is told when that is tried in earnest.
         with suppress(PydanticSerializationError):
@@ -150,7 +150,7 @@ def _lost(path: str, value: object) -> Iterator[str]:
 
 
 def _lost_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
-    """The same for models inside a value, which go by their own serializer where the field is of any type."""
+    """Return the place of NaN or infinity in models inside a value: in a field of any type they use their own serializer."""
     if isinstance(dumped, dict):
         items = dict(value) if isinstance(value, BaseModel | dict) else {}
         pairs = [(f"{path}.{name}", item, dumped.get(name)) for name, item in items.items()]
@@ -168,7 +168,7 @@ def _lost_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _exact(model: type[BaseModel]) -> SchemaSerializer:
-    """A model's serializer that leaves NaN and infinity as they are."""
+    """Return a serializer of the model that keeps NaN and infinity."""
     return SchemaSerializer(model.__pydantic_core_schema__, {"ser_json_inf_nan": "constants"})
 
 

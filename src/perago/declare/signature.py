@@ -1,6 +1,6 @@
-"""What a task function's signature says: the kind of its workspace, its params model and its result model.
+"""The signature of a task function: the kind of its workspace, its params model and its result model.
 
-Three signatures are tasks, and nothing else is:
+Three signatures are tasks, and no others:
 
     (workspace: Path, params: M) -> R              a workspace in a folder
     (workspace: SparkWorkspace, params: M) -> R    a workspace for Spark
@@ -46,7 +46,7 @@ _WRONG_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a right signature says."""
+    """The parts of a valid signature."""
 
     kind: Kind
     has_workspace: bool
@@ -55,7 +55,7 @@ class Signature:
 
 
 class NotATask(Exception):
-    """The function's signature is not a task's; `diagnostics` tells all that is wrong with it."""
+    """Raised if a signature is not a task's; `diagnostics` lists everything that is wrong."""
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         super().__init__("; ".join(map(str, diagnostics)))
@@ -63,7 +63,7 @@ class NotATask(Exception):
 
 
 def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) -> Signature:
-    """Read a function's signature; raises `NotATask` with all that is wrong."""
+    """Return a function's signature.  Raises `NotATask` with everything that is wrong."""
     diagnostics = list(_wrong_function(fn)) or list(_wrong_parameters(fn))
     if diagnostics:
         raise NotATask(diagnostics)
@@ -108,7 +108,7 @@ def _wrong_parameters(fn: Callable[..., object]) -> Iterator[Diagnostic]:
 
 
 def _hint(fn: Callable[..., object], name: str, local_names: Mapping[str, Any]) -> Any:
-    """The annotation as a type, or the `Diagnostic` with it."""
+    """Return the annotation as a type, or the `Diagnostic` about it."""
     where = "return value" if name == "return" else f"parameter {name!r}"
     inner = inspect.unwrap(fn)
     annotations = inspect.get_annotations(inner)
@@ -159,7 +159,7 @@ def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
 
 
 def models_of(model: type[BaseModel]) -> list[type[BaseModel]]:
-    """The model and every model it is built from, each once."""
+    """Return the model and every model it is built from, each once."""
     found: dict[type[BaseModel], None] = {}
     waiting: list[Any] = [model]
     while waiting:

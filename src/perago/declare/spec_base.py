@@ -1,7 +1,7 @@
-"""The base of every declared value: frozen, closed, and wrong in one way only.
+"""The base of every declared value: frozen, without unknown fields, and with one kind of error.
 
-Pydantic finds what is wrong; this module says it in the words of the declaration.  A `ValidationError` never
-leaves here: it becomes the `TaskDefinitionError` of `diagnostics`.
+Pydantic finds what is wrong; this module words it for the declaration.  A `ValidationError` never leaves this module: it
+becomes the `TaskDefinitionError` of `diagnostics`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class Declared(BaseModel):
-    """A value that task authors write down; unknown fields are refused.
+    """A value that task authors declare; unknown fields are refused.
 
     The text below a field is for editors.  Pydantic's own use of it is off: it reads every source at import.
     """
@@ -39,7 +39,7 @@ class Declared(BaseModel):
 
     @classmethod
     def _harmless(cls) -> dict[str, Any]:
-        """What stands in for a noted mistake: the defaults, and values for the fields that have none."""
+        """Return values that replace a wrong declaration: the defaults, and values for required fields."""
         return {}
 
 

@@ -1,7 +1,7 @@
 """Checks on the tables of a Spark task, for `pre` and `post`.
 
-A check is a value: it says what must hold and knows nothing of Spark.  The place where the task works evaluates all
-checks of one table in one Spark job (`audit`), whichever of them is asked first.
+A check is a value: it says what must hold and knows nothing of Spark.  The place that the task works in evaluates all checks
+of one table in one Spark job (`table_audit`), when the first of them is evaluated.
 
 Nulls count as values for `require_unique`; `require_values` leaves them to `forbid_nulls`.
 """
@@ -32,15 +32,15 @@ _is_no_table = either(is_empty, is_absolute, leads_out)
 
 @runtime_checkable
 class TableTree(Protocol):
-    """A tree whose tables can be looked into."""
+    """A tree whose tables can be read."""
 
     def table_finding(self, check: TableCheck) -> Finding:
-        """What the check finds in the table."""
+        """Return the finding of the check in the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCheck:
-    """What must hold of a table; which fields say so depends on the kind."""
+    """A rule on a table; its kind decides which fields it uses."""
 
     __perago_check__: ClassVar[str] = "table"
 
@@ -56,11 +56,11 @@ class TableCheck:
 
     @property
     def source(self) -> Source:
-        """The table, as Spark has to open it."""
+        """Return the table as Spark opens it."""
         return self.table, self.format, self.options
 
     def label(self) -> str:
-        """The check as it was written."""
+        """Return the check as it was written."""
         said = [repr(self.table)]
         match self.kind:
             case "require_columns" if any(self.types):
@@ -81,15 +81,15 @@ class TableCheck:
         return f"{self.kind}({', '.join(said)})"
 
     def looks_outside(self, view: View) -> bool:
-        """Whether the table, or a part of it, is outside the view."""
+        """Return whether the table, or a part of it, is outside the view."""
         return self is not _MISTAKEN and not view.sees(self.table)
 
     def violation(self, tree: Tree) -> str | None:
-        """What is wrong and how many rows it concerns, or None."""
+        """Return what is wrong and how many rows it concerns, or None."""
         return self.finding(tree).wrong
 
     def finding(self, tree: Tree) -> Finding:
-        """What was counted, or what is wrong and how many rows it concerns."""
+        """Return the counts, or what is wrong and how many rows it concerns."""
         if not isinstance(tree, TableTree):
             raise GuardrailViolation("it looks into a table, which only a Spark task can")
         return tree.table_finding(self)
@@ -106,7 +106,7 @@ def require_columns(
     format: str = "parquet",
     **options: Any,
 ) -> TableCheck:
-    """The table must have these columns: names, names with Spark types, or those of a model."""
+    """Require these columns: names, names with Spark types, or those of a model."""
     if isinstance(columns, type) and issubclass(columns, BaseModel):
         columns = list(columns.model_fields)
     names = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else (columns,)
@@ -117,24 +117,24 @@ def require_columns(
 def require_rows(
     table: str, min: int = 1, max: int | None = None, *, format: str = "parquet", **options: Any
 ) -> TableCheck:
-    """The table must have at least `min` and at most `max` rows."""
+    """Require at least `min` and at most `max` rows."""
     return _check("require_rows", table, format, options, least=min, most=max)
 
 
 def forbid_nulls(table: str, *columns: str, format: str = "parquet", **options: Any) -> TableCheck:
-    """These columns, or all without any named, must hold no null."""
+    """Forbid nulls in these columns, or in all columns if none is named."""
     return _check("forbid_nulls", table, format, options, columns=columns)
 
 
 def require_unique(table: str, *columns: str, format: str = "parquet", **options: Any) -> TableCheck:
-    """No two rows may agree in all of these columns."""
+    """Require that no two rows agree in all of these columns."""
     return _check("require_unique", table, format, options, columns=columns)
 
 
 def require_values(
     table: str, column: str, allowed: Iterable[Any], *, format: str = "parquet", **options: Any
 ) -> TableCheck:
-    """The column may hold these values only."""
+    """Require that the column holds only these values."""
     return _check("require_values", table, format, options, columns=(column,), allowed=tuple(allowed))
 
 

@@ -1,17 +1,17 @@
-"""`@task` and what it makes of a function: a `TaskDefinition`.
+"""`@task`, which turns a function into a `TaskDefinition`.
 
-The rule: a definition that exists is right.  The decorated function is the author's own function, unchanged but
-for `__perago_task__`, so a plain unit test calls it.
+The rule: a definition that exists is valid.  The decorated function is the author's function, unchanged except
+for `__perago_task__`, so a plain unit test can call it.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Never, TypeVar
 
 from pydantic import BaseModel
 
@@ -26,14 +26,18 @@ from perago.protocol.suggestions import did_you_mean
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_MISSING = cast(Any, object())
+OWNER_DEFAULT = "__owner_email__"
+"""The module-level name whose value owns every task of the module that names no owner."""
+
+OWNER_SETTING = "PERAGO_OWNER_EMAIL"
+"""Read here and not from the settings: a declaration is evaluated on import, before any settings are loaded."""
 
 _declared: dict[str, list[TaskDefinition]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class TaskDefinition:
-    """A task as declared; `place` is where."""
+    """A declared task; `place` is its file and line."""
 
     name: str
     owner_email: str
@@ -55,71 +59,63 @@ class TaskDefinition:
 
     @property
     def has_workspace(self) -> bool:
-        """Whether attempts get a workspace."""
+        """True if attempts get a workspace."""
         return self.workspace is not None
 
     def parse_params(self, text: str | bytes) -> BaseModel:
-        """Params from JSON text; `TaskInputError` names the field that does not fit."""
+        """Parse params from JSON text.  Raises `TaskInputError` that names the wrong field."""
         return payload.parse_params(self.params_model, text, strict=self.strict_params)
 
     def dump_result(self, value: object) -> dict[str, Any]:
-        """What the body returned, as JSON values; `TaskResultError` names the field that does not fit."""
+        """Return the body's result as JSON values.  Raises `TaskResultError` that names the wrong field."""
         return payload.dump_result(self.result_model, value)
 
     def parse_result(self, text: str | bytes) -> BaseModel:
-        """A recorded result from JSON text; `TaskResultError` names the field that does not fit."""
+        """Parse a recorded result from JSON text.  Raises `TaskResultError` that names the wrong field."""
         return payload.parse_result(self.result_model, text)
 
 
 def task(
-    *,
-    name: str,
-    owner_email: str,
+    *misplaced: Never,
+    name: str | None = None,
+    owner_email: str | None = None,
     description: str | None = None,
     workspace: WorkspaceSpec | None = None,
     controls: TaskControls | None = None,
     version: str = "1",
     strict_params: bool = True,
+    **unknown: Never,
 ) -> Callable[[Function], Function]:
-    """Declare a function as a task; all that is wrong with it is one `TaskDefinitionError`.
+    """Declare a function as a task.  Raises one `TaskDefinitionError` with everything that is wrong.
 
     Args:
-        name: The name that workflows call the task by, and that of its TaskDef. It holds no `/` and no `\\`.
-        owner_email: Who answers for the task; Conductor requires an owner.
-        description: What the task does, for people who look at Conductor.
+        name: The name that workflows call the task by, and that of its TaskDef: the function's name by default.
+            It holds no `/` and no `\\`.
+        owner_email: The owner that Conductor requires. By default the module's `__owner_email__`, or else
+            `PERAGO_OWNER_EMAIL`.
+        description: A description of the task, for people who look at Conductor.
         workspace: The part of a repository that the task works on; given exactly if the function takes a workspace.
         controls: Retries, timeouts, limits and the publish budget. Without it: 3 retries, 60 seconds apart.
         version: The version of the task's code. With `on_abandoned="reuse"` an earlier result counts only for the same
             version, so change it when the code would give another result.
-        strict_params: Whether params that the model does not declare are refused (True) or ignored (False).
+        strict_params: True to refuse params that the model does not declare, False to ignore them.
     """
-    raise NotImplementedError("type checkers and editors read this signature; `_task` is what runs")
-
-
-_REQUIRED = {"name": _MISSING, "owner_email": _MISSING}
-_DEFAULTS = _REQUIRED | {
-    name: parameter.default
-    for name, parameter in inspect.signature(task).parameters.items()
-    if name not in _REQUIRED
-}
-
-
-def _task(*misplaced: object, **given: Any) -> Callable[[Function], Function]:
-    """`task` as it runs: takes any argument, so that a wrong one is told together with all other mistakes."""
     if misplaced:
-        report(
-            [Diagnostic("@task", "takes keyword arguments only: @task(name=…, owner_email=…)")],
-            calling_place(),
-        )
+        report([Diagnostic("@task", "takes keyword arguments only: @task(owner_email=…)")], calling_place())
         return lambda fn: fn
-    unknown = {name: value for name, value in given.items() if name not in _DEFAULTS}
-    said = _DEFAULTS | {name: value for name, value in given.items() if name in _DEFAULTS}
-    if said["controls"] is None:
-        said["controls"] = TaskControls()
+    declared = {
+        "name": name,
+        "owner_email": owner_email,
+        "description": description,
+        "workspace": workspace,
+        "controls": TaskControls() if controls is None else controls,
+        "version": version,
+        "strict_params": strict_params,
+    }
 
     def decorate(fn: Function) -> Function:
         # The caller's local names: the models of a unit test live in its function.
-        definition = _define(fn, said, unknown, sys._getframe(1).f_locals)
+        definition = _define(fn, _with_defaults(fn, declared), unknown, sys._getframe(1).f_locals)
         if definition is not None:
             fn.__perago_task__ = definition  # type: ignore[attr-defined]
             _remember(definition)
@@ -128,23 +124,37 @@ def _task(*misplaced: object, **given: Any) -> Callable[[Function], Function]:
     return decorate
 
 
-if not TYPE_CHECKING:
-    task = functools.wraps(task)(_task)
+_FIELDS = tuple(
+    parameter.name
+    for parameter in inspect.signature(task).parameters.values()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+)
+
+
+def _with_defaults(fn: Callable[..., Any], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declaration with the name and the owner that the author left out."""
+    filled = dict(declared)
+    if filled["name"] is None:
+        filled["name"] = getattr(fn, "__name__", None)
+    if filled["owner_email"] is None:
+        module = getattr(inspect.unwrap(fn), "__globals__", {})
+        filled["owner_email"] = module.get(OWNER_DEFAULT) or os.environ.get(OWNER_SETTING) or None
+    return filled
 
 
 def metrics_are_gone(name: str) -> type:
-    """Report the use of a metrics name of perago 0.6.1; what stands in for it takes anything."""
+    """Report the use of a metrics name of perago 0.6.1, and return a class that accepts any arguments."""
     report([Diagnostic(f"perago.{name}", METRICS_ARE_GONE)], calling_place())
     return type(name, (), {"__init__": lambda self, *args, **kwargs: None})
 
 
 def declared_in(module: str) -> list[TaskDefinition]:
-    """The tasks that a module has declared, in order."""
+    """Return the tasks that a module declared, in order."""
     return list(_declared.get(module, []))
 
 
 def forget(module: str) -> None:
-    """Forget what a module has declared, before it is executed again."""
+    """Forget the tasks of a module before it is executed again."""
     _declared.pop(module, None)
 
 
@@ -154,7 +164,7 @@ def _define(
     unknown: Mapping[str, object],
     local_names: Mapping[str, Any],
 ) -> TaskDefinition | None:
-    """The definition, or None where mistakes were noted."""
+    """Return the definition, or None if mistakes were reported."""
     place = _place(fn, said["name"])
     diagnostics = [*_unknown_fields(unknown), *_wrong_fields(said), *_name_taken(fn, said["name"], place)]
     signature = None
@@ -193,13 +203,13 @@ def _remember(definition: TaskDefinition) -> None:
 
 
 def _redeclares(known: TaskDefinition, place: Place) -> bool:
-    # A module that is reloaded, and a notebook's cell that is run again, declare the same task once more.
+    # A reloaded module or a notebook cell that runs again declares the same task again.
     return known.place == place or known.fn.__module__ == "__main__"
 
 
 def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[Diagnostic]:
     if "<locals>" in getattr(fn, "__qualname__", ""):
-        return  # made by a function, perhaps many times; discovery compares what is left in the end
+        return  # declared inside a function, perhaps many times; discovery compares the tasks that remain
     for known in _declared.get(getattr(fn, "__module__", ""), []):
         if known.name == name and not _redeclares(known, place):
             yield Diagnostic(
@@ -214,24 +224,25 @@ def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Diagnostic]:
         if name == "metrics":
             yield Diagnostic("metrics", METRICS_ARE_GONE)
         else:
-            rule = f"is not a field of @task, which has {', '.join(_DEFAULTS)}{_meant(name)}"
+            rule = f"is not a field of @task, which has {', '.join(_FIELDS)}{_meant(name)}"
             yield Diagnostic(name, rule, value)
 
 
 def _meant(name: str) -> str:
-    """Where a keyword belongs that is not one of the decorator's."""
+    """Return a hint where an unknown keyword belongs."""
     if name in TaskControls.model_fields:
         return f"; say controls=TaskControls({name}=…)"
     if name in WorkspaceSpec.model_fields:
         return f"; say workspace=WorkspaceSpec({name}=…)"
-    return did_you_mean(name, _DEFAULTS)
+    return did_you_mean(name, _FIELDS)
 
 
 def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Diagnostic]:
     yield from _wrong_name(said["name"])
     email = said["owner_email"]
-    if email is _MISSING:
-        yield Diagnostic("owner_email", "is required: add owner_email='you@example.com'")
+    if email is None:
+        rule = f"is required: add owner_email='you@example.com', or {OWNER_DEFAULT} = '…' to the module"
+        yield Diagnostic("owner_email", f"{rule}, or set {OWNER_SETTING}")
     elif not isinstance(email, str) or not email.strip():
         yield Diagnostic("owner_email", "must be text and not blank", email)
     if said["description"] is not None and not isinstance(said["description"], str):
@@ -250,9 +261,7 @@ def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Diagnostic]:
 
 
 def _wrong_name(name: object) -> Iterator[Diagnostic]:
-    if name is _MISSING:
-        yield Diagnostic("name", "is required: add name='…'")
-    elif not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not name.strip():
         yield Diagnostic("name", "must be text and not blank", name)
     elif "/" in name or has_backslash(name) or has_dot_part(name) or leads_out(name):
         yield Diagnostic("name", "must not hold path parts ('/', '\\', '.' or '..')", name)

@@ -1,9 +1,9 @@
 """The Conductor TaskDef of a task.
 
-The rule: every field that the controls name is written, defaults too, so that a limit that is taken out of a
-declaration is taken off the server as well.  Schemas come from the models; `workspace` has the shape that
-travels between tasks, with `ref_type` or `refType`: never with both, and in an output always with one.  An input may have a
-list of them, to be joined; an output has one.
+The rule: every field that the controls name is written, defaults too, so that a limit that is removed from a declaration is
+also removed from the server.  Schemas come from the models.  `workspace` has the shape that travels between tasks, with
+either `ref_type` or `refType`, never both, and in an output always one.  An input may hold a list of workspaces to join; an
+output holds one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SINGLE = ("items", "additionalProperties", "contains", "not")
 
 
 def build_taskdef(task: TaskDefinition) -> dict[str, Any]:
-    """The TaskDef as Conductor takes it."""
+    """Return the TaskDef in the form that Conductor accepts."""
     workspace = ["workspace"] if task.has_workspace else []
     return {
         "name": task.name,
@@ -68,12 +68,12 @@ def write_taskdef(task: TaskDefinition, output: Path) -> Path:
 
 
 def taskdef_warnings(task: TaskDefinition) -> list[str]:
-    """What is allowed but looks wrong."""
+    """Return warnings about settings that are allowed but look wrong."""
     return [f"task {task.name!r}: {text}" for text in _wrong_budget(task)]
 
 
 def declaration_warnings(task: TaskDefinition) -> list[str]:
-    """The same and what an author should think about once; the commands that operators run do not repeat it."""
+    """Return the same warnings plus those for authors only; operators' commands do not repeat these."""
     return [*(f"task {task.name!r}: {text}" for text in _endless(task)), *taskdef_warnings(task)]
 
 
@@ -101,12 +101,12 @@ def _wrong_budget(task: TaskDefinition) -> Iterator[str]:
 
 
 def difference(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """(path, wanted, actual) for every field that we set and the server has otherwise."""
+    """Yield (path, wanted, actual) for every field that we set and that differs on the server."""
     return list(_differing("", wanted, actual, exact=False))
 
 
 def merged(wanted: Mapping[str, Any], actual: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What to send so that the fields we set are ours and the others stay as the server has them."""
+    """Return the TaskDef to send: our fields, and the server's values for all others."""
     return {**(actual or {}), **wanted}
 
 
@@ -162,7 +162,7 @@ def _model_schema(task: TaskDefinition, model: type[BaseModel], key: str) -> dic
 
 
 def _close_objects(schema: Any, *, strict: bool) -> None:
-    """Say at every level what `strict_params` does with unknown fields, whatever the models say."""
+    """State at every level whether unknown fields are refused, as `strict_params` says and whatever the models say."""
     if not isinstance(schema, dict):
         return
     if "properties" in schema:

@@ -1,4 +1,4 @@
-"""What an author is shown of an error in their code: their own frames, with the last of them in the reason.
+"""Runs user code, and shows authors the errors in it.
 
     frame                                                 in the traceback   named in the reason
     Perago's                                              no                 no
@@ -7,17 +7,14 @@
       any file that is neither Python's nor installed
     of a library that the author called                   yes                no
 
-Causes, contexts, notes and groups are shown as Python shows them.  The rule: whatever the exception's class does, making the
-text raises nothing; and it is bounded, cut in the middle, since what went wrong stands at either end.  Secrets are masked
-before it is cut: half of one would not be known.
+Causes, contexts, notes and groups appear as Python shows them.  The rule: building the text never raises, whatever the
+exception's class does, and the text is bounded: it is cut in the middle, after secrets are masked, because half a secret
+would not be recognised.
 
-Running what an author wrote: whatever it raises ends the attempt with a reason, and never the process.
-
-An `Exception` already does.  KeyboardInterrupt, CancelledError, GeneratorExit, SystemExit and the like come out of a body
-too, and would end an executor.  The one that passes is Ctrl-C in a process that nobody supervises, a unit test say.
-
-A process that an author's code forked, and that comes back out of it, ends there: it has the pipe, the clients and the
-attempt of its parent, and would publish beside it.
+Whatever user code raises ends the attempt with a reason and never the process: KeyboardInterrupt, CancelledError,
+GeneratorExit and SystemExit would otherwise end an executor.  Only Ctrl-C passes, in a process without a supervisor, such as
+a unit test.  A process that user code forked and that returns from it is ended there: it holds its parent's pipe, clients
+and attempt, and would publish beside it.
 """
 
 from __future__ import annotations
@@ -53,13 +50,13 @@ Frame = tuple[str, int, str, str]
 
 
 def described(error: BaseException) -> str:
-    """The error as one reason, with the last line of the author's that it passed; Perago's own texts stand alone."""
+    """Return the error as one reason with the author's last line that it passed; Perago's own texts are returned unchanged."""
     place = where(error)
     return f"{describe(error)} ({place})" if place and not isinstance(error, PeragoError) else describe(error)
 
 
 def where(error: BaseException) -> str:
-    """The author's last frame: "tasks.py:12 in clean"; empty where the error has none."""
+    """Return the author's last frame, such as "tasks.py:12 in clean", or an empty text."""
     try:
         frames = _author_frames(list(_frames(error.__traceback__)))
     except BaseException:
@@ -71,7 +68,7 @@ def where(error: BaseException) -> str:
 
 
 def author_lines(error: BaseException, mask: Callable[[str], str] = str) -> list[str]:
-    """The traceback without Perago's frames, as bounded lines; none where no frame of an author is in it."""
+    """Return the traceback without Perago's frames, as bounded lines; empty if it has no frame of the author."""
     try:
         whole = traceback.TracebackException.from_exception(_raised(error), compact=True)
         text = mask("".join(whole.format())) if _cut_ours(whole) else None
@@ -85,7 +82,7 @@ def author_lines(error: BaseException, mask: Callable[[str], str] = str) -> list
 
 
 def _raised(error: BaseException) -> BaseException:
-    """What the author's code raised, where an error of ours only says that it did."""
+    """Return the exception of the author's code, if an error of ours only wraps it."""
     while isinstance(error, PeragoError) and error.__cause__ is not None and not where(error):
         error = error.__cause__
     return error
@@ -98,7 +95,7 @@ def _frames(trace: TracebackType | None) -> Iterator[Frame]:
 
 
 def _author_frames(frames: Sequence[Frame]) -> list[Frame]:
-    """Those of the module that was called first, and of other files that are not installed."""
+    """Return the frames of the module that was called first and of other files that are not installed."""
     begun = [frame for frame in frames if not _is_ours(frame[0])]
     while begun and _is_of_caller(begun[0][0]):
         begun = begun[1:]
@@ -109,7 +106,7 @@ def _author_frames(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is Python's own or an installed package's."""
+    """Return whether a file is Python's or an installed package's."""
     return file.startswith((_FROZEN, *_LIBRARIES)) or "/site-packages/" in file or "/dist-packages/" in file
 
 
@@ -122,10 +119,7 @@ def _is_of_caller(file: str) -> bool:
 
 
 def _cut_ours(told: traceback.TracebackException) -> bool:
-    """Drop our frames, and those before the author's first, from an error and all that it came from.
-
-    Tells whether any frame is left.
-    """
+    """Drop Perago's frames, and those before the author's first, from an error and its causes.  Returns whether any frame is left."""
     left, seen, waiting = False, set(), [told]
     while waiting:
         one = waiting.pop()
@@ -144,7 +138,7 @@ def _cut_ours(told: traceback.TracebackException) -> bool:
 
 
 def _shortened(text: str) -> str:
-    """Without the middle of what is far too long to be looked at line by line."""
+    """Return the text without the middle of lines that are far too long."""
     if len(text) <= _MOST_CHARS:
         return text
     half = _MOST_CHARS // 2
@@ -161,7 +155,7 @@ def _bounded(lines: Sequence[str]) -> list[str]:
 
 @contextmanager
 def author_code(what: str) -> Iterator[None]:
-    """Turn what is raised and is not an `Exception` into a `TaskFailed` that names it and says that `what` did it."""
+    """Turn an exception that is not an `Exception` into a `TaskFailed` that names it and `what` raised it."""
     live, pid = ctrl_c_is_live(), os.getpid()
     try:
         try:
@@ -182,12 +176,12 @@ def author_code(what: str) -> Iterator[None]:
 
 
 def ctrl_c_is_live() -> bool:
-    """Whether Ctrl-C raises KeyboardInterrupt here; to be asked before the author's code can change that."""
+    """Return whether Ctrl-C raises KeyboardInterrupt here; call it before user code can change that."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _end_fork(what: str, error: BaseException | None) -> NoReturn:
-    """End a forked process that came back; the caller is in its parent's attempt."""
+    """End a forked process that returned into its parent's attempt."""
     code = 0 if error is None else 1
     try:
         if isinstance(error, SystemExit):

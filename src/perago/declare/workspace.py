@@ -1,8 +1,8 @@
-"""What a task says about its workspace: the part it sees, what it may change, its checks, and what a retry does.
+"""The workspace of a task: the paths it sees and may change, its checks, and what a retry does.
 
-The rule: a spec that exists is right.  `prefix` reads as people write it (`/`, `/a/b`), `object_prefix` is the
-form that object names begin with, cut at path parts, so that `/audio` never sees `audiobook/`.  `reads` and `writes` are
-paths below it, cut the same way; `view` is what they mean.
+The rule: a spec that exists is valid.  `prefix` reads as people write it (`/`, `/a/b`); `object_prefix` is the beginning of
+object names and ends at a path part, so that `/audio` never sees `audiobook/`.  `reads` and `writes` are paths below it, by
+the same rule; `view` combines them.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _checks(value: object) -> tuple[Check, ...]:
 
 
 class WorkspaceSpec(Declared):
-    """The part of the repository a task works on, and the rules it works by."""
+    """The part of the repository that a task works on, and the rules for it."""
 
     prefix: Annotated[str, PlainValidator(_prefix)] = "/"
     """The folder of the repository that the task sees and publishes, such as `/events`; `/` is all of it."""
@@ -206,15 +206,15 @@ class WorkspaceSpec(Declared):
 
     @property
     def view(self) -> View:
-        """What the task sees and may change."""
+        """The paths that the task sees and may change."""
         return View(self.object_prefix, self.reads, self.writes)
 
     @property
     def rebases(self) -> bool:
-        """Whether an attempt may publish on top of others' commits."""
+        """True if an attempt may publish on top of others' commits."""
         return self.on_advanced == REBASE
 
     @property
     def object_prefix(self) -> str:
-        """What the names of the workspace's objects begin with: empty for the root, else `a/b/`."""
+        """The beginning of the names of the workspace's objects: empty for the root, else `a/b/`."""
         return "" if self.prefix == "/" else self.prefix[1:] + "/"

@@ -1,21 +1,21 @@
 """The lake port: versioned repositories of objects, as the runtime needs them.
 
-The rules every adapter keeps (tests/contract/test_lake.py holds them):
+Every adapter keeps these rules (tests/contract/test_lake.py checks them):
 
-- Object paths are strings with `/` between parts, relative to the repository.  Listings come sorted by path's
+- Object paths are strings with `/` between parts, relative to the repository.  Listings are sorted by the path's
   UTF-8 bytes.
-- A branch may hold uncommitted objects; `commit` takes them in.  Commits never change.
-- `create_branch` and `create_tag` are atomic: of several at once for one name, one gets it, the others get
-  `LakeConflict`.
-- `create_object` is atomic in the same way, on a branch that nobody commits: of several at once for one path, one puts its
-  bytes, the others get `LakeConflict`.
+- A branch may hold uncommitted objects; `commit` commits them.  Commits never change.
+- `create_branch` and `create_tag` are atomic: of several concurrent calls for one name, one succeeds and the others
+  raise `LakeConflict`.
+- `create_object` is atomic in the same way, on a branch that is never committed: of several concurrent calls for one
+  path, one writes its bytes and the others raise `LakeConflict`.
 - `merge` and `relocate` end in one of three ways: they return (landed), raise `LakeRefused` / `LakeForbidden` /
   `LakeNotFound` (refused, nothing changed), or raise `LakeUnavailable` (unknown).  They are never retried blindly.
-- `merge` returns only if the new commit's parent is the expected head, whoever has compared; a merge that landed on
-  another commit raises `LandedElsewhere`, and nothing is rolled back.
+- `merge` returns only if the new commit's parent is the expected head, whether the lake or the adapter compared; a merge
+  that landed on another commit raises `LandedElsewhere`, and nothing is rolled back.
 - Publish calls name a *branch* as their source.  A request in flight has resolved its source already, so dropping that
   branch does not stop it; dropping it and then calling `barrier` does.
-- Missing things raise `LakeNotFound`; dropping what is not there is no error.
+- Missing things raise `LakeNotFound`; dropping something that does not exist is not an error.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ __all__ = [
 
 FenceLevel = Literal["hard", "soft"]
 Progress = Callable[[int, int], None]
-"""Called with (files done, bytes moved) since the last call, from any thread; what was in a cache did not move."""
+"""Called with (files done, bytes moved) since the last call, from any thread; bytes from a cache are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object of a listing; `checksum` is None where the lake knows none of the plain bytes."""
+    """An object of a listing; `checksum` is None if the lake has no checksum of the plain bytes."""
 
     path: str
     size: int
@@ -69,7 +69,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class FolderRow:
-    """What lies right below a folder: an object, or a folder, whose path ends in `/` and whose size is None."""
+    """A direct child of a folder: an object, or a folder, whose path ends in `/` and whose size is None."""
 
     path: str
     size: int | None
@@ -77,7 +77,7 @@ class FolderRow:
 
 @dataclass(frozen=True, slots=True)
 class FolderPage:
-    """Some of what lies right below a folder, in the order of a listing, and whether more follows."""
+    """Direct children of a folder, in listing order, and whether more follow."""
 
     rows: Sequence[FolderRow]
     more: bool
@@ -90,12 +90,12 @@ class Change:
     path: str
     kind: Literal["added", "changed", "removed"]
     size: int | None
-    """How large it is at the second commit; None where it was removed."""
+    """The object's size at the second commit; None if it was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Some of what differs between two commits, in the order of a listing, and whether more follows."""
+    """Differences between two commits, in listing order, and whether more follow."""
 
     rows: Sequence[Change]
     more: bool
@@ -103,7 +103,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """One object, and the file to write it to."""
+    """An object, and the file to write it to."""
 
     entry: Entry
     target: Path
@@ -111,7 +111,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """One file, and the object it becomes."""
+    """A file, and the object it becomes."""
 
     source: Path
     path: str
@@ -130,24 +130,24 @@ class Merge:
     metadata: Mapping[str, str]
     timeout: float
     level: FenceLevel | None = None
-    """What `fence_level` says of the source, where the caller has asked."""
+    """The source's `fence_level`, if the caller has read it."""
     base: str = ""
-    """The commit that the source was made at, where the caller knows: merged onto that very commit, it is all there is."""
+    """Base commit of the source, if known: merged onto that commit, the result holds nothing but the source."""
     put_off_is_an_answer: bool = False
-    """Whether a call that the lake puts off raises `HeadMoved` at once, and is not sent again: the head may have moved."""
+    """Raise `HeadMoved` at once if the lake is busy, instead of sending the call again: the head may have moved."""
 
 
 class Lake(Protocol):
-    """What the runtime asks of a lake."""
+    """The operations the runtime needs from a lake."""
 
     checksum_algorithm: str
     """The hashlib name of the hash that `Entry.checksum` and `Upload.checksum` hold."""
 
     relocation_level: FenceLevel
-    """Whether the lake itself compares heads for `relocate`."""
+    """`hard` if the lake itself compares heads for `relocate`."""
 
     def server(self) -> str:
-        """What it is, with its version; `LakeError` where what answers is something else."""
+        """Return the server's name and version.  Raises `LakeError` if another kind of server answers."""
 
     def create_repository(
         self,
@@ -156,32 +156,34 @@ class Lake(Protocol):
         message: str = "import",
         progress: Progress | None = None,
     ) -> None:
-        """Make a repository whose branch `main` holds `files`; `LakeConflict` if the name is taken."""
+        """Create a repository whose branch `main` holds `files`.  Raises `LakeConflict` if the name is taken."""
 
     def repositories(self) -> Sequence[str]:
-        """The names of all repositories."""
+        """Return the names of all repositories."""
 
     def commit_at(self, repository: str, ref: str) -> Commit:
-        """The commit that a branch, tag, commit id or unique id prefix names."""
+        """Return the commit that a branch, tag, commit id or unique id prefix names."""
 
     def head(self, repository: str, branch: str) -> Commit:
-        """The commit a branch is at now."""
+        """Return the commit a branch points to now."""
 
     def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
-        """Commits from `ref` along first parents, newest first, at most `limit`."""
+        """Yield at most `limit` commits from `ref` along first parents, newest first."""
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
-        """Objects whose path starts with `prefix` (which ends in `/` or is empty); a branch's uncommitted
-        objects count."""
+        """Yield the objects whose path starts with `prefix` (which ends in `/` or is empty).
+
+        A branch's uncommitted objects count.
+        """
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
-        """At most `limit` of what lies right below `prefix` (which ends in `/` or is empty), after the row `after`.
+        """Return at most `limit` direct children of `prefix` (which ends in `/` or is empty), after the row `after`.
 
-        It costs what it returns, however many objects the folders hold.
+        The cost depends on what is returned, not on how many objects the folders hold.
         """
 
     def stat(self, repository: str, ref: str, path: str) -> Entry:
-        """The one object of this very path, as a listing has it."""
+        """Return the object at exactly this path, as a listing shows it."""
 
     def download(
         self,
@@ -194,24 +196,24 @@ class Lake(Protocol):
     ) -> Mapping[str, str]:
         """Write the objects to their files, whose folders exist, and return checksum by object path.
 
-        All of it is verified then, but for what is left to `verification`, where one is given: of those objects the
-        listed checksum is returned, and `verification.wait` has the verdict.
+        Every object is verified on return, except those left to `verification`, if one is given: for these the listed
+        checksum is returned, and `verification.wait` has the verdict.
         """
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """One object's bytes, in pieces."""
+        """Yield an object's bytes, in pieces."""
 
     def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
-        """So many of one object's bytes from `start`, which lies inside it; fewer where it ends before."""
+        """Return `length` bytes of an object from `start`, which lies inside it; fewer if the object ends before."""
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
-        """Make a branch at `source`; `LakeConflict` if the name is taken."""
+        """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Branches whose name starts with `prefix`, hidden ones included."""
+        """Return the branches whose name starts with `prefix`, hidden ones included."""
 
     def drop_branch(self, repository: str, name: str) -> None:
-        """Remove a branch and what is uncommitted on it."""
+        """Remove a branch and its uncommitted objects."""
 
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
@@ -219,79 +221,77 @@ class Lake(Protocol):
         """Put files onto a branch, uncommitted."""
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already.
+        """Put one small object onto a branch, uncommitted.  Raises `LakeConflict` if the path exists already.
 
-        After `LakeUnavailable` the object may be there: read it back.
+        After `LakeUnavailable` the object may exist: read it back.
         """
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+        """Remove objects from a branch, uncommitted; a missing path is not an error."""
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
         """Put objects of the ref `source` onto a branch under the same paths, uncommitted, without moving bytes."""
 
     def uncommitted(self, repository: str, branch: str) -> bool:
-        """Whether a branch holds uncommitted changes."""
+        """Return whether a branch holds uncommitted changes."""
 
     def changed_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
-        """Paths that begin with `prefix`, come after `after` and have uncommitted changes, deletions included, in
-        order."""
+        """Yield, in order, paths with uncommitted changes or deletions that start with `prefix` and follow `after`."""
 
     def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
-        """Paths whose objects differ between two commits, root by root.
+        """Yield the paths whose objects differ between two commits, root by root.
 
-        A root is an object or a folder, cut at path parts: `plays` never brings `plays-old`.  One that ends in `/`, or is
-        empty, is a folder.
+        A root is an object or a folder, matched by whole path parts: `plays` never includes `plays-old`.  A root that
+        ends in `/`, or is empty, is a folder.
         """
 
     def changes(
         self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
     ) -> Changes:
-        """At most `limit` of what is different at the commit `right`, where paths begin with `prefix` and come after
-        `after`."""
+        """Return at most `limit` differences of `right` from `left` at paths that start with `prefix` and follow `after`."""
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
-        """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
+        """Commit a branch's uncommitted changes, and return the commit id.  Raises `NothingToCommit` if there are none."""
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Whether a merge whose source is `ref` is fenced by the lake itself."""
+        """Return `hard` if the lake itself fences a merge whose source is `ref`."""
 
     def why_soft(self, repository: str, ref: str, branch: str) -> str:
-        """What a merge from `ref` into `branch` lacks to be fenced by the lake itself, and what to do."""
+        """Return what a merge from `ref` into `branch` lacks for the lake to fence it, and the remedy."""
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
-        """What people put at `ref` to stand before merges into `branch`, and what a relocation would pass by."""
+        """Return the gates users set at `ref` for merges into `branch`; a relocation would bypass them."""
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by squash merge, three ways: what the source changed since it left the target, onto the target.
+        """Publish by three-way squash merge: apply what the source changed since it left the target.
 
-        The new commit has the one parent `expected_head`.  With a hard fence `HeadMoved` if the target is elsewhere;
-        `HeadMoved` too where the target has changed the same paths since; `BranchDirty` if it has uncommitted objects;
-        `LandedElsewhere` if the target moved and the lake did not compare.
+        The new commit has the single parent `expected_head`.  Raises `HeadMoved` if the fence is hard and the target is
+        elsewhere, or if the target has changed the same paths since; `BranchDirty` if the target has uncommitted
+        objects; `LandedElsewhere` if the target moved and the lake did not compare.
         """
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`.
+        """Publish by moving `branch` to the head of branch `source`.  Raises `HeadMoved` if it is not at `expected_head`.
 
-        `timeout` is for all of it, in seconds.
+        `timeout` limits the whole operation, in seconds.
         """
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Have every publish request into `branch` that is in flight start over, so that it needs its source again.
+        """Make every publish request in flight into `branch` start over, so that it must resolve its source again.
 
-        Returns only on the lake's own word; `LakeError` where none comes within `timeout` seconds.
+        Returns only when the lake has confirmed it.  Raises `LakeError` if it does not within `timeout` seconds.
         """
 
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
-        """Keep a commit under a name, within `timeout` seconds if given; `LakeConflict` if the name is taken."""
+        """Tag a commit, within `timeout` seconds if given.  Raises `LakeConflict` if the name is taken."""
 
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Tags whose name starts with `prefix`."""
+        """Return the tags whose name starts with `prefix`."""
 
     def drop_tag(self, repository: str, name: str) -> None:
         """Remove a tag."""
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""

@@ -1,8 +1,8 @@
-"""What a download leaves to verify: a body may begin before every byte of its input is hashed, and nothing ends before.
+"""Deferred verification: a body may start before every byte of its input is hashed, but no attempt ends before.
 
 A lake that is given a `Verification` may return from `download` with large objects unverified.  They are verified here, on
-threads of their own, while the caller goes on.  The rule: whoever gave it calls `wait` before anything that was made of
-the files counts.  It is closed once, with `wait` or without it, and no thread, descriptor or file is left then.
+separate threads, while the caller continues.  The rule: the caller calls `wait` before anything made from the files
+counts.  A `Verification` is closed once, with or without `wait`, and then leaves no thread, descriptor or file.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from perago.errors import LakeError
 
 _CORES = os.cpu_count() or 1
 _MOST = 128
-"""So many objects may be left: each holds a descriptor or two, and a process often has 1024."""
+"""Limit on deferred objects: each holds one or two descriptors, and a process often has 1024."""
 
 GoOn = Callable[[], None]
-"""Raises `GivenUp` where nobody waits for the verdict any more."""
+"""Raises `GivenUp` once the verification is closed."""
 
 
 class GivenUp(LakeError):
-    """There is no verdict: the caller has stopped the verification."""
+    """The caller closed the verification before there was a verdict."""
 
 
 class Unverified(Protocol):
@@ -35,24 +35,24 @@ class Unverified(Protocol):
         """The object's path."""
 
     def verify(self, go_on: GoOn) -> str | None:
-        """Its checksum, if that is not the one that `download` returned; `LakeError` if its bytes are wrong.
+        """Return the object's checksum if it differs from the one `download` returned, else None.
 
-        Calls `go_on` between pieces of work.
+        Raises `LakeError` if the bytes are wrong.  Calls `go_on` between pieces of work.
         """
 
     def drop(self) -> None:
-        """Let go of what it holds; called once, whether it was verified or not."""
+        """Release files and descriptors; called once, whether the object was verified or not."""
 
 
 class Verification:
-    """The verdicts on what downloads have left; made for one caller, and usable until it is closed."""
+    """Verifies the objects that one caller's downloads deferred; usable until it is closed."""
 
     def __init__(self, threads: int = _CORES, most: int = _MOST) -> None:
         self._threads = threads
         self._most = most
         self._closed = threading.Event()
         self._pool: ThreadPoolExecutor | None = None
-        self._begun: list[tuple[Unverified, Future[str | None]]] = []
+        self._started: list[tuple[Unverified, Future[str | None]]] = []
 
     def __enter__(self) -> Verification:
         return self
@@ -62,44 +62,45 @@ class Verification:
 
     @property
     def room(self) -> int:
-        """How many more objects may be left."""
-        return self._most - len(self._begun)
+        """The number of objects that may still be deferred."""
+        return self._most - len(self._started)
 
     def begin(self, objects: Sequence[Unverified]) -> None:
-        """Verify these beside whatever else is done."""
+        """Start verifying these objects in the background."""
         if objects and self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "perago-verify")
         for one in objects:
-            self._begun.append((one, self._pool.submit(one.verify, self._go_on)))  # type: ignore[union-attr]
+            self._started.append((one, self._pool.submit(one.verify, self._go_on)))  # type: ignore[union-attr]
 
     def wait(self) -> dict[str, str]:
-        """Have all verdicts, or the first that is bad, which is raised; nothing can begin any more.
+        """Wait for all verdicts and close.  Raises the first error; nothing can be started afterwards.
 
-        Returns checksum by object path, for objects whose bytes have another one than `download` returned.
+        Returns checksum by object path, for objects whose checksum differs from the one `download` returned.
         """
         try:
-            wait([verdict for _, verdict in self._begun], return_when=FIRST_EXCEPTION)
-            # Before it is closed: who is stopped by that says so as an error, too.
-            for _, verdict in self._begun:
+            wait([verdict for _, verdict in self._started], return_when=FIRST_EXCEPTION)
+            # Before closing, which makes unfinished verifications raise `GivenUp`.
+            for _, verdict in self._started:
                 if verdict.done() and (bad := verdict.exception()) is not None:
                     raise bad
-            return {one.path: checksum for one, verdict in self._begun if (checksum := verdict.result())}
+            return {one.path: checksum for one, verdict in self._started if (checksum := verdict.result())}
         finally:
             self.close()
 
     def close(self) -> None:
-        """Stop what is under way, and let go of everything.
+        """Cancel running verifications and release all objects.
 
-        Not sooner: closing any descriptor of a file takes away the locks that this process, and so the body, has on it.
+        Objects are released only here: closing any descriptor of a file drops the locks that this process, and so the
+        body, holds on it.
         """
         self._closed.set()
         if self._pool is None:
             return
         self._pool.shutdown()
         self._pool = None
-        for one, _ in self._begun:
+        for one, _ in self._started:
             one.drop()
 
     def _go_on(self) -> None:
         if self._closed.is_set():
-            raise GivenUp("the download was given up before all of it was verified")
+            raise GivenUp("the download was cancelled before all of it was verified")

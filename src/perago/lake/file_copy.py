@@ -1,6 +1,6 @@
-"""Whole copies of files: cloned, made inside the kernel, or by hand, whichever works first.
+"""Copies whole files: by clone, inside the kernel, or by read and write, whichever works first.
 
-A clone (reflink) costs no space and hardly any time until one side changes.  Both lakes copy files by this.
+A clone (reflink) costs no space and hardly any time until one side changes.  Both lakes copy files this way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CANNOT_COPY_RANGE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS,
 
 
 def copy_whole(source: int, out: int) -> None:
-    """Copy all of `source` to the empty file `out`; both stand at their beginning."""
+    """Copy all of `source` to the empty file `out`; both are positioned at their start."""
     if copied_by_kernel(source, out):
         return
     while piece := os.read(source, _PIECE):
@@ -26,7 +26,7 @@ def copy_whole(source: int, out: int) -> None:
 
 
 def cloned(source: int, out: int) -> bool:
-    """Make `out` a clone of `source`; false, with nothing done, where the file system cannot."""
+    """Make `out` a clone of `source`.  Returns False, with nothing done, if the file system cannot clone."""
     try:
         fcntl.ioctl(out, _FICLONE, source)
         return True
@@ -37,7 +37,7 @@ def cloned(source: int, out: int) -> bool:
 
 
 def copied_by_kernel(source: int, out: int) -> bool:
-    """Have the kernel copy all of it; false where it cannot, and both files then stand at what is left to copy."""
+    """Copy all of `source` inside the kernel.  Returns False if it cannot; both files are then positioned at the rest."""
     if cloned(source, out):
         return True
     try:
@@ -51,7 +51,7 @@ def copied_by_kernel(source: int, out: int) -> bool:
 
 
 def write_all(out: int, data: bytes | memoryview) -> None:
-    """Write all of it: the kernel may take less at once."""
+    """Write all of `data`, in several calls if the kernel takes less at once."""
     written = os.write(out, data)
     while written < len(data):
         data = memoryview(data)[written:]
@@ -59,7 +59,7 @@ def write_all(out: int, data: bytes | memoryview) -> None:
 
 
 def _copy_range(source: int, out: int, most: int) -> int:
-    # Linux has it, other systems do not.
+    # Only Linux has it.
     call: Callable[[int, int, int], int] | None = getattr(os, "copy_file_range", None)
     if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

@@ -3,11 +3,11 @@
 The rules every adapter keeps (tests/contract/test_orchestrator*.py hold them):
 
 - A polled task is IN_PROGRESS and its lease runs for the TaskDef's response time-out; `extend_lease` renews it
-  and changes nothing else.  A lease that runs out makes the task TIMED_OUT, and the retry is a new task id with
+  and changes nothing else.  An expired lease makes the task TIMED_OUT, and the retry is a new task id with
   retry count + 1.
-- `complete` says whether the result was *accepted*.  A result for a task that is over is not, and changes nothing.
+- `complete` returns whether the result was *accepted*.  A result for a finished task is not, and changes nothing.
 - Definitions and inputs are plain JSON values, in Conductor's own field names.
-- Moments are seconds since 1970; None where it has not come to that.
+- Times are seconds since 1970; None if the event has not happened.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """One task of a workflow; every retry is a task of its own."""
+    """One task of a workflow; every retry is a separate task."""
 
     reference: str
     task_name: str
@@ -50,14 +50,14 @@ class TaskState:
     ended: float | None = None
     worker: str | None = None
     available: float = 0.0
-    """When it can be polled, in seconds since the epoch: a retry waits for its TaskDef's delay."""
+    """Earliest time at which the task can be polled: a retry waits for its TaskDef's delay."""
     retry_limit: int | None = None
-    """How many retries its TaskDef, or its step, allows; None where nobody says."""
+    """Retries that the step, or else its TaskDef, allows; None if neither says."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowState:
-    """A workflow as it stands; `tasks` come in the order they were scheduled."""
+    """The current state of a workflow; `tasks` are in the order they were scheduled."""
 
     id: str
     status: str
@@ -69,11 +69,11 @@ class WorkflowState:
     started: float | None = None
     ended: float | None = None
     definition: Json = field(default_factory=dict)
-    """The workflow definition that it was started with."""
+    """The workflow definition at the start of the workflow."""
 
     @property
     def running(self) -> bool:
-        """Whether the workflow can still go on."""
+        """True if the workflow can still make progress."""
         return self.status in {"RUNNING", "PAUSED"}
 
 
@@ -91,35 +91,35 @@ class WorkflowSummary:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a task's log, and when the orchestrator got it."""
+    """One line of a task's log, and when the orchestrator received it."""
 
     at: float
     text: str
 
 
 class AttemptReader(Protocol):
-    """Who can say whether an attempt is current; `OrchestratorNotFound` where it is not theirs."""
+    """Reads attempts back, for the attempt fence.  Raises `OrchestratorNotFound` for an attempt of another owner."""
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
-        """What the owner says about the attempt's task now."""
+        """Return the current state of the attempt's task."""
 
 
 class AttemptReporter(AttemptReader, Protocol):
-    """What an attempt asks of whoever gave it out: all that a fence and a result need."""
+    """The calls an attempt makes to its owner: the fence and the result."""
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
-        """Send the result and tell whether it was accepted."""
+        """Send the result and return whether it was accepted."""
 
 
 class Orchestrator(AttemptReporter, Protocol):
-    """What the runtime asks of an orchestrator."""
+    """All calls that the runtime makes to an orchestrator."""
 
     @property
     def address(self) -> str:
-        """Where it is, without secrets: what is kept for one orchestrator is not sent to another."""
+        """The orchestrator's address, without secrets.  State saved for one address is never sent to another."""
 
     def server(self) -> str:
-        """What it is, with its version; `OrchestratorError` where what answers is something else."""
+        """Return the server's name and version.  Raises `OrchestratorError` if something else answers."""
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
@@ -127,34 +127,34 @@ class Orchestrator(AttemptReporter, Protocol):
         """Take up to `count` tasks; wait up to `wait_seconds` for the first."""
 
     def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Those for which there may be something to take, by one question for all of them; takes nothing.
+        """Return the names that may have a task to poll, in one call and without taking any.
 
-        A hint: a name may be there for nothing, and whoever polls goes by it to ask less often, never to ask no more.
+        A hint only: callers may poll the other names less often, but must still poll every name.
         """
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
-        """What the orchestrator says about the attempt's task now."""
+        """Return the current state of the attempt's task."""
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
-        """Send the result and tell whether it was accepted."""
+        """Send the result and return whether it was accepted."""
 
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
         """Renew the task's lease."""
 
     def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
-        """Whether a result that was accepted may still be undone, by an update that nobody has heard of since.
+        """Return whether an unacknowledged earlier update could still overwrite an accepted result.
 
-        `left_behind` says that another worker had the attempt before, whose updates nobody here knows.
+        `left_behind` means that another worker had the attempt before, whose updates are not known here.
         """
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Add lines to the task's log; the record of an execution comes back whole."""
+        """Append lines to the task's log; the record of an execution is never truncated."""
 
     def task_log(self, task_id: str) -> Sequence[LogLine]:
-        """The lines of a task's log, oldest first; none for a task that it does not know."""
+        """Return the lines of a task's log, oldest first; none for an unknown task."""
 
     def taskdef(self, name: str) -> Json | None:
-        """The registered TaskDef, or None."""
+        """Return the registered TaskDef, or None."""
 
     def register_taskdefs(self, definitions: Sequence[Json]) -> None:
         """Create or update TaskDefs."""
@@ -163,29 +163,29 @@ class Orchestrator(AttemptReporter, Protocol):
         """Create or update a workflow definition."""
 
     def workflow_definition(self, name: str, version: int | None = None) -> Json | None:
-        """The registered workflow definition, the newest version unless one is asked for, or None.
+        """Return the registered workflow definition (by default the newest version), or None.
 
-        It has every field that was registered; the server may add its own, and those it has defaults for.
+        It has every field that was registered; the server may add its own fields and defaults.
         """
 
     def workflow_versions(self) -> Mapping[str, Sequence[int]]:
-        """The versions of every registered workflow, oldest first, by name."""
+        """Return the versions of every registered workflow, oldest first, by name."""
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
         """Start a workflow and return its id."""
 
     def workflow(self, workflow_id: str) -> WorkflowState:
-        """The workflow as it stands."""
+        """Return the current state of the workflow."""
 
     def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
-        """The workflows that were started last, newest first, without the first `start` of them."""
+        """Return up to `count` workflows, newest first, skipping the first `start`."""
 
     def retry_workflow(self, workflow_id: str) -> None:
-        """Have a workflow that ended badly go on: its last failed, timed-out or canceled tasks are scheduled again.
+        """Resume a failed workflow: its last failed, timed-out or canceled tasks are scheduled again.
 
-        Each is a new task id with retry count + 1, whatever its TaskDef allows, to be polled at once.
-        `OrchestratorRefused` for a workflow that is running, or COMPLETED.
+        Each is a new task id with retry count + 1, whatever its TaskDef allows, and can be polled at once.
+        Raises `OrchestratorRefused` if the workflow is running or COMPLETED.
         """
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""

@@ -1,4 +1,4 @@
-"""Pure decisions: what an attempt is, which step publishes it, how it ends.  Stdlib and `perago.errors` only."""
+"""Pure decisions: what an attempt is, which step publishes it, how it ends.  Imports only the stdlib and `perago.errors`."""
 
 from perago.errors import PublishFenceError, StaleAttemptError
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot

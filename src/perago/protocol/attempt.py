@@ -1,8 +1,7 @@
-"""What an attempt is, and the attempt fence.
+"""The attempt and the attempt fence.
 
-An attempt is one Conductor try of one workflow step.  The fence asks one question: is the attempt that was
-polled still the one Conductor has in progress?  It runs before staging and again as the last thing before the
-call that moves the branch.
+An attempt is one Conductor try of one workflow step.  The fence asks one question: is the polled attempt still the one that
+Conductor has in progress?  It runs before staging, and again right before the call that moves the branch.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class Attempt:
     iteration: int
     response_timeout_seconds: float = 0
     scheduled_time: int = 0
-    """When the orchestrator scheduled the task, in its own unit; 0 where it does not tell.
+    """The time the orchestrator scheduled the task, in the orchestrator's unit; 0 if unknown.
 
-    Stable when a task is delivered again; Conductor's `rerun`, which keeps task id and retry count, changes it.
+    A redelivered task keeps it; Conductor's `rerun`, which keeps task id and retry count, changes it.
     """
 
     @property
@@ -55,7 +54,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptSnapshot:
-    """What the orchestrator says about a task right now."""
+    """The orchestrator's current view of a task."""
 
     status: str
     workflow_instance_id: str
@@ -65,12 +64,12 @@ class AttemptSnapshot:
 
 
 def is_over(fresh: AttemptSnapshot, scheduled_time: int) -> bool:
-    """Whether the run of a task that was scheduled then has ended; a rerun of the task has another scheduled time."""
+    """Return whether the run of a task scheduled at that time has ended; a rerun has another scheduled time."""
     return fresh.status in TERMINAL_STATUSES or 0 < scheduled_time != fresh.scheduled_time
 
 
 def assert_current_attempt_snapshot(attempt: Attempt, fresh: AttemptSnapshot) -> None:
-    """Raise `StaleAttemptError` unless `fresh` is still this very attempt, in progress."""
+    """Raise `StaleAttemptError` unless `fresh` is still this attempt, in progress."""
     expected = {
         "status": IN_PROGRESS,
         "workflow_instance_id": attempt.workflow_instance_id,

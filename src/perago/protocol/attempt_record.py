@@ -1,7 +1,7 @@
-"""What is kept of one execution for people: its times, checks and bytes, as one line of the orchestrator's task log.
+"""The record of one execution for users: its times, checks and bytes, as one line of the orchestrator's task log.
 
-Whatever shows attempts (`perago run`, `perago show`) reads this line, on either orchestrator, whoever's worker wrote it.
-The rule: a line is at most 4 KB.  Checks are left out from the end until it fits, and `left_out` says how many.
+Commands that show attempts (`perago run`, `perago show`) read this line, on either orchestrator, whichever worker wrote it.
+The rule: a line has at most 4 KB.  Checks are dropped from the end until it fits, and `left_out` counts them.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ _TEXT_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """One check that was evaluated: before or after the body, as it was written, and what it found."""
+    """One evaluated check: its phase (before or after the body), its source text and its result."""
 
     phase: str
     label: str
     found: str = ""
-    """Its figures in words ("3 files"), or what was wrong where `passed` is False."""
+    """The result in words ("3 files"), or the violation if `passed` is False."""
     passed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One execution of an attempt; what is not known is empty."""
+    """One execution of an attempt; unknown values are empty."""
 
     execution: str
     status: str
     step: str = ""
-    """The step at which it ended."""
+    """The step at which the execution ended."""
     started: float = 0.0
     """Seconds since 1970."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """How long each step took, by its name."""
+    """Duration of each step, by name."""
     checks: Sequence[CheckRecord] = ()
     left_out: int = 0
-    """How many checks there was no room for."""
+    """The number of checks that did not fit."""
     downloaded: int = 0
     uploaded: int = 0
     saved: int = 0
-    """Bytes that moved, and bytes that did not need to."""
+    """Bytes transferred (`downloaded`, `uploaded`), and bytes that did not need to be (`saved`)."""
     changed: int = 0
     deleted: int = 0
-    """Files that its publication put and removed."""
+    """Files that the publication put (`changed`) and removed (`deleted`)."""
     fence: str = ""
-    """The fence level that it published under."""
+    """The fence level of the publication."""
     worker: str = ""
 
 
 def record_line(record: AttemptRecord) -> str:
-    """The record as a line of the task log."""
+    """Format the record as a line of the task log."""
     record = replace(record, checks=tuple(_short(check) for check in record.checks))
     while len((line := _line(record)).encode()) > MOST_BYTES and record.checks:
         record = replace(record, checks=record.checks[:-1], left_out=record.left_out + 1)
@@ -64,7 +64,7 @@ def record_line(record: AttemptRecord) -> str:
 
 
 def parse_record(line: str) -> AttemptRecord | None:
-    """The record in a line, or None: a body may print anything, and a newer Perago may write another version."""
+    """Parse a line.  Returns None if it is no record: a body may print anything, and a newer Perago another version."""
     if not line.startswith(MARK):
         return None
     try:

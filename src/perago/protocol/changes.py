@@ -1,15 +1,13 @@
 """From objects to files and back: the prefix projection, and what an attempt changed.
 
-- The prefix is cut at path segments: with `/audio` a task never sees `audiobook/`.
-- Not projected, never deleted: folder markers (zero bytes, name ends in `/`), Perago's marker file, and
+- The prefix is matched by whole path parts: with `/audio` a task never sees `audiobook/`.
+- Never projected, never deleted: folder markers (zero bytes, name ends in `/`), Perago's marker file, and
   `_lakefs_actions/`, where lakeFS keeps the fence.
-- A path that the file system cannot hold, or cannot tell from another, is refused by name before a byte moves.
+- A path that the file system cannot hold, or cannot tell from another, is refused by name before any byte is transferred.
 - A file that stat shows unchanged since the index is not read; git's racy rule applies.
-
-The files of a whole prefix in little memory: a million of them are a workspace that people have.
-
-A file's size, checksum and stat are packed into one string of bytes under its path, about 250 bytes with the path and
-its place in the table; as objects of their own they would be three times that.  They are unpacked as they are asked for.
+- `FileStates` holds a whole prefix in little memory, since workspaces of a million files exist: size, checksum and stat are
+  packed into one byte string per path, about 250 bytes with the path and its table entry; as separate objects they would
+  take three times that.
 """
 
 from __future__ import annotations
@@ -32,6 +30,10 @@ from perago.protocol.paths import (
     leads_out,
 )
 
+_HEAD = struct.Struct("<BqqqQ")
+_UNKNOWN, _HEX, _TEXT = 0, 1, 2
+_WITH_STAT = 4
+
 _NO_FILE = (
     (has_nul, "it holds a NUL character"),
     (has_empty_part, "it is absolute or has an empty part"),
@@ -42,7 +44,7 @@ _NO_FILE = (
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file's content, as far as publishing cares."""
+    """The size and checksum of a file, which decide whether it is published."""
 
     size: int
     checksum: str | None
@@ -50,7 +52,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """What tells, without reading it, whether a file may have changed."""
+    """The stat values that show, without reading a file, whether it may have changed."""
 
     size: int
     mtime_ns: int
@@ -60,7 +62,7 @@ class FileStat:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What turns one state of a view into another, as paths below the prefix."""
+    """The differences between two states of a view, as paths below the prefix."""
 
     put: tuple[str, ...]
     delete: tuple[str, ...]
@@ -70,7 +72,7 @@ class Changes:
 
 
 def projected(path: str, size: int, prefix: str) -> str | None:
-    """Where an object goes below the workdir; None for what is not a task's business."""
+    """Return an object's path below the workdir, or None if the task does not get it."""
     if not path.startswith(prefix) or in_actions(path):
         return None
     if size == 0 and path.endswith("/"):
@@ -80,7 +82,7 @@ def projected(path: str, size: int, prefix: str) -> str | None:
 
 
 def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
-    """Refuse, by name, paths that a folder cannot hold as they are."""
+    """Raise `LakeError`, with the name, for paths that a folder cannot hold unchanged."""
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
@@ -90,7 +92,7 @@ def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
         key = path.casefold() if folds_case else path
         if key in files:
             raise LakeError(
-                f"objects {files[key]!r} and {path!r} are one file on this file system, which folds case"
+                f"objects {files[key]!r} and {path!r} are the same file on this file system, which ignores case"
             )
         files[key] = path
         parent = key.rpartition("/")[0]
@@ -105,7 +107,7 @@ def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
 
 
 def must_hash(now: FileStat, then: FileStat | None, index_ns: int) -> bool:
-    """Whether a file has to be read to know its state.
+    """Return whether a file must be read to know its state.
 
     The racy rule: a file written in the same clock tick as the index, or later, may have changed without its
     stat showing it.
@@ -114,24 +116,19 @@ def must_hash(now: FileStat, then: FileStat | None, index_ns: int) -> bool:
 
 
 def changes_between(base: Mapping[str, FileState], result: Mapping[str, FileState]) -> Changes:
-    """What makes `base` into `result`; a checksum that the lake does not know counts as different."""
+    """Return the changes from `base` to `result`; an unknown checksum counts as different."""
     put = tuple(path for path, state in result.items() if not same(base.get(path), state))
     delete = tuple(path for path in base if path not in result)
     return Changes(put, delete)
 
 
 def same(base: FileState | None, result: FileState) -> bool:
-    """Whether a file is known to have the content that it had."""
+    """Return whether a file is known to have unchanged content."""
     return base is not None and base.checksum is not None and base == result
 
 
-_HEAD = struct.Struct("<BqqqQ")
-_UNKNOWN, _HEX, _TEXT = 0, 1, 2
-_WITH_STAT = 4
-
-
 class FileStates(Mapping[str, FileState]):
-    """File states by path, in the order they were put in; a file's stat may be kept beside its state."""
+    """File states by path, in insertion order; a file's stat may be kept with its state."""
 
     __slots__ = ("_packed",)
 
@@ -139,8 +136,8 @@ class FileStates(Mapping[str, FileState]):
         self._packed: dict[str, bytes] = {}
 
     def put(self, path: str, state: FileState, stat: FileStat | None = None) -> None:
-        """Keep a file's state, in place of an earlier one."""
-        kind, checksum = _coded(state.checksum)
+        """Set a file's state, replacing an earlier one."""
+        kind, checksum = _encode_checksum(state.checksum)
         if stat is None:
             head = _HEAD.pack(kind, state.size, 0, 0, 0)
         else:
@@ -148,7 +145,7 @@ class FileStates(Mapping[str, FileState]):
         self._packed[path] = head + checksum
 
     def stat(self, path: str) -> FileStat | None:
-        """The stat kept beside a state, if there is one; its size is the state's."""
+        """Return the stat kept with a state, or None; its size is the state's."""
         packed = self._packed.get(path)
         if packed is None:
             return None
@@ -158,7 +155,7 @@ class FileStates(Mapping[str, FileState]):
     def __getitem__(self, path: str) -> FileState:
         packed = self._packed[path]
         kind, size, *_ = _HEAD.unpack_from(packed)
-        return FileState(size, _decoded(kind & ~_WITH_STAT, packed[_HEAD.size :]))
+        return FileState(size, _decode_checksum(kind & ~_WITH_STAT, packed[_HEAD.size :]))
 
     def __contains__(self, path: object) -> bool:
         return path in self._packed
@@ -171,7 +168,7 @@ class FileStates(Mapping[str, FileState]):
 
 
 class EditedStates(Mapping[str, FileState]):
-    """What a folder holds after edits: the states before, some of them gone, some replaced, some new."""
+    """The states of a folder after edits: the base states, with some deleted, some replaced, some new."""
 
     __slots__ = ("_base", "_gone", "_read")
 
@@ -181,7 +178,7 @@ class EditedStates(Mapping[str, FileState]):
         self._gone = gone
 
     def changes(self) -> Changes:
-        """What makes the states before into these, without a look at those that are the same by stat."""
+        """Return the changes from the base states, without comparing those that stat shows unchanged."""
         put = tuple(path for path, state in self._read.items() if not same(self._base.get(path), state))
         return Changes(put, tuple(path for path in self._base if path in self._gone))
 
@@ -204,18 +201,18 @@ class EditedStates(Mapping[str, FileState]):
         return len(self._base) - len(self._gone) + sum(1 for path in self._read if path not in self._base)
 
 
-def _coded(checksum: str | None) -> tuple[int, bytes]:
+def _encode_checksum(checksum: str | None) -> tuple[int, bytes]:
     if checksum is None:
         return _UNKNOWN, b""
     try:
         packed = bytes.fromhex(checksum)
     except ValueError:
         packed = b""
-    # Only what comes back as it was: capitals and spaces would not.
+    # Only if the round trip is exact: upper case and spaces would be lost.
     return (_HEX, packed) if packed.hex() == checksum else (_TEXT, checksum.encode())
 
 
-def _decoded(kind: int, checksum: bytes) -> str | None:
+def _decode_checksum(kind: int, checksum: bytes) -> str | None:
     if kind == _UNKNOWN:
         return None
     return checksum.hex() if kind == _HEX else checksum.decode()

@@ -1,4 +1,4 @@
-"""How an attempt ends: the only place that turns an error into a result.
+"""The outcome of an attempt: the only place that turns an error into a result.
 
     what happened                                           status                        sent
     the transaction settled                                 COMPLETED                     yes
@@ -14,13 +14,13 @@
     it could not be handed to an executor                   FAILED                        yes
     the server will never take the COMPLETED result         FAILED                        yes
 
-The last four are the worker's or the map's to tell: the execution cannot do so any more, or never began.
-Two endings are not sent.  A stale attempt's FAILED could only be ignored, or end an attempt that is someone
-else's by now.  A loser's FAILED would end the winner's attempt: Conductor keeps the first result it gets.
+The worker or the map reports the last four: the execution no longer can, or never started.
+Two outcomes are not sent.  A stale attempt's FAILED could only be ignored, or end an attempt that belongs to another
+execution by now.  A loser's FAILED would end the winner's attempt: Conductor keeps the first result it gets.
 A TaskFailed raised in a pre check is an ordinary failure; a post check is never terminal, nor is a result that does
-not fit.  A repository or ref that is not there may be there on the next try, and is an ordinary failure.
-A wrong input is an ordinary failure too, since the next try may reach a newer worker; `perago run` and `perago map`, whose
-every try has the same code, end it for good.
+not fit.  A missing repository or ref may exist on the next try, and is an ordinary failure.
+A wrong input is an ordinary failure too, since the next try may reach a newer worker; in `perago run` and `perago map`,
+where every try has the same code, it is terminal.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ _JOINER = "\u200d"
 _LONGEST_LETTER = 10
 
 WrongInput = Literal["failed", "terminal"]
-"""Whether an input that does not fit the contract is tried again as the TaskDef says, or ends the task for good."""
+"""`failed`: an input that does not fit the contract is retried as the TaskDef says; `terminal`: it ends the task."""
 
 Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "LOST_TO_TWIN"]
 
 
 class LostToTwin(PeragoError):
-    """Another execution of this very attempt holds its claim: send nothing, let it finish."""
+    """Another execution of this attempt holds its claim: send nothing, let it finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one execution has to say to the orchestrator; `send` is False where it must keep silent."""
+    """The outcome of one execution for the orchestrator; `send` is False if it must not be sent."""
 
     status: Status
     output: Mapping[str, Any] | None = None
@@ -65,12 +65,12 @@ class Outcome:
 
 
 def completed(output: Mapping[str, Any]) -> Outcome:
-    """The attempt did its work, and what it published is settled."""
+    """Return the outcome of an attempt that did its work and whose publication is settled."""
     return Outcome("COMPLETED", output=output)
 
 
 def classify(error: BaseException, wrong_input: WrongInput = "failed") -> Outcome:
-    """The ending that `error` means, with a reason for people."""
+    """Return the outcome that `error` means, with a reason for users."""
     reason = describe(error)
     match error:
         case LostToTwin():
@@ -86,33 +86,33 @@ def classify(error: BaseException, wrong_input: WrongInput = "failed") -> Outcom
 
 
 def executor_died(how: str, step: str) -> Outcome:
-    """The process that ran the attempt is gone, and the attempt had begun `step` by then."""
+    """Return the outcome of an attempt whose executor died at `step`."""
     return Outcome("FAILED", reason=f"the executor died with {how} at step {step!r}")
 
 
 def executors_died(times: int) -> Outcome:
-    """So many processes that ran it are gone, one after the other: it may be what ends them."""
+    """Return the outcome of a map row whose executor died `times` times in a row: the row may be the cause."""
     return Outcome(
         "FAILED", reason=f"its executor died {times} times in a row while it ran; its log may say why"
     )
 
 
 def not_handed_out(error: BaseException) -> Outcome:
-    """The attempt never reached an executor."""
+    """Return the outcome of an attempt that never reached an executor."""
     return Outcome("FAILED", reason=f"the attempt cannot be handed to an executor: {describe(error)}")
 
 
 def result_refused(error: BaseException) -> Outcome:
-    """What is sent in place of a result that the server will never take."""
+    """Return the outcome to send in place of a result that the server will never accept."""
     return Outcome("FAILED", reason=f"the result was refused: {error}")
 
 
 def describe(error: BaseException) -> str:
-    """An error as one reason: Perago's own texts stand alone, others are led by their type."""
+    """Return an error as a reason: Perago's own messages as they are, others after the name of their type."""
     try:
         text = str(error).strip()
     except BaseException:
-        # An author's class, whose __str__ may do anything.
+        # A user's class, whose __str__ may do anything.
         return f"{type(error).__name__} (its text cannot be shown)"
     if isinstance(error, PeragoError) and text:
         return text
@@ -120,45 +120,45 @@ def describe(error: BaseException) -> str:
 
 
 def sendable(outcome: Outcome, mask: Callable[[str], str], limit: int) -> Outcome:
-    """The outcome as it may leave the worker: its reason without secrets, in sound characters, within `limit`.
+    """Return the outcome as it may leave the worker: its reason without secrets, in valid characters, within `limit`.
 
-    Every outcome goes through here before it is kept or sent.  An output is the author's data and stays as it is.
+    Every outcome passes through here before it is stored or sent.  An output is the user's data and is not changed.
     """
     if outcome.reason is None:
         return outcome
-    # A file name that is no UTF-8 brings lone surrogates, which no JSON takes.
-    sound = without_nul(outcome.reason.encode("utf-8", "backslashreplace").decode())
-    # Masked first: half a secret would not be known for one.
-    return replace(outcome, reason=shorten(mask(sound), limit))
+    # A file name that is not UTF-8 brings lone surrogates, which JSON cannot hold.
+    valid = without_nul(outcome.reason.encode("utf-8", "backslashreplace").decode())
+    # Mask first: half a secret would not be recognized.
+    return replace(outcome, reason=shorten(mask(valid), limit))
 
 
 def without_nul(text: str) -> str:
-    r"""The text with U+0000 written out as \x00: PostgreSQL takes it in no text, and Conductor then answers 500."""
+    r"""Return the text with U+0000 written as \x00: PostgreSQL accepts it in no text, and Conductor then answers 500."""
     return text.replace(NUL, r"\x00")
 
 
 def shorten(reason: str, limit: int) -> str:
-    """`reason` within `limit`, cut in the middle: what happened stands at its beginning, the way on at its end.
+    """Return `reason` within `limit`, cut in the middle: it starts with the cause and ends with the remedy.
 
     Counted as Conductor counts, where a character beyond the first 65,536 is two.
     """
     if _length(reason) <= limit:
         return reason
     room = max(limit - len(_CUT), 0)
-    begin = _fitting(reason[:limit], room - room // 2)
-    end = _fitting(reason[-limit:][::-1], room // 2)
-    begin_at = _seam(reason, begin, -1, near=begin // 3)
-    end_at = _seam(reason, len(reason) - end, 1, near=end // 3)
+    begin = _count_fitting(reason[:limit], room - room // 2)
+    end = _count_fitting(reason[-limit:][::-1], room // 2)
+    begin_at = _cut_position(reason, begin, -1, near=begin // 3)
+    end_at = _cut_position(reason, len(reason) - end, 1, near=end // 3)
     return f"{reason[:begin_at].rstrip()}{_CUT}{reason[end_at:].lstrip()}"
 
 
-def _fitting(text: str, room: int) -> int:
-    """How many of the first characters there is room for."""
+def _count_fitting(text: str, room: int) -> int:
+    """Return how many of the first characters fit into `room`."""
     return sum(used <= room for used in accumulate(map(_length, text)))
 
 
-def _seam(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int:
-    """Where to cut, going from `at`: between two words if that is near, else at least between two letters."""
+def _cut_position(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int:
+    """Return where to cut, starting at `at`: between two words if that is near, else at least between two letters."""
     for place in range(at, at + step * near, step):
         if text[place - 1 : place + 1].strip() != text[place - 1 : place + 1]:
             return place
@@ -169,7 +169,7 @@ def _seam(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int:
 
 
 def _splits_a_letter(text: str, at: int) -> bool:
-    """Whether accents, or the parts of an emoji, would be torn from what they belong to."""
+    """Return whether a cut would separate an accent from its letter, or the parts of an emoji."""
     mark = (
         unicodedata.category(text[at]) in {"Mn", "Me", "Mc", "Cf"} or "\U0001f3fb" <= text[at] <= "\U0001f3ff"
     )

@@ -1,7 +1,7 @@
-"""What may be wrong with a path: the rules, each in one place, and the two names that are not a task's.
+"""Rules for paths, each in one place, and the two names that are reserved.
 
-A rule is true of a path that breaks it.  Whoever takes paths has a table of (rule, what to say), in the order in which
-they are asked, and `first_broken` goes through it:
+A rule returns True for a path that breaks it.  Callers keep a table of (rule, message), in the order in which the rules are
+checked, and `first_broken` evaluates it:
 
     objects that become files     protocol/changes     LakeError
     objects of the embedded lake  lake/local/refs      LakeRefused
@@ -9,10 +9,10 @@ they are asked, and `first_broken` goes through it:
     patterns of checks            declare/checks       TaskDefinitionError
     tables of checks              declare/table_checks TaskDefinitionError
     tables of Spark tasks         spark/paths          TaskFailed
-    files that a body wrote       runtime/attempt/workdir, spark/branch_place   PostGuardrailViolation
-    files and prefix of a put     runtime/folder_put, cli/put                   RuntimeConfigError
+    files that a body wrote       runtime/attempt/workdir, spark/places   PostGuardrailViolation
+    files and prefix of a put     runtime/folder_upload, cli/put          RuntimeConfigError
 
-Parts are what stands between slashes.
+Parts are separated by slashes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import re
 from collections.abc import Callable, Iterable
 
 MARKER = ".perago-attempt.json"
-"""Perago's own file in a workdir."""
+"""The name of Perago's file in a workdir."""
 
 NUL = "\0"
 ACTIONS = "_lakefs_actions/"
-"""Where lakeFS keeps its actions, the fence among them."""
+"""The prefix where lakeFS keeps its actions, including the fence."""
 
 LONGEST_NAME = 255
-"""Bytes of one part, on every file system that matters."""
+"""Maximum bytes of one part, on every file system that matters."""
 
 LONGEST_PATH = 1024
-"""Bytes of an object's path, lakeFS's limit."""
+"""Maximum bytes of an object path in lakeFS."""
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _WILDCARDS = frozenset("*?[]{}")
@@ -40,12 +40,12 @@ Rule = Callable[[str], bool]
 
 
 def first_broken(path: str, rules: Iterable[tuple[Rule, str]]) -> str | None:
-    """What the first rule that the path breaks has to say, or None."""
-    return next((said for breaks, said in rules if breaks(path)), None)
+    """Return the message of the first rule that the path breaks, or None."""
+    return next((message for breaks, message in rules if breaks(path)), None)
 
 
 def either(*rules: Rule) -> Rule:
-    """Rules that are told in one sentence."""
+    """Combine rules that share one message."""
     return lambda path: any(breaks(path) for breaks in rules)
 
 
@@ -53,67 +53,67 @@ def either(*rules: Rule) -> Rule:
 
 
 def is_empty(path: str) -> bool:
-    """There is nothing."""
+    """Return whether the path is empty."""
     return not path
 
 
 def is_absolute(path: str) -> bool:
-    """It begins at a root."""
+    """Return whether the path starts with a slash."""
     return path.startswith("/")
 
 
 def has_drive(path: str) -> bool:
-    """It begins with a drive of Windows."""
+    """Return whether the path starts with a Windows drive."""
     return _DRIVE.match(path) is not None
 
 
 def has_scheme(path: str) -> bool:
-    """It begins as a URI does."""
+    """Return whether the path starts like a URI."""
     return ":" in path.partition("/")[0]
 
 
 def has_empty_part(path: str) -> bool:
-    """Absolute, with a slash at its end, or with two in a row."""
+    """Return whether the path is absolute, ends in a slash, or has two slashes in a row."""
     return "" in path.split("/")
 
 
 def has_dot_part(path: str) -> bool:
-    """One part is `.`."""
+    """Return whether a part is `.`."""
     return "." in path.split("/")
 
 
 def leads_out(path: str) -> bool:
-    """One part is `..`."""
+    """Return whether a part is `..`."""
     return ".." in path.split("/")
 
 
 def has_nul(path: str) -> bool:
-    """No file system takes a NUL, and no text of PostgreSQL does."""
+    """Return whether the path holds a NUL, which neither file systems nor PostgreSQL texts accept."""
     return NUL in path
 
 
 def has_backslash(path: str) -> bool:
-    """A separator on one system and a letter on another."""
+    """Return whether the path holds a backslash: a separator on some systems, a plain character on others."""
     return "\\" in path
 
 
 def has_control_character(path: str) -> bool:
-    """Something in it cannot be shown."""
+    """Return whether the path holds a character that is not printable."""
     return not path.isprintable()
 
 
 def has_outer_space(path: str) -> bool:
-    """White space at an end."""
+    """Return whether the path starts or ends with white space."""
     return path.strip() != path
 
 
 def has_long_part(path: str) -> bool:
-    """A part that no file system takes as a name."""
+    """Return whether a part is longer than file systems allow."""
     return any(len(part.encode("utf-8", "surrogatepass")) > LONGEST_NAME for part in path.split("/"))
 
 
 def is_not_unicode(path: str) -> bool:
-    """It came from a file system as bytes that are not UTF-8."""
+    """Return whether the path is not valid Unicode: file names whose bytes are not UTF-8 become such strings."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -125,28 +125,28 @@ def is_not_unicode(path: str) -> bool:
 
 
 def has_wildcard(path: str) -> bool:
-    """It may stand for several paths."""
+    """Return whether the path holds a wildcard, so that it may match several paths."""
     return not _WILDCARDS.isdisjoint(path)
 
 
 def has_loose_double_star(path: str) -> bool:
-    """`**` beside other letters in one part."""
+    """Return whether a part mixes `**` with other characters."""
     return any("**" in part and part != "**" for part in path.split("/"))
 
 
-# --- names that are taken ------------------------------------------------------------------------------------
+# --- reserved names ------------------------------------------------------------------------------------------
 
 
 def is_marker(path: str) -> bool:
-    """A file of the marker's name, in whichever folder."""
+    """Return whether the file has the marker's name, in any folder."""
     return path.rpartition("/")[2] == MARKER
 
 
 def has_marker_part(path: str) -> bool:
-    """A file or a folder on the way has the marker's name."""
+    """Return whether the file or one of its folders has the marker's name."""
     return MARKER in path.split("/")
 
 
 def in_actions(object_path: str) -> bool:
-    """An object among lakeFS's actions; a folder's path needs its slash at the end."""
+    """Return whether an object is one of lakeFS's actions; a folder's path needs its trailing slash."""
     return object_path.startswith(ACTIONS)

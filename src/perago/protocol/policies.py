@@ -1,4 +1,4 @@
-"""What each `on_abandoned` policy allows: how an attempt treats what earlier attempts of its step have left on the branch.
+"""The `on_abandoned` policies: how an attempt treats commits that earlier attempts of its step left on the branch.
 
     policy       relocates    restages    records results
     replace      yes          no          no
@@ -6,15 +6,15 @@
     reuse        no           yes         yes
 
 - relocates: moves the branch back over an abandoned publication.  No server can fence that move, a protected branch refuses
-  it, and it passes by pre-merge actions and uncommitted objects: so all of these are asked about.
+  it, and it bypasses pre-merge actions and uncommitted objects: so all of these are checked first.
 - restages: publishes by merge, on top of its own step's commits.
 - records results: keeps the result in the publication, and answers equal work from there.
 
-`on_advanced` says what an attempt does where others have advanced the branch since its input: `refuse`, or `rebase`, publish
-on top of them if nothing that the task sees has changed.  That needs a policy that restages: moving a branch back would
-take others' commits along.
+`on_advanced` decides what an attempt does if others have advanced the branch since its input: `refuse`, or `rebase`, which
+publishes on top of them if nothing that the task sees has changed.  That needs a policy that restages: moving a branch back
+would remove others' commits too.
 
-Nothing else compares the name of a policy: who needs to know asks the row.
+No other module compares policy names: they read the row's properties.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PolicyName = Literal["replace", "supersede", "reuse"]
 AdvancedName = Literal["refuse", "rebase"]
 REBASE: AdvancedName = "rebase"
 REBASES = f'on_advanced="{REBASE}"'
-"""How a task declares that it publishes on top of others' commits."""
+"""The declaration of a task that publishes on top of others' commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One row of the table; `column` is where the publication table has its decisions."""
+    """One row of the table; `column` is the policy's column in the publication table."""
 
     name: PolicyName
     column: Literal["replace", "supersede"]
@@ -42,17 +42,17 @@ class Policy:
 
     @property
     def fits_hard_fence(self) -> bool:
-        """Whether every way to publish can be compared by the server itself."""
+        """True if the server itself can fence every way to publish."""
         return not self.relocates
 
     @property
     def fits_protected_branch(self) -> bool:
-        """Whether it publishes by merge alone, which a protected branch allows."""
+        """True if it publishes only by merge, which a protected branch allows."""
         return not self.relocates
 
     @property
     def asks_what_a_move_passes_by(self) -> bool:
-        """Whether uncommitted objects and pre-merge actions stand in its way."""
+        """True if uncommitted objects and pre-merge actions make it refuse."""
         return self.relocates
 
 
@@ -65,5 +65,5 @@ POLICIES: Mapping[PolicyName, Policy] = {policy.name: policy for policy in (REPL
 
 
 def declared(policy: Policy) -> str:
-    """How a task declares the policy, for messages that recommend it."""
+    """Return the declaration of a policy, for messages that recommend it."""
     return f'on_abandoned="{policy.name}"'

@@ -1,7 +1,7 @@
-"""Which one step makes an attempt's work visible.  A = input ref, H = head, C = staged commit.
+"""Decides the one step that makes an attempt's work visible.  A = input ref, H = head, C = staged commit.
 
-H is read right before.  The code below is `TABLE`, in the order of its rows; docs/publication.md shows the same
-table, and a test compares the two.
+H is read right before.  `TABLE` below is this table, in the order of its rows; docs/publication.md shows the same table,
+and a test compares the two.
 
     head                                            replace                            supersede, reuse
     at-input       H == A                           merge C; unchanged: keep A         the same
@@ -10,25 +10,25 @@ table, and a test compares the two.
     foreign-child  parent(H) == A, another task's   refuse                             refuse
     own-range      2 to 1024 back, all signed by us refuse                             restage on H
     elsewhere      1 to 1024 back, others' commits; refuse                             merge C; unchanged: keep A
-                   the view is what it was at A
+                   the view is as at A
     elsewhere-own  the same, own commits aside,     refuse                             restage on H
                    and there are own commits
     elsewhere-new-actions                           refuse                             restage on H; unchanged: keep A
                    as elsewhere, with other lakeFS
                    actions than at A
-    gated-child    relocation is needed, but would  refuse                             (not asked)
-                   pass by pre-merge actions
-    dirty-child    relocation is needed, but the    refuse                             (not asked)
+    gated-child    relocation is needed, but would  refuse                             (not checked)
+                   bypass pre-merge actions
+    dirty-child    relocation is needed, but the    refuse                             (not checked)
                    branch has uncommitted objects
     other          anything else                    refuse                             refuse
 
 "Signed by us" means the same logical task key: the same workflow step, whichever attempt.  Under `replace`
 metadata never permits anything, it can only refuse.
 
-The three rows of `elsewhere` are for tasks that declare `on_advanced="rebase"`; for others such a head is foreign.  The
-result is what the task would have made had it started from H, since all that it could read is unchanged.  *Own commits
-aside* goes by segments (`segments`): the view at H is that at the newest own commit, and the view at the parent of each own
-commit is that at the own commit below it, or at A.
+The three `elsewhere` rows are for tasks that declare `on_advanced="rebase"`; for others such a head is foreign.  The result
+is what the task would have made had it started from H, since everything that it could read is unchanged.  *Own commits
+aside* is checked by segments (`segments`): the view at H equals that at the newest own commit, and the view at the parent of
+each own commit equals that at the own commit below it, or at A.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ class Commit:
 
     @property
     def first_parent(self) -> str | None:
-        """The commit this one was made on, or None for the first of a repository."""
+        """The commit this one was made on; None for the first commit of a repository."""
         return self.parents[0] if self.parents else None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceInput:
-    """Where an attempt reads and publishes: `ref` is A, the full commit id; `prefix` ends in `/` or is empty."""
+    """The place an attempt reads from and publishes to: `ref` is A, the full commit id; `prefix` ends in `/` or is empty."""
 
     repository: str
     branch: str
@@ -105,30 +105,30 @@ class WorkspaceInput:
 
     @property
     def view(self) -> View:
-        """What the task may see and change; the whole prefix where it declares nothing narrower."""
+        """The paths the task may see and change; the whole prefix if it declares nothing narrower."""
         return self.declared_view or View(self.prefix)
 
 
-# The short name; `WorkspaceInput` is the seeds'.
+# The short name; `WorkspaceInput` comes from the seeds.
 Workspace = WorkspaceInput
 
 
 @dataclass(frozen=True, slots=True)
 class StagedWorkspace:
-    """Everything that publishing, settling and cleaning up a staging needs; nothing is kept elsewhere."""
+    """All that publishing, settling and cleaning up a staging need; there is no other state."""
 
     repository: str
     branch: str
     commit: str
     base: str = ""
-    """The commit that the branch was made at."""
+    """The commit that the branch was created at."""
     same_actions: bool = False
-    """Whether the commit has the lakeFS actions of `base` for certain: only this execution wrote, and none of them."""
+    """True if the commit certainly has the lakeFS actions of `base`: only this execution wrote, and no action."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewChange:
-    """A path of the view that is not what the attempt read, and the commit that changed it."""
+    """A path of the view that differs from the attempt's input, and the commit that changed it."""
 
     path: str
     commit: Commit
@@ -136,26 +136,26 @@ class ViewChange:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """What the commits of others since A mean for an attempt that may publish on top of them."""
+    """The effect of others' commits since A on an attempt that may publish on top of them."""
 
     change: ViewChange | None = None
-    """The first change of its view, own commits aside."""
+    """The first change of the attempt's view, own commits aside."""
     new_actions: bool = False
-    """Whether the head has other lakeFS actions than A."""
+    """True if the head has other lakeFS actions than A."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBranch:
-    """The target branch as it was read: first-parent commits from the head down to A, A itself left out."""
+    """The target branch as it was read: first-parent commits from the head down to A, without A itself."""
 
     head: Commit
     advance: Sequence[Commit] = ()
     reached: Literal["input", "limit", "root"] = "input"
     dirty: bool = False
     gates: Sequence[str] = ()
-    """Pre-merge actions of people at A or at the head, which a relocation would pass by."""
+    """Users' pre-merge actions at A or at the head, which a relocation would bypass."""
     passed: Passed | None = None
-    """Only where others have advanced the branch and the task may publish on top of them."""
+    """Set only if others have advanced the branch and the task may publish on top of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +166,13 @@ class WorkspacePublicationPlan:
     state: HeadState
     expected_head: str
     supersedes: str = ""
-    """The newest own commit that the publication covers."""
+    """The newest commit of this step that the publication covers."""
     rebased_over: int = 0
-    """How many commits of others it leaves between A and itself."""
+    """The number of others' commits between A and the publication."""
 
 
 def read_advance(input_ref: str, commits: Iterable[Commit]) -> TargetBranch:
-    """Read first-parent commits, newest first, down to A; stop after the supported range."""
+    """Read first-parent commits, newest first, down to A or to the end of the supported range."""
     advance: list[Commit] = []
     for commit in commits:
         if commit.id == input_ref:
@@ -189,7 +189,7 @@ def read_advance(input_ref: str, commits: Iterable[Commit]) -> TargetBranch:
 def build_workspace_publication_plan(
     attempt: Attempt, workspace: Workspace, target: TargetBranch, *, changed: bool, policy: PolicyName
 ) -> WorkspacePublicationPlan:
-    """Decide; raise `PublishFenceError` where the table says refuse."""
+    """Return the step that the table gives.  Raises `PublishFenceError` if it is to refuse."""
     state = head_state(attempt, workspace.ref, target, policy)
     step = TABLE[state][POLICIES[policy].column][0 if changed else 1]
     if step == "refuse":
@@ -203,12 +203,12 @@ def build_workspace_publication_plan(
 
 
 def own_commits(attempt: Attempt, advance: Sequence[Commit]) -> Sequence[Commit]:
-    """Those that attempts of this step have made."""
+    """Return the commits that attempts of this step made."""
     return [commit for commit in advance if commit.metadata.get(KEY) == attempt.logical_task_key]
 
 
 def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: PolicyName) -> HeadState:
-    """Which row of the table the branch is in."""
+    """Return the row of the table that the branch is in."""
     if target.head.id == input_ref:
         return "at-input"
     signers = [commit.metadata.get(KEY, "") for commit in target.advance]
@@ -232,7 +232,7 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
 
 
 def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName) -> str:
-    """Why an attempt may not move the branch, with A, H, who made H, and the way on."""
+    """Return why an attempt may not move the branch, with A, H, the author of H, and the remedy."""
     state = head_state(attempt, workspace.ref, target, policy)
     where = f"branch {workspace.branch!r} of {workspace.repository!r}"
     next_step = remedy(attempt, workspace, target.advance)
@@ -248,7 +248,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
             f"by moving the branch. Commit or reset them. {next_step}"
         )
     if target.passed is not None and (change := target.passed.change) is not None:
-        # The commit and the path come first: a reason that is too long for Conductor is cut in its middle.
+        # The commit and the path come first: a reason too long for Conductor is cut in the middle.
         return (
             f"{change.commit.id} changed {change.path!r}, which this task sees ({made_by(change.commit)}). "
             f"{where} was advanced by {len(target.advance)} commit(s): input ref {workspace.ref}, head {target.head.id}. "
@@ -267,7 +267,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
 
 
 def remedy(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) -> str:
-    """What to do after a refusal, by who made the commits since A; with what is wrong where they show it."""
+    """Return advice for a refused publication, based on who made the commits since A."""
     for commit in advance:
         workflow, _, reference = commit.metadata.get(KEY, "").partition("/")
         same_step = reference == attempt.reference_task_name
@@ -279,7 +279,7 @@ def remedy(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) ->
                 "workspace, or give each a branch of its own, and start a new workflow from the current head. Steps that "
                 f"see nothing of what the other writes may declare so, with reads, writes and {REBASES}."
             )
-        if workflow != attempt.workflow_instance_id and same_step and _began_at(commit, workspace.ref):
+        if workflow != attempt.workflow_instance_id and same_step and _started_at(commit, workspace.ref):
             return (
                 f"Step {reference!r} of workflow {workflow} made {commit.id} from this same input ref, so this looks like a "
                 "second run of the same work: a retried SUB_WORKFLOW, or a new run from the same input, has a workflow id "
@@ -289,12 +289,12 @@ def remedy(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) ->
     return "Nothing was published. Start a new workflow from the current head."
 
 
-def _began_at(commit: Commit, input_ref: str) -> bool:
+def _started_at(commit: Commit, input_ref: str) -> bool:
     return commit.metadata.get(INPUT_REF) == input_ref
 
 
 def made_by(commit: Commit) -> str:
-    """Who made a commit, for people."""
+    """Return who made a commit, for messages."""
     key = commit.metadata.get(KEY)
     if key:
         return f"made by Perago task {key}, attempt {commit.metadata.get(TASK_ID, '?')}"

@@ -1,10 +1,11 @@
-"""Own commits aside: between which commits the view must be the same for an attempt to publish on top of others.
+"""Rebase: between which commits the view must be the same for an attempt to publish on top of others' commits.
 
     A ── o ── o ── O1 ── o ── O2 ── o ── H          O: own commits, o: others'
     └─────────┘     └────┘     └─────────┘          the view is the same at both ends of each segment
 
-One comparison of H with A is not enough once there are own commits: what somebody took back of ours would be published over.
-Each commit of others by itself is too strict: a change that was taken back would refuse the retry for ever.
+One comparison of H with A is not enough once there are own commits: if somebody reverted one of ours, we would publish over
+the revert.  Checking each commit of others separately is too strict: a change that was reverted would refuse the retry for
+ever.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ Segment = tuple[str, str]
 
 
 def segments(attempt: Attempt, input_ref: str, advance: Sequence[Commit]) -> Sequence[Segment]:
-    """The pairs of commits whose views must be equal, oldest first; `advance` goes from the head down to A."""
+    """Return the pairs of commits whose views must be equal, oldest first; `advance` goes from the head down to A."""
     return cut(input_ref, advance, own_commits(attempt, advance))
 
 
 def cut(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Sequence[Segment]:
-    """The range above `since` without the commits that are `aside`, oldest first; both go from the newest down."""
+    """Return the range above `since` without the commits `aside`, as segments, oldest first; inputs are newest first."""
     found: list[Segment] = []
     for commit in reversed(aside):
         found.append((since, commit.parents[0]))
@@ -34,7 +35,7 @@ def cut(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Seque
 
 
 def within(segment: Segment, advance: Sequence[Commit]) -> Sequence[Commit]:
-    """The commits of a segment, oldest first, its older end left out."""
+    """Return the commits of a segment, oldest first, without its older end."""
     ids = [commit.id for commit in advance]
     older, newer = segment
     ends = ids.index(older) if older in ids else len(ids)
@@ -42,9 +43,9 @@ def within(segment: Segment, advance: Sequence[Commit]) -> Sequence[Commit]:
 
 
 def still_fits(attempt: Attempt, advance: Sequence[Commit], bases: Collection[str]) -> str | None:
-    """The newest of the commits that the result was staged on already, if no own commit came after it; else None.
+    """Return the newest commit that the result is already staged on, if no own commit came after it; else None.
 
-    What is staged there can be merged as it is: the view has not changed since.
+    That staging can be merged unchanged: the view has not changed since.
     """
     for commit in advance:
         if commit.id in bases:

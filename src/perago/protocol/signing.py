@@ -1,8 +1,7 @@
-"""What a commit says about who made it: `perago.*` metadata, messages, digests, and the `reuse` ledger.
+"""Signs commits: `perago.*` metadata, messages and digests, and reads the `reuse` ledger from them.
 
-Staging and publish commits carry the same set of names, because after a relocation the staging commit is the
-head.  A recorded result makes the publish commit the ledger of effectively-once: it is written in the same
-instant as the publication itself.
+Staging and publish commits carry the same keys, because after a relocation the staging commit is the head.  A recorded
+result makes the publish commit the ledger of effectively-once: it is written atomically with the publication itself.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MAX_RECORDED_RESULT = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Everything that signs the commits of one execution, whichever commit it is."""
+    """The values that sign every commit of one execution."""
 
     attempt: Attempt
     execution_id: str
@@ -50,17 +49,17 @@ class Signature:
     input_digest: str
 
     def staging(self, branch: str, *, base: str, fence: str) -> dict[str, str]:
-        """Metadata of the commit on a staging branch made at `base`."""
+        """Return the metadata of the commit on a staging branch created at `base`."""
         return self._metadata("try", StagedWorkspace(self.workspace.repository, branch, ""), base, "", fence)
 
     def publication(
         self, staged: StagedWorkspace, *, expected_head: str, supersedes: str, fence: str
     ) -> dict[str, str]:
-        """Metadata of the commit that the merge of `staged` makes."""
+        """Return the metadata of the commit that the merge of `staged` makes."""
         return self._metadata("confirm", staged, expected_head, supersedes, fence)
 
     def message(self, verb: Literal["stages", "publishes"]) -> str:
-        """A commit message for people."""
+        """Return a commit message for users."""
         attempt = self.attempt
         return (
             f"perago: {attempt.task_name} {verb} /{self.workspace.prefix.rstrip('/')} "
@@ -93,7 +92,7 @@ class Signature:
 def input_digest(
     *, task_name: str, version: str, params: Mapping[str, Any], input_ref: str, view: View
 ) -> str:
-    """What makes two attempts' work the same work; a task that sees its whole prefix has the digest it always had."""
+    """Return the digest that equal work shares; for a task that sees its whole prefix it is the same as in old versions."""
     narrowed = [[view.roots, view.write_roots]] if view.declared else []
     canonical = json.dumps(
         [task_name, version, params, input_ref, view.prefix, *narrowed],
@@ -105,53 +104,52 @@ def input_digest(
 
 
 def recordable(result: Mapping[str, Any]) -> str | None:
-    """The result as the ledger keeps it, or None where it is too large for commit metadata."""
+    """Return the result as the ledger keeps it, or None if it is too large for commit metadata."""
     text = json.dumps(result, separators=(",", ":"), ensure_ascii=False)
     return text if len(text.encode("utf-8", "surrogatepass")) <= MAX_RECORDED_RESULT else None
 
 
 def recorded_result(head: Commit, signature: Signature) -> str | None:
-    """The result that the head records for this very work, or None.
+    """Return the result that the head records for the same work, or None.
 
-    A commit counts only if its first parent is its own expected head: one that landed elsewhere, past a soft
-    fence, was reported as FAILED.
+    A commit counts only if its first parent is its own expected head: one that landed elsewhere, past a soft fence, was
+    reported as FAILED.
     """
     return recorded_work(head, signature) if is_in_place(head) else None
 
 
 def recorded_work(commit: Commit, signature: Signature) -> str | None:
-    """The result that a commit records for this very work, or None, wherever the commit landed."""
-    said = commit.metadata
+    """Return the result that a commit records for the same work, or None, wherever the commit landed."""
+    metadata = commit.metadata
     same_work = (
-        said.get(PHASE) == "confirm"
-        and said.get(KEY) == signature.attempt.logical_task_key
-        and said.get(DIGEST) == signature.input_digest
+        metadata.get(PHASE) == "confirm"
+        and metadata.get(KEY) == signature.attempt.logical_task_key
+        and metadata.get(DIGEST) == signature.input_digest
     )
-    return said.get(RESULT) if same_work else None
+    return metadata.get(RESULT) if same_work else None
 
 
 def is_in_place(commit: Commit) -> bool:
-    """Whether a publication landed on the head that its publisher had decided for."""
+    """Return whether a publication landed on the head that its publisher expected."""
     return commit.first_parent is not None and commit.metadata.get(EXPECTED_HEAD) == commit.first_parent
 
 
 def base_of(commit: Commit) -> str:
-    """The commit that a publication was staged on; where it does not say, that is its expected head."""
+    """Return the commit that a publication was staged on; if not recorded, its expected head."""
     return commit.metadata.get(STAGING_BASE) or commit.metadata.get(EXPECTED_HEAD, "")
 
 
 def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
-    """Whether an execution of this very attempt made the commit.
+    """Return whether an execution of this attempt made the commit.
 
-    Conductor's `rerun` keeps the task id, so the scheduled time must be the same too; commits of old versions do not
-    tell it.
+    Conductor's `rerun` keeps the task id, so the scheduled time must match too; commits of old versions do not have it.
     """
-    said = commit.metadata
-    return said.get(TASK_ID) == attempt.task_id and said.get(SCHEDULED, str(attempt.scheduled_time)) == str(
-        attempt.scheduled_time
-    )
+    metadata = commit.metadata
+    return metadata.get(TASK_ID) == attempt.task_id and metadata.get(
+        SCHEDULED, str(attempt.scheduled_time)
+    ) == str(attempt.scheduled_time)
 
 
 def is_publication_of(commit: Commit, staged: StagedWorkspace) -> bool:
-    """Whether `commit` is what publishing `staged` made: C itself, or the merge of C, whatever it landed on."""
+    """Return whether publishing `staged` made `commit`: C itself, or the merge of C, wherever it landed."""
     return staged.commit in (commit.id, commit.metadata.get(STAGING_COMMIT))

@@ -1,4 +1,4 @@
-"""The steps of an attempt, in order, and what an execution may have made in the lake by each.
+"""The steps of an attempt, in order, and what an execution may have created in the lake by each.
 
     step           staging branch     claim
     input          none               none
@@ -19,16 +19,16 @@
     hand over      any                in flight
     cleanup        any                handed over
 
-- direct: only direct Spark placement has made its branch by then; any: every placement may have.
-- free: a claim may be there, and may be given up once the attempt is over.
-- in flight: the call that moves the branch may still land after its sender died, so the claim stays, and tells the retry
-  that it owes a barrier.  That holds while an ending is handed over, too: it may be that of a publish without an answer,
-  and who died there has not told.
-- handed over: the result is on its way, and whoever sends it drops the claim.
+- direct: only direct Spark placement has created its branch by then; any: every placement may have.
+- free: a claim may exist, and may be dropped once the attempt is over.
+- in flight: the call that moves the branch may still land after its sender died, so the claim stays, and shows the retry
+  that it must send a barrier.  That holds during `hand over` too: the result may be that of a publish without an answer,
+  and an executor that died there has not reported it.
+- handed over: the result is being sent, and the result sender drops the claim.
 - A task without a workspace has only `input`, `body`, `result`, `hand over` and `cleanup`; a read-only one goes from
-  `verify` to `hand over`.  An attempt whose body would be in vain goes from `download` to `claim` and then to `hand over`.
-- verify: from here on all that was downloaded is known to be right.  If a step from `pre checks` to `post checks` fails, it
-  comes next, so that nothing is reported that was made of wrong bytes.
+  `verify` to `hand over`.  An attempt that preflight refuses goes from `download` to `claim` and then to `hand over`.
+- verify: from here on every downloaded byte is verified.  If a step from `pre checks` to `post checks` fails, `verify`
+  comes next, so that no outcome based on wrong bytes is reported.
 - Any other step may fail and go to `hand over`.
 """
 
@@ -40,7 +40,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step, by the name that logs, metrics and results give it."""
+    """One step; its name appears in logs, metrics and results."""
 
     name: str
     staging: Literal["none", "direct", "any"] = "none"
@@ -48,12 +48,12 @@ class Step:
 
     @property
     def may_have_staging(self) -> bool:
-        """Whether an execution that died here may leave a staging branch."""
+        """True if an execution that died here may leave a staging branch."""
         return self.staging != "none"
 
     @property
     def may_give_up_claim(self) -> bool:
-        """Whether the claim of an execution that died here may be dropped once its attempt is over."""
+        """True if the claim of an execution that died here may be dropped once its attempt is over."""
         return self.claim == "free"
 
 
@@ -99,5 +99,5 @@ _BY_NAME = {step.name: step for step in (NOT_BEGUN, *ORDER)}
 
 
 def step_named(name: str) -> Step:
-    """The step of a name; the empty name is that of an execution that has not begun."""
+    """Return the step with a name; the empty name is an execution that has not started.  Raises `KeyError` otherwise."""
     return _BY_NAME[name]

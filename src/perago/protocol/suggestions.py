@@ -1,35 +1,35 @@
-"""What to say where a name is not known: the one that was probably meant, or those that there are.
+"""Suggestions for unknown names: the one that was probably meant, or the known names.
 
-The rule: every "did you mean" of Perago is made here, so that the same slip gets the same answer in every command.
+The rule: every "did you mean" of Perago is made here, so that the same typo gets the same answer in every command.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-_MOST = 12
-_BEGINNING = 3
-"""How much of a name must be there for its beginning to tell which one it is."""
+_MOST_LISTED = 12
+_SHORTEST_PREFIX = 3
+"""Minimum length of a prefix to identify a name."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that was probably meant: the most alike, or the only one that begins so."""
-    from difflib import get_close_matches  # only where something is wrong
+    """Return the known name that was probably meant, or None: the most similar, or the only one with this prefix."""
+    from difflib import get_close_matches  # imported only on errors
 
     names = set(known)
-    begun = [one for one in names if len(name) >= _BEGINNING and one.startswith(name)]
+    prefixed = [one for one in names if len(name) >= _SHORTEST_PREFIX and one.startswith(name)]
     close = get_close_matches(name, names, n=1)
-    return close[0] if close else begun[0] if len(begun) == 1 else None
+    return close[0] if close else prefixed[0] if len(prefixed) == 1 else None
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """The end of a sentence: a question that names the nearest of the known names, else `otherwise`."""
+    """Return the end of a sentence: a question with the nearest known name, else `otherwise`."""
     found = nearest(name, known)
     return otherwise if found is None else f"; did you mean {found!r}?"
 
 
 def listed(names: Iterable[str], *, none: str = "none") -> str:
-    """Names in a sentence, in the order they come, the first of them where they are many."""
+    """Return names for a sentence, in their order; of many, only the first and a count."""
     every = list(names)
-    more = f" and {len(every) - _MOST} more" if len(every) > _MOST else ""
-    return ", ".join(every[:_MOST]) + more if every else none
+    more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
+    return ", ".join(every[:_MOST_LISTED]) + more if every else none

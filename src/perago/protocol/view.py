@@ -1,4 +1,4 @@
-"""What a task may see and change of its workspace: the view.
+"""The view: what a task may see and change of its workspace.
 
     reads    writes    the task sees            the task may change
     None     None      the whole prefix         the whole prefix
@@ -20,14 +20,14 @@ from perago.protocol.paths import has_wildcard, in_actions
 
 
 class Roots(tuple[str, ...]):
-    """Object paths in order, none below another; an object is looked for by its own parts, however many roots there are."""
+    """Sorted object paths, none below another; a lookup costs the object's path parts, however many roots there are."""
 
     _names: frozenset[str]
 
     def __new__(cls, paths: Iterable[str]) -> Roots:
-        """Sort the paths, and leave out those below another."""
+        """Sort the paths, and drop those below another."""
         found: dict[str, None] = {}
-        # A folder comes before what is below it.
+        # A folder comes before its content.
         for path in sorted(set(paths), key=lambda path: path.split("/")):
             if not _is_in(path, found):
                 found[path] = None
@@ -36,24 +36,24 @@ class Roots(tuple[str, ...]):
         return made
 
     def hold(self, object_path: str) -> bool:
-        """Whether an object is one of them or below one; a root that ends in `/`, or is empty, is a folder."""
+        """Return whether an object is a root or below one; a root that ends in `/`, or is empty, is a folder."""
         return _is_in(object_path, self._names)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """`prefix` ends in `/` or is empty; `reads` and `writes` are paths below it, None for all of it."""
+    """The declared view: `prefix` ends in `/` or is empty; `reads` and `writes` are paths below it, None for all of it."""
 
     prefix: str
     reads: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
     roots: Roots = field(init=False, repr=False, compare=False)
-    """What the task sees, as object paths; the prefix itself where it sees all of it."""
+    """The object paths that the task sees; the prefix itself if it sees all of it."""
     write_roots: Roots = field(init=False, repr=False, compare=False)
-    """What the task may change, as object paths."""
+    """The object paths that the task may change."""
 
     def __post_init__(self) -> None:
-        """Sort the paths once: a task may name thousands, and is asked about every file."""
+        """Sort the paths once: a task may name thousands, and every file is looked up."""
         seen = None if self.reads is None else {*self.reads, *(self.writes or ())}
         changed = self.writes if self.writes is not None else self.reads
         object.__setattr__(self, "roots", self._objects(seen))
@@ -61,32 +61,32 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Whether it is the whole prefix."""
+        """True if the task sees the whole prefix."""
         return self.reads is None
 
     @property
     def declared(self) -> bool:
-        """Whether the task says what it reads or writes."""
+        """True if the task declares what it reads or writes."""
         return self.reads is not None or self.writes is not None
 
     def covers(self, object_path: str) -> bool:
-        """Whether the task sees this object."""
+        """Return whether the task sees this object."""
         return not in_actions(object_path) and self.roots.hold(object_path)
 
     def may_change(self, object_path: str) -> bool:
-        """Whether the task may put or delete this object."""
+        """Return whether the task may put or delete this object."""
         return not in_actions(object_path) and self.write_roots.hold(object_path)
 
     def sees(self, path: str) -> bool:
-        """Whether everything at a path below the prefix is seen; of a pattern, everything at its literal beginning."""
+        """Return whether the task sees everything at a path below the prefix; for a pattern, at its literal beginning."""
         return self.roots.hold(self.prefix + literal_beginning(path))
 
     def may_write(self, path: str) -> bool:
-        """Whether everything at a path below the prefix may be changed."""
+        """Return whether the task may change everything at a path below the prefix."""
         return self.write_roots.hold(self.prefix + path)
 
     def told(self, roots: Iterable[str]) -> str:
-        """Roots as the author names them, for people."""
+        """Return roots as the task's author names them, for messages."""
         return ", ".join(root.removeprefix(self.prefix) or f"/{self.prefix.rstrip('/')}" for root in roots)
 
     def _objects(self, paths: Iterable[str] | None) -> Roots:
@@ -94,12 +94,12 @@ class View:
 
 
 def literal_beginning(pattern: str) -> str:
-    """The parts of a pattern before the first that may stand for several names; all of a plain path."""
+    """Return the parts of a pattern before the first with a wildcard; all of a plain path."""
     return "/".join(takewhile(lambda part: not has_wildcard(part), pattern.split("/")))
 
 
 def overlap(left: Iterable[str], right: Iterable[str]) -> bool:
-    """Whether two sets of roots have a path in common."""
+    """Return whether two sets of roots have a path in common."""
     ones, others = Roots(left), Roots(right)
     return any(map(others.hold, ones)) or any(map(ones.hold, others))
 

@@ -1,4 +1,4 @@
-"""When an attempt failed because of the worker that ran it, and not because of its task, its input or its data.
+"""Decides whether an attempt failed because of its worker, and not because of its task, its input or its data.
 
     what ended the attempt                      at step          the worker's own reason
     the lake does not know the keys (401)       all but body     keys
@@ -7,10 +7,10 @@
     EMFILE, ENFILE                              all but body     descriptors
     anything else                                                none
 
-The first call to the lake is made at the step "input", so a lake that is away shows there; one that does not answer
-later has answered before, and may have trouble with this one repository.  A 403 or a 404 is about a repository.  A body
-may use up descriptors by itself, and may talk to a lake of its own; a disk that it finds full is full for others too.
-What authors raise on purpose is theirs, whatever they raise it from.
+The first call to the lake is made at the step "input", so an unreachable lake shows there; one that stops answering later
+has answered before, and may have trouble with this one repository.  A 403 or a 404 is about a repository.  A body may use
+up descriptors by itself, and may talk to another lake; a disk that it finds full is full for other attempts too.  An error
+that the author raises on purpose is the task's, whatever its cause.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perago.errors import LakeUnauthenticated, LakeUnavailable, TaskExecutionErr
 from perago.protocol.steps import BODY, INPUT
 
 OwnReason = Literal["keys", "lake", "disk", "descriptors", "executor"]
-"""`executor`: one after the other died before the attempt could begin; only the supervisor can tell that."""
+"""`executor`: several executors in a row died before the attempt could start; only the supervisor can see that."""
 
 FIRST_CALL = INPUT.name
 _ERRNOS: dict[int, OwnReason] = {
@@ -36,7 +36,7 @@ _ERRNOS: dict[int, OwnReason] = {
 
 
 def own_reason(error: BaseException, step: str) -> OwnReason | None:
-    """The worker's own reason for an error that ended an attempt at `step`; None where it is not the worker's."""
+    """Return the worker's own reason for an error that ended an attempt at `step`, or None if it is not the worker's."""
     if isinstance(error, TaskExecutionError):
         return None
     found: OwnReason | None = None
@@ -53,7 +53,7 @@ def own_reason(error: BaseException, step: str) -> OwnReason | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it came from, each once."""
+    """Yield the error and its causes, each once."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:

@@ -1,7 +1,7 @@
-"""How an execution ended, as a value: what the transaction hands over, and the parcel that is sent of it.
+"""The execution result that a transaction hands over, and the pending result made of it.
 
-It crosses every border: from the transaction to its executor, over the pipe to the supervisor, into the outbox and to
-the orchestrator.  So it is plain data, and nobody's part.
+They cross every boundary: from the transaction to its executor, over the pipe to the supervisor, into the outbox and to
+the orchestrator.  So they are plain data and belong to no component.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perago.protocol.worker_faults import OwnReason
 
 @dataclass(frozen=True, slots=True)
 class BytesMoved:
-    """Bytes of one execution; `saved` are those of its input and its result that were not moved."""
+    """Bytes moved by one execution; `saved` counts bytes of its input and result that did not have to be moved."""
 
     downloaded: int = 0
     uploaded: int = 0
@@ -29,20 +29,20 @@ class BytesMoved:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """What people are shown of an execution, besides its outcome."""
+    """Observations of an execution for people, besides its outcome."""
 
     checks: tuple[CheckRecord, ...] = ()
-    """Those that were evaluated, in order."""
+    """The evaluated checks, in order."""
     changed: int = 0
     deleted: int = 0
-    """Files that its publication put and removed."""
+    """Numbers of files that the publication wrote and removed."""
     trace: tuple[str, ...] = ()
-    """The lines of the traceback, where the author's code raised."""
+    """The lines of the user traceback, if user code raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The branch that made this execution the attempt's publisher; to be dropped once the result is accepted."""
+    """The branch that made this execution the attempt's publisher; dropped after the orchestrator has answered."""
 
     repository: str
     branch: str
@@ -50,7 +50,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """How an execution ended, and what is left to do after its result is sent."""
+    """The outcome of an execution, with its claim, which is dropped after the result is sent, and its figures."""
 
     outcome: Outcome
     claim: Claim | None = None
@@ -58,22 +58,22 @@ class ExecutionResult:
     step: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     refused: bool = False
-    """Whether the publish fence ended it."""
+    """True if the publish fence ended the execution."""
     moved: BytesMoved = field(default_factory=BytesMoved)
     own_reason: OwnReason | None = None
-    """Why the worker itself could not do it, where it is the worker that failed and not the task."""
+    """The reason if the worker failed and not the task."""
     seen: Observations = field(default_factory=Observations)
     tries: int = 0
-    """How many calls to move the branch it made."""
+    """The number of calls to move the branch."""
     view: tuple[str, ...] | None = None
-    """What the task sees, as object paths; only where it publishes on top of others' commits."""
+    """The task's view as object paths; only if the task publishes on top of others' commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What an execution made visible: the commit that was the branch's head when it was settled.
+    """The published commit, which was the branch's head when the publish was settled.
 
-    With a `view`, others may have published since: the commit is on the branch, and what the task sees is unchanged.
+    With a `view`, others may have published since: the commit is on the branch, and the task's view is unchanged.
     """
 
     repository: str
@@ -84,7 +84,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class PendingResult:
-    """One result to send, and what must hold or be done around that."""
+    """A result to send, with the publication that must still be there, and the claim to drop afterwards."""
 
     execution_id: str
     attempt: Attempt
@@ -95,28 +95,28 @@ class PendingResult:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """How sending a result ended; `reason` says why it was not accepted."""
+    """The outcome of sending a result; `reason` says why it was not accepted."""
 
     pending: PendingResult
     accepted: bool
     reason: str = ""
 
 
-def pending_result_of(execution_id: str, assignment: Assignment, settled: ExecutionResult) -> PendingResult:
-    """The result of an execution as it is sent."""
-    publication = _publication(assignment.input, settled.outcome, settled.view)
-    return PendingResult(execution_id, assignment.attempt, settled.outcome, publication, settled.claim)
+def pending_result_of(execution_id: str, assignment: Assignment, result: ExecutionResult) -> PendingResult:
+    """Return the result of an execution in the form in which it is sent."""
+    publication = _publication(assignment.input, result.outcome, result.view)
+    return PendingResult(execution_id, assignment.attempt, result.outcome, publication, result.claim)
 
 
 def _publication(
     given: Mapping[str, Any], outcome: Outcome, view: tuple[str, ...] | None
 ) -> Publication | None:
-    """The head that a COMPLETED result speaks of; none where it kept its input."""
+    """Return the commit that a COMPLETED result published, or None if the result is its input."""
     workspace = (outcome.output or {}).get("workspace")
     if outcome.status != "COMPLETED" or workspace is None:
         return None
     sent = given["workspace"]
-    # Of several that were joined, an output that keeps its input names the last.
+    # After a join, an output that kept its input names the last of the joined workspaces.
     if any(workspace["ref"].startswith(one["ref"]) for one in (sent if isinstance(sent, list) else [sent])):
         return None
     return Publication(workspace["repository"], workspace["branch"], workspace["ref"], view)

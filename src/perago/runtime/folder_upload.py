@@ -1,10 +1,8 @@
-"""Bringing a folder into a lake: its files, as they are, become a repository's first commit.
+"""Uploads a folder: as a new repository's first commit, or as one commit with the changes onto an existing branch.
 
-Putting a folder's files onto a branch: what changed, as one commit, or nothing at all.
-
-The rule is that of every publication: the files go onto a hidden branch of their own, are committed there, and reach the
-branch that others read by one merge onto the head that they were compared with.  If that head has moved, the put starts over
-from the new one, unless somebody changed the very files that it is about.
+The rule is that of every publication: the files are committed on a hidden branch, and reach the target branch by one merge
+onto the head they were compared with.  If that head has moved, the put starts over from the new one, unless the files it is
+about were changed by someone else.
 """
 
 from __future__ import annotations
@@ -45,15 +43,29 @@ from perago.runtime.attempt.workdir import hash_file, scan_folder
 from perago.runtime.internal_branches import drop_quietly
 from perago.settings import FenceMode
 
+log = logging.getLogger("perago.put")
+
 Shown = Callable[[str, Sequence[Upload]], AbstractContextManager[Progress | None]]
-"""Shows how far a transfer is: what it is called, and its files."""
+"""Shows the progress of a transfer, given its title and its files."""
+
+PUT_KEY = "perago-put"
+"""The logical task key of such commits.  No step has it, so no retry takes one for its abandoned publication."""
+TRIES = 5
+MERGE_SECONDS = 60.0
+
+_VIOLATIONS = (
+    (is_not_unicode, "has a name that is not valid UTF-8: rename the file"),
+    (lambda path: len(path.encode()) > LONGEST_PATH, f"has a path of more than {LONGEST_PATH} bytes"),
+    (is_marker, f"cannot be kept: {MARKER} is Perago's own name; rename it"),
+    (in_actions, f"is among lakeFS's actions ({ACTIONS}): use `perago fence` or lakectl for those"),
+)
 
 
 def import_folder(lake: Lake, name: str, folder: Path, *, leave_out: Path, shown: Shown) -> None:
-    """Make a new repository of a folder."""
+    """Create a repository from a folder.  Raises `RuntimeConfigError` if it already exists."""
     if name in lake.repositories():
         raise RuntimeConfigError(
-            f"repository {name!r} exists already: leave out --import to go on with it, or give another "
+            f"repository {name!r} exists already: leave out --import to use it, or give another "
             "name or --root"
         )
     files = folder_uploads(folder, lake.checksum_algorithm, leave_out=leave_out)
@@ -62,9 +74,9 @@ def import_folder(lake: Lake, name: str, folder: Path, *, leave_out: Path, shown
 
 
 def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str = "import") -> list[Upload]:
-    """Every file of a folder; what a workspace cannot hold is refused by name, as a reason not to be `doing` that.
+    """Return every file of a folder.  Raises `RuntimeConfigError`, with the verb `doing`, for what a workspace cannot hold.
 
-    `leave_out` is Perago's own root, which may be inside the folder and changes while it is read.
+    `leave_out` is Perago's root, which may be inside the folder and changes while it is read.
     """
     if not folder.exists():
         beside = (
@@ -92,17 +104,9 @@ def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str 
     return uploads
 
 
-log = logging.getLogger("perago.put")
-
-PUT_KEY = "perago-put"
-"""The logical task key of such commits: no step has it, so no retry takes one for an abandoned publication of its own."""
-TRIES = 5
-MERGE_SECONDS = 60.0
-
-
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a folder goes; `prefix` is empty or ends in a slash, and `delete` removes what the folder does not have."""
+    """The target of a put; `prefix` is empty or ends in a slash, and `delete` removes objects the folder does not have."""
 
     repository: str
     branch: str
@@ -113,7 +117,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class PutPlan:
-    """What a put changes on one head; `before` is how the head has the paths that it touches."""
+    """The changes of a put to one head; `before` has the head's states of the affected paths."""
 
     head: str
     uploads: tuple[Upload, ...]
@@ -126,12 +130,12 @@ class PutPlan:
 
 
 def read_folder(lake: Lake, target: Target, folder: Path, *, leave_out: Path) -> list[Upload]:
-    """A folder's files as the objects that they become; what cannot be put is refused by name."""
+    """Return a folder's files as objects to upload.  Raises `RuntimeConfigError` for a file that cannot be put."""
     files = []
     for file in folder_uploads(folder, lake.checksum_algorithm, leave_out=leave_out, doing="put"):
         path = target.prefix + file.path
-        if (wrong := first_broken(path, _NO_OBJECT)) is not None:
-            raise RuntimeConfigError(f"cannot put {folder}: {file.path!r} {wrong}")
+        if (violation := first_broken(path, _VIOLATIONS)) is not None:
+            raise RuntimeConfigError(f"cannot put {folder}: {file.path!r} {violation}")
         files.append(Upload(file.source, path, file.size, file.checksum))
     if not files:
         raise RuntimeConfigError(
@@ -142,7 +146,7 @@ def read_folder(lake: Lake, target: Target, folder: Path, *, leave_out: Path) ->
 
 
 def plan_put(lake: Lake, target: Target, files: Sequence[Upload]) -> PutPlan:
-    """Compare files with the branch's head."""
+    """Compare files with the branch's head and return the changes."""
     head = lake.head(target.repository, target.branch).id
     base = {
         entry.path: FileState(entry.size, entry.checksum)
@@ -160,7 +164,7 @@ def plan_put(lake: Lake, target: Target, files: Sequence[Upload]) -> PutPlan:
 
 
 class Putting:
-    """One put: `new_branch` gives the name of a hidden branch that nobody else makes."""
+    """One put; `new_branch` yields unique names for hidden branches."""
 
     def __init__(
         self, lake: Lake, target: Target, files: Sequence[Upload], new_branch: Iterator[str]
@@ -171,25 +175,28 @@ class Putting:
         self._new_branch = new_branch
 
     def publish(self, plan: PutPlan, message: str, shown: Shown) -> tuple[str, PutPlan]:
-        """Make a plan true on the branch; the commit, and the plan as it was done."""
+        """Carry out a plan, and return the commit and the plan that was finally carried out.
+
+        Raises `LakeRefused` if the branch keeps moving, or if others changed the same files.
+        """
         target, first = self._target, plan
         for _ in range(TRIES):
             try:
-                return self._once(plan, message, shown), plan
+                return self._try(plan, message, shown), plan
             except HeadMoved as moved:
-                log.info("the branch moved while files were put, starting over: %s", moved)
+                log.info("the branch moved during the put, starting over: %s", moved)
             plan = plan_put(self._lake, target, self._files)
             if plan.before != first.before:
                 raise LakeRefused(
-                    f"branch {target.branch!r} of {target.repository!r} moved to {plan.head} meanwhile, and with it "
-                    "files that this put is about; nothing was put: look at what came, and run the command again"
+                    f"branch {target.branch!r} of {target.repository!r} moved to {plan.head} meanwhile, which changed "
+                    "files that this put is about; nothing was put: look at the changes, and run the command again"
                 )
         raise LakeRefused(
             f"branch {target.branch!r} of {target.repository!r} moved {TRIES} times while files were put; nothing was "
             "put: run the command again when fewer others write to it"
         )
 
-    def _once(self, plan: PutPlan, message: str, shown: Shown) -> str:
+    def _try(self, plan: PutPlan, message: str, shown: Shown) -> str:
         lake, target = self._lake, self._target
         with self._side_branch(plan.head) as side:
             with shown(f"put {target.repository}", plan.uploads) as progress:
@@ -201,7 +208,7 @@ class Putting:
                     target.repository, side, lake.commit(target.repository, side, message, signed)
                 )
             except NothingToCommit:
-                # A checksum that the lake did not know: the bytes were there already.
+                # The lake listed no checksum to compare, but already had these bytes.
                 return plan.head
             level = "soft" if target.fence == "soft" else lake.fence_level(target.repository, staged.commit)
             if target.fence == "hard" and level == "soft":
@@ -209,9 +216,9 @@ class Putting:
                 raise LakeRefused(f"PERAGO_FENCE=hard, but {staged.commit} of {target.repository!r} {why}")
             metadata = {**signed, STAGING_COMMIT: staged.commit, FENCE: level}
             merge = Merge(side, target.branch, plan.head, message, metadata, MERGE_SECONDS, level)
-            return self._merged(merge, staged)
+            return self._merge(merge, staged)
 
-    def _merged(self, merge: Merge, staged: StagedWorkspace) -> str:
+    def _merge(self, merge: Merge, staged: StagedWorkspace) -> str:
         target = self._target
         try:
             return self._lake.merge(target.repository, merge)
@@ -221,19 +228,22 @@ class Putting:
                 f"commit or reset them first ({dirty})"
             ) from dirty
         except LandedElsewhere as landed:
-            # On top of what others have changed meanwhile; where that is the same paths, the merge conflicts.
+            # It landed on top of others' changes, which are to other paths: else the merge had conflicted.
             return landed.commit
         except LakeUnavailable as unknown:
-            return self._settled(staged, merge.expected_head, unknown)
+            return self._settle(staged, merge.expected_head, unknown)
 
-    def _settled(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> str:
-        """How an unanswered merge ended: stop what may be in flight, then read the branch."""
+    def _settle(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> str:
+        """Stop an unanswered merge, then read the branch and return the commit it landed as.
+
+        Raises `LakeUnavailable` if it did not land, or if that is unknown.
+        """
         lake, target = self._lake, self._target
         try:
             lake.drop_branch(target.repository, staged.branch)
             lake.barrier(target.repository, target.branch, MERGE_SECONDS)
             for commit in lake.log(target.repository, target.branch, MAX_RANGE):
-                # Past a soft fence it may have landed on another head than the expected one.
+                # With a soft fence it may have landed on another head than the expected one.
                 if commit.metadata.get(STAGING_COMMIT) == staged.commit:
                     return commit.id
                 if commit.id == expected_head:
@@ -256,7 +266,7 @@ class Putting:
 
 
 def _check_folders(lake: Lake, target: Target, head: str, uploads: Sequence[Upload], stay: set[str]) -> None:
-    """Refuse a file where a folder must be, and a folder where a file is."""
+    """Raise `RuntimeConfigError` if a file is where a folder must be, or the other way round."""
     folders = {parent: path for path in stay for parent in _parents(path)}
     above = [
         parent for parent in _parents(target.prefix) if _is_object(lake, target.repository, head, parent)
@@ -288,11 +298,3 @@ def _parents(path: str) -> Iterator[str]:
     while at > 0:
         yield path[:at]
         at = path.find("/", at + 1)
-
-
-_NO_OBJECT = (
-    (is_not_unicode, "has a name that is not valid UTF-8: rename the file"),
-    (lambda path: len(path.encode()) > LONGEST_PATH, f"has a path of more than {LONGEST_PATH} bytes"),
-    (is_marker, f"cannot be kept: {MARKER} is Perago's own name; rename it"),
-    (in_actions, f"is among lakeFS's actions ({ACTIONS}): use `perago fence` or lakectl for those"),
-)

@@ -1,11 +1,11 @@
-"""What attempts, workers and sweeps do alike with branches of Perago's own.
+"""Branch operations shared by attempts, workers and sweeps.
 
-Whether what an execution has published still stands, so that its result may be sent by a later worker.
+A publication still counts, so that a later worker may send its result, under these conditions:
 
     a task that refuses     its commit is the branch's head
-    a task that rebases     its commit is on the branch, and what the task sees has not changed since
+    a task that rebases     its commit is on the branch, and the task's view has not changed since
 
-The rule: a lake that gives no answer says nothing, and its error is the caller's.
+The rule: a lake that does not answer proves nothing; its error goes to the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("perago.branches")
 
 
 def drop_quietly(lake: Lake, repository: str, branch: str) -> None:
-    """Drop a branch of our own; a failure is logged and changes nothing."""
+    """Drop an internal branch.  A failure is only logged."""
     try:
         lake.drop_branch(repository, branch)
     except LakeError as error:
@@ -31,7 +31,7 @@ def drop_quietly(lake: Lake, repository: str, branch: str) -> None:
 
 
 def target_of_claim(lake: Lake, repository: str, claim: str, *, unnamed: str | None) -> str | None:
-    """The branch that a claim is for; `unnamed` where it names none, None where that branch is gone."""
+    """Return the branch a claim is for: `unnamed` if the claim names none, None if that branch is gone."""
     parsed = parse_internal_branch(claim)
     into = parsed.into if parsed is not None else ""
     if not into:
@@ -43,22 +43,22 @@ def target_of_claim(lake: Lake, repository: str, claim: str, *, unnamed: str | N
 
 
 def why_not_published_any_more(lake: Lake, published: Publication) -> str | None:
-    """Why the result speaks of something that is not there any more, or None."""
+    """Return why the published commit no longer counts, or None."""
     try:
         head = lake.head(published.repository, published.branch).id
     except LakeNotFound as gone:
-        return _told(published, str(gone))
+        return _describe(published, str(gone))
     if head == published.ref:
         return None
     if published.view is None:
-        return _told(published, head)
+        return _describe(published, head)
     commits = lake.log(published.repository, head, MAX_RANGE + 1)
     if all(commit.id != published.ref for commit in commits):
-        return f"{_told(published, head)}, and has it not among its newest {MAX_RANGE} commits"
+        return f"{_describe(published, head)}, which does not have it among its newest {MAX_RANGE} commits"
     differing = lake.differing(published.repository, published.ref, head, published.view)
     path = next((path for path in differing if not in_actions(path)), None)
-    return None if path is None else f"{_told(published, head)}, where {path!r} has changed since"
+    return None if path is None else f"{_describe(published, head)}, where {path!r} has changed since"
 
 
-def _told(published: Publication, head: str) -> str:
+def _describe(published: Publication, head: str) -> str:
     return f"it published {published.ref}, but {published.branch!r} is at {head} now"

@@ -1,8 +1,6 @@
-"""What there is in a lake, for somebody who asked for what is not there.
+"""Looks up names in a lake: suggestions for names that do not exist, and the head of REPO[@BRANCH].
 
-The rule: an answer about names never hides the question's own error.  Where the lake cannot be asked, that error stays.
-
-The workspace that a workflow starts from: REPO[@BRANCH] becomes the commit that the branch is at now.
+The rule: a suggestion never hides the original error.  If the lake cannot answer, that error is raised unchanged.
 """
 
 from __future__ import annotations
@@ -16,38 +14,38 @@ from perago.lake.base import Lake
 from perago.protocol.suggestions import did_you_mean, listed, nearest
 
 OWN = "perago-"
-"""What the names of Perago's own branches and tags begin with."""
+"""Prefix of the names of internal branches and tags."""
 _NONE = "the lake holds none"
 _MOST_OBJECTS = 10_000
-"""How far a listing is read to tell its folders."""
+"""Number of objects that a listing reads to find folders."""
 
 
 @contextmanager
 def suggesting_existing_names(
     lake: Lake, repository: str, ref: str, *, remedy: tuple[str, str] | None = None
 ) -> Iterator[None]:
-    """Around calls about a ref of a repository: what is missing is told with what is there.
+    """Wrap calls about a ref of a repository; `LakeNotFound` then names what is missing and what exists.
 
-    `remedy` are the commands that make the repository, and the ref.
+    `remedy` has the commands that create the repository and the ref.
     """
     try:
         yield
     except LakeNotFound as missing:
         try:
-            told, made_by = _told(lake, repository, ref)
+            message, which = _describe_missing(lake, repository, ref)
         except LakeError:
             raise missing from None
-        if told is None:
+        if message is None:
             raise
-        hint = f"`{remedy[made_by]}` makes it" if remedy is not None else ""
-        if not hint and told.endswith(_NONE):
+        hint = f"`{remedy[which]}` makes it" if remedy is not None else ""
+        if not hint and message.endswith(_NONE):
             hint = "`perago put REPO FOLDER --create` makes one"
-        stop = "" if not hint else " " if told.endswith("?") else "; "
-        raise LakeNotFound(f"{told}{stop}{hint}") from missing
+        stop = "" if not hint else " " if message.endswith("?") else "; "
+        raise LakeNotFound(f"{message}{stop}{hint}") from missing
 
 
 def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
-    """A sentence about a folder that holds nothing, with those that are there."""
+    """Return a sentence about an empty folder that names the existing ones."""
     near: list[str] = []
     folder = prefix.rstrip("/")
     while folder and not near:
@@ -61,7 +59,7 @@ def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
 
 
 def no_object(lake: Lake, repository: str, ref: str, path: str) -> str:
-    """A sentence about an object that is not there, with those of its folder, or those in it where it is a folder."""
+    """Return a sentence about a missing object that names those in its folder, or those in it if it is a folder."""
     where = f"at {ref} of repository {repository!r}"
     inside = (
         [entry.path for entry in islice(lake.list(repository, ref, f"{path}/"), _MOST_OBJECTS)]
@@ -69,7 +67,7 @@ def no_object(lake: Lake, repository: str, ref: str, path: str) -> str:
         else []
     )
     if inside:
-        return f"{path!r} is a folder {where}, and no object; it holds {listed(inside)}"
+        return f"{path!r} is a folder {where}, not an object; it holds {listed(inside)}"
     return f"there is no object {path!r} {where}{_objects_near(lake, repository, ref, path)}"
 
 
@@ -83,7 +81,7 @@ def _objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
 
 
 def folders_in(lake: Lake, repository: str, ref: str, prefix: str) -> list[str]:
-    """The folders right below a prefix, with a slash at their ends."""
+    """Return the folders directly below a prefix, each with a slash at its end."""
     found: dict[str, None] = {}
     for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS):
         inner, slash, _ = entry.path[len(prefix) :].partition("/")
@@ -92,8 +90,8 @@ def folders_in(lake: Lake, repository: str, ref: str, prefix: str) -> list[str]:
     return list(found)
 
 
-def _told(lake: Lake, repository: str, ref: str) -> tuple[str | None, int]:
-    """What is missing, if it is one of the two, and which: the repository (0) or the ref (1)."""
+def _describe_missing(lake: Lake, repository: str, ref: str) -> tuple[str | None, int]:
+    """Return a message about the missing repository (0) or ref (1), and which; the message is None if both exist."""
     repositories = list(lake.repositories())
     if repository not in repositories:
         there_are = f"there are: {listed(repositories)}{did_you_mean(repository, repositories)}"
@@ -118,7 +116,7 @@ def _exists(lake: Lake, repository: str, ref: str) -> bool:
 
 
 def expect_workspace(lake: Lake, workspace: str, *, to_come: Collection[str]) -> None:
-    """Refuse a workspace that is not there, and will not be when the repositories `to_come` are."""
+    """Raise an error if the workspace does not exist, and will not when the repositories `to_come` are created."""
     repository, _, branch = workspace.partition("@")
     if repository in to_come and branch in ("", "main"):
         return
@@ -134,7 +132,7 @@ def expect_workspace(lake: Lake, workspace: str, *, to_come: Collection[str]) ->
 
 
 def head_of(lake: Lake, workspace: str) -> dict[str, str]:
-    """The input's `workspace`; `main` where no branch is said."""
+    """Return a workflow input's `workspace` for REPO[@BRANCH] at the branch's current head; the default is `main`."""
     repository, _, branch = workspace.partition("@")
     branch = branch or "main"
     with suggesting_existing_names(lake, repository, branch):

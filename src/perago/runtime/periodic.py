@@ -1,4 +1,4 @@
-"""Looking again and again while something else runs, on a thread that ends with it."""
+"""Calls a function periodically on a thread while a block runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def looking(look: Callable[[], bool], *, every: float, name: str) -> Iterator[None]:
-    """Call `look` every so many seconds, on a thread of its own, until it says False or the block is over."""
+    """Call `look` every `every` seconds on a separate thread, until it returns False or the block ends."""
     over = threading.Event()
 
     def run() -> None:

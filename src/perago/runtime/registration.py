@@ -1,41 +1,33 @@
-"""Making an orchestrator's TaskDefs those of the declared tasks.
+"""Registers declared tasks and workflow files with an orchestrator.
 
-The rule: only the fields that a declaration sets are changed; what somebody else set on the server stays.
+TaskDefs: only the fields that a declaration sets are changed; other fields on the server stay.
 
-Making an orchestrator's workflow definitions those of the files.
-
-The rule: a definition goes over the one of the same name and version; others stay, and so do workflows that are running,
-since each keeps the definition that it was started with.
+Workflows: a definition replaces the one of the same name and version.  Others stay, and running workflows are not affected,
+since each keeps the definition it was started with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef, difference, merged
 from perago.errors import RuntimeConfigError
+from perago.orchestrator.base import Orchestrator
 from perago.workflow.model.definition import task_names, version_of
 from perago.workflow.model.diff import difference as workflow_difference
 
 Action = Literal["create", "update", "keep"]
 
-
-class TaskDefs(Protocol):
-    """The part of the orchestrator that registering needs."""
-
-    def taskdef(self, name: str) -> Any:
-        """The registered TaskDef, or None."""
-
-    def register_taskdefs(self, definitions: Sequence[Any]) -> None:
-        """Create or update TaskDefs."""
+_KEPT = ("createTime", "createdBy")
+"""Fields that an update on Conductor would otherwise lose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What registering one task does; `fields` are (path, new, old)."""
+    """The effect of registering one task; `fields` are (path, new, old)."""
 
     name: str
     action: Action
@@ -43,45 +35,28 @@ class Change:
     definition: dict[str, Any]
 
 
-def plan_changes(server: TaskDefs, tasks: Sequence[TaskDefinition]) -> list[Change]:
+def plan_changes(server: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[Change]:
     """Compare the declared TaskDefs with the server's."""
     return [_change(build_taskdef(task), server.taskdef(task.name)) for task in tasks]
 
 
-def apply_changes(server: TaskDefs, changes: Sequence[Change]) -> None:
-    """Send what differs; nothing is sent where nothing does."""
+def apply_changes(server: Orchestrator, changes: Sequence[Change]) -> None:
+    """Send the definitions that differ; makes no call if none does."""
     wanted = [change.definition for change in changes if change.action != "keep"]
     if wanted:
         server.register_taskdefs(wanted)
 
 
-def _change(wanted: dict[str, Any], actual: dict[str, Any] | None) -> Change:
+def _change(wanted: dict[str, Any], actual: Mapping[str, Any] | None) -> Change:
     if actual is None:
         return Change(wanted["name"], "create", (), wanted)
     fields = tuple(difference(wanted, actual))
     return Change(wanted["name"], "update" if fields else "keep", fields, merged(wanted, actual))
 
 
-_KEPT = ("createTime", "createdBy")
-"""What an update on Conductor would lose: when a definition was created, and by whom."""
-
-
-class Definitions(Protocol):
-    """The part of the orchestrator that registering needs."""
-
-    def workflow_definition(self, name: str, version: int | None = None) -> Mapping[str, Any] | None:
-        """The registered definition, or None."""
-
-    def taskdef(self, name: str) -> Mapping[str, Any] | None:
-        """The registered TaskDef, or None."""
-
-    def register_workflow(self, definition: Mapping[str, Any]) -> None:
-        """Create or update one."""
-
-
 @dataclass(frozen=True, slots=True)
 class WorkflowChange:
-    """What registering one workflow does; `fields` are (path, new, old)."""
+    """The effect of registering one workflow; `fields` are (path, new, old)."""
 
     name: str
     version: int
@@ -90,22 +65,24 @@ class WorkflowChange:
     definition: Mapping[str, Any]
 
 
-def registered_names(server: Definitions, definition: Mapping[str, Any]) -> set[str]:
-    """Those of a workflow's tasks that the server knows already, whoever's workers run them."""
+def registered_names(server: Orchestrator, definition: Mapping[str, Any]) -> set[str]:
+    """Return the workflow's tasks that the server already knows, regardless of whose workers run them."""
     return {name for name in task_names(definition) if server.taskdef(name) is not None}
 
 
-def plan_workflows(server: Definitions, definitions: Mapping[str, Mapping[str, Any]]) -> list[WorkflowChange]:
-    """Compare definitions, by the files that they come from, with the server's."""
-    _refuse_twins(definitions)
+def plan_workflows(
+    server: Orchestrator, definitions: Mapping[str, Mapping[str, Any]]
+) -> list[WorkflowChange]:
+    """Compare definitions, by file, with the server's.  Raises `RuntimeConfigError` for duplicates."""
+    _refuse_duplicates(definitions)
     return [
         _workflow_change(one, server.workflow_definition(one["name"], version_of(one)))
         for one in definitions.values()
     ]
 
 
-def apply_workflows(server: Definitions, changes: Sequence[WorkflowChange]) -> None:
-    """Send what differs; nothing is sent where nothing does."""
+def apply_workflows(server: Orchestrator, changes: Sequence[WorkflowChange]) -> None:
+    """Send the definitions that differ; makes no call if none does."""
     for change in changes:
         if change.action != "keep":
             server.register_workflow(change.definition)
@@ -120,7 +97,7 @@ def _workflow_change(wanted: Mapping[str, Any], actual: Mapping[str, Any] | None
     return WorkflowChange(name, version, "update" if fields else "keep", fields, {**kept, **wanted})
 
 
-def _refuse_twins(definitions: Mapping[str, Mapping[str, Any]]) -> None:
+def _refuse_duplicates(definitions: Mapping[str, Mapping[str, Any]]) -> None:
     files: dict[tuple[str, int], str] = {}
     for file, definition in definitions.items():
         name, version = definition["name"], version_of(definition)

@@ -1,16 +1,12 @@
-"""What a new project may be called, and the names that follow from it.
+"""The scaffold that `perago init` writes: names, files from templates, and the folder.
 
-A project's name is its folder.  The repository is the name as lakeFS takes it: small letters, digits and hyphens, 3 to 63 of
-them.  Tasks and the workflow begin with the name as an identifier, since all projects of a Conductor share its names.
+A project's name is its folder.  The repository is the name in lakeFS's form: 3 to 63 lower-case letters, digits and hyphens.
+Task and workflow names begin with the name as an identifier, since all projects on a Conductor share one namespace.
 
-The files of a new project: templates that ship with Perago, filled in with the project's names.
+A template is the file itself with `{{word}}` for each name.
 
-The rule: a template is the file itself with `{{word}}` where a name goes, so that reading it is reading the project.
-
-Writing a new project's folder: all of it or nothing, and never over what is there.
-
-The files are written into a folder beside the project's own, which then takes its name in one step.  So a full disk leaves
-no half project behind, which the next try would refuse to touch.
+The folder is written completely or not at all, and never over existing files: the files are written into a folder beside it,
+which is then renamed.  So a full disk leaves no half project, which the next try would refuse to touch.
 """
 
 from __future__ import annotations
@@ -27,13 +23,13 @@ from pathlib import Path
 from perago.errors import RuntimeConfigError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,62}")
-_OWN = "perago"
+_RESERVED = "perago"
 """A folder of this name would hide the package from Python in the folder above."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectName:
-    """A project's name, and what its repository and its tasks are called."""
+    """A project's name, its repository's name and the prefix of its tasks' names."""
 
     name: str
     repository: str
@@ -41,23 +37,23 @@ class ProjectName:
 
 
 def project_name(text: str) -> ProjectName:
-    """The names of a project, or an error that says what a name looks like and gives one."""
+    """Return the names of a project.  Raises `RuntimeConfigError`, with the rule and a suggestion, for an invalid name."""
     if not _NAME.fullmatch(text):
         raise RuntimeConfigError(
             f"a project cannot be called {text!r}: a name has 3 to 63 letters, digits, '-' and '_', and begins with a "
             f"letter; try `perago init {_suggestion(text)}`"
         )
-    if text.lower() == _OWN:
+    if text.lower() == _RESERVED:
         raise RuntimeConfigError(
             f"a project cannot be called {text!r}: Python would take its folder for Perago itself; try "
-            f"`perago init my-{_OWN}`"
+            f"`perago init my-{_RESERVED}`"
         )
     small = text.lower()
     return ProjectName(text, small.replace("_", "-"), small.replace("-", "_"))
 
 
 def _suggestion(text: str) -> str:
-    """A name that is near and is right."""
+    """Return a similar valid name."""
     last = text.rstrip("/").rpartition("/")[2]
     kept = re.sub(r"[^A-Za-z0-9_-]+", "-", last).strip("-_")[:50]
     return kept if _NAME.fullmatch(kept) else f"my-{kept or 'project'}"
@@ -96,7 +92,7 @@ _PLAIN = {
 
 
 def project_files(name: ProjectName, *, spark: bool, version: str) -> dict[str, str]:
-    """The text of every file, by its path in the project; `version` is the oldest Perago that it needs."""
+    """Return the text of every file by its path in the project; `version` is the oldest Perago that it needs."""
     words = {
         "name": name.name,
         "repository": name.repository,
@@ -105,22 +101,22 @@ def project_files(name: ProjectName, *, spark: bool, version: str) -> dict[str, 
         **(_SPARK if spark else _PLAIN),
     }
     templates = {**_TEMPLATES, _SUMMARIZE: "summarize_spark.py" if spark else "summarize_plain.py"}
-    return {path: _filled(templates[path], words) for path in sorted(templates)}
+    return {path: _fill(templates[path], words) for path in sorted(templates)}
 
 
-def _filled(template: str, words: Mapping[str, str]) -> str:
+def _fill(template: str, words: Mapping[str, str]) -> str:
     text = files("perago.runtime").joinpath("templates", f"{template}.tmpl").read_text("utf-8")
     return _WORD.sub(lambda found: words[found[1]], text)
 
 
 def write_project(folder: Path, texts: Mapping[str, str]) -> None:
-    """Make `folder` with these files; it may exist if it is empty."""
+    """Create `folder` with these files; it may exist if it is empty.  Raises `RuntimeConfigError` if that is impossible."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise RuntimeConfigError(f"{folder} is there already and is not a folder: choose another name")
+        raise RuntimeConfigError(f"{folder} already exists and is not a folder: choose another name")
     try:
         if folder.is_dir() and any(folder.iterdir()):
             raise RuntimeConfigError(
-                f"{folder} is there already and is not empty: choose another name, or remove it first"
+                f"{folder} already exists and is not empty: choose another name, or remove it first"
             )
         _write(folder, texts)
     except OSError as error:
@@ -130,18 +126,18 @@ def write_project(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _write(folder: Path, texts: Mapping[str, str]) -> None:
-    making = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
         for path, text in texts.items():
-            file = making / path
+            file = temporary / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-        # A temporary folder is closed to others; a project is as open as any folder that its owner makes.
-        making.chmod(0o777 & ~_umask())
-        # Onto an empty folder this works, onto any other it fails, also if it was filled just now.
-        making.rename(folder)
+        # mkdtemp creates a private folder; give the project the mode of any other new folder.
+        temporary.chmod(0o777 & ~_umask())
+        # Replaces an empty folder, and fails for any other, even if it was filled just now.
+        temporary.rename(folder)
     except BaseException:
-        shutil.rmtree(making, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 

@@ -1,7 +1,7 @@
-"""Starting a registered workflow, and following it.
+"""Starts a registered workflow and follows it.
 
 The rule: everything is looked up and checked before the one call that starts it, and that call names the version that was
-checked.  Nothing here runs a step: workers do.
+checked.  Steps are run by workers, not here.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from perago.workflow.check.check import check_workflow
 from perago.workflow.check.input_check import WORKSPACE, check_input
 from perago.workflow.model.definition import task_names, version_of
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 WAIT_SECONDS = 10.0
-"""How long nothing but untaken steps are there before a missing worker is thought of."""
-_TOLD = 3
-_PATIENCE = 20
-"""How often in a row a look may fail before following ends: a restart of the server is waited for."""
+"""Time with only untaken steps after which a worker is probably missing."""
+_MAX_NAMED = 3
+_MAX_FAILURES = 20
+"""Number of polls in a row that may fail before following ends, so that a server restart does not end it."""
 
 
 class SubmitObserver(Protocol):
-    """Who is shown how a workflow goes."""
+    """Receives the progress of a workflow."""
 
     def show(self, state: WorkflowState) -> None:
-        """Where the workflow stands now."""
+        """Show the workflow's current state."""
 
     def waits(self, step: TaskState, seconds: float) -> None:
-        """No worker has taken a step for so long; said once."""
+        """Report that no worker has taken a step for this time; called at most once per such wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to start, as it was asked for; `workspace` is REPO[@BRANCH]."""
+    """A request to start a workflow; `workspace` is REPO[@BRANCH]."""
 
     name: str
     input: Mapping[str, Any]
@@ -49,7 +49,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What will be started: checked, with the workspace's commit in its input."""
+    """A checked request, with the workspace's commit in its input."""
 
     name: str
     version: int
@@ -58,11 +58,14 @@ class Prepared:
 
 
 def prepare(orchestrator: Orchestrator, lake: Lake | None, wanted: Wanted, *, remedy: str) -> Prepared:
-    """Find the workflow and check its input; `lake` is needed for a workspace, `remedy` registers a workflow."""
+    """Find the workflow and check its input; a workspace needs `lake`, and `remedy` is the command to register a workflow.
+
+    Raises `RuntimeConfigError` for an unknown or wrong workflow, and `TaskInputError` for a wrong input.
+    """
     definition = orchestrator.workflow_definition(wanted.name, wanted.version)
     if definition is None:
-        raise RuntimeConfigError(f"{_unknown(orchestrator, wanted)} register it with `{remedy}`")
-    noticed = _refuse_diagnostics(definition, wanted.name)
+        raise RuntimeConfigError(f"{_describe_unknown(orchestrator, wanted)} register it with `{remedy}`")
+    warnings = _check_definition(definition, wanted.name)
     payload = dict(wanted.input)
     if wanted.workspace is not None and lake is not None:
         payload[WORKSPACE] = head_of(lake, wanted.workspace)
@@ -70,9 +73,9 @@ def prepare(orchestrator: Orchestrator, lake: Lake | None, wanted: Wanted, *, re
     findings = check_input(definition, taskdefs, payload)
     refused = [finding.text for finding in findings if finding.refused]
     if refused:
-        more = f" (and {len(refused) - _TOLD} more)" if len(refused) > _TOLD else ""
-        raise TaskInputError(f"nothing was started: {'; '.join(refused[:_TOLD])}{more}")
-    warnings = [*noticed, *(finding.text for finding in findings)]
+        more = f" (and {len(refused) - _MAX_NAMED} more)" if len(refused) > _MAX_NAMED else ""
+        raise TaskInputError(f"nothing was started: {'; '.join(refused[:_MAX_NAMED])}{more}")
+    warnings += [finding.text for finding in findings]
     warnings += [
         f"the task {name!r} has no TaskDef there: its input is not checked, and no Perago worker takes it"
         for name, taskdef in taskdefs.items()
@@ -81,21 +84,24 @@ def prepare(orchestrator: Orchestrator, lake: Lake | None, wanted: Wanted, *, re
     return Prepared(wanted.name, version_of(definition), payload, tuple(warnings))
 
 
-def _refuse_diagnostics(definition: Mapping[str, Any], name: str) -> list[str]:
-    """The warnings about the definition itself; its tasks' modules are not at hand, so only their names are known."""
+def _check_definition(definition: Mapping[str, Any], name: str) -> list[str]:
+    """Return warnings about the definition.  Raises `RuntimeConfigError` for errors.
+
+    The modules of its tasks are not available, so only the tasks' names are known.
+    """
     diagnostics = check_workflow(definition, {}, file=f"workflow {name}", elsewhere=task_names(definition))
-    wrong = [str(diagnostic) for diagnostic in diagnostics if diagnostic.level == "error"]
-    if wrong:
-        raise RuntimeConfigError(f"nothing was started: {'; '.join(wrong)}")
+    errors = [str(diagnostic) for diagnostic in diagnostics if diagnostic.level == "error"]
+    if errors:
+        raise RuntimeConfigError(f"nothing was started: {'; '.join(errors)}")
     return [str(diagnostic) for diagnostic in diagnostics]
 
 
 def start(orchestrator: Orchestrator, prepared: Prepared) -> str:
-    """Start it and return the workflow's id."""
+    """Start the workflow and return its id."""
     try:
         return orchestrator.start_workflow(prepared.name, version=prepared.version, input=prepared.input)
     except OrchestratorUnavailable as error:
-        # Not tried again: each call that lands starts one.
+        # No retry: each call that reaches the server starts a workflow.
         raise OrchestratorUnavailable(
             f"{error}; it may have been started all the same: look on the server before you submit it again"
         ) from error
@@ -104,14 +110,14 @@ def start(orchestrator: Orchestrator, prepared: Prepared) -> str:
 def follow(
     orchestrator: Orchestrator, workflow_id: str, observer: SubmitObserver, sleep: Callable[[float], None]
 ) -> WorkflowState:
-    """Show the workflow until it is over; whoever stops looking leaves it running."""
+    """Show the workflow until it ends, and return its final state.  Interrupting this does not stop the workflow."""
     failures = untaken = 0
     while True:
         try:
             state = orchestrator.workflow(workflow_id)
         except OrchestratorUnavailable:
             failures += 1
-            if failures > _PATIENCE:
+            if failures > _MAX_FAILURES:
                 raise
         else:
             failures = 0
@@ -120,13 +126,13 @@ def follow(
                 return state
             waiting = _untaken(state)
             untaken = untaken + 1 if waiting else 0
-            if waiting and untaken == round(WAIT_SECONDS / LOOK_SECONDS) + 1:
+            if waiting and untaken == round(WAIT_SECONDS / POLL_SECONDS) + 1:
                 observer.waits(waiting, WAIT_SECONDS)
-        sleep(LOOK_SECONDS)
+        sleep(POLL_SECONDS)
 
 
 def _untaken(state: WorkflowState) -> TaskState | None:
-    """The step that waits for a worker, where nothing else goes on; a retry waits for its delay."""
+    """Return a step that waits for a worker, or None if another step runs or a retry waits for its delay."""
     steps = [task for task in state.tasks if task.status in ("SCHEDULED", "IN_PROGRESS") and _is_simple(task)]
     untaken = all(task.status == "SCHEDULED" and not task.retry_count for task in steps)
     return steps[0] if steps and untaken else None
@@ -136,11 +142,11 @@ def _is_simple(task: TaskState) -> bool:
     return task.task_type in ("SIMPLE", task.task_name)
 
 
-def _unknown(orchestrator: Orchestrator, wanted: Wanted) -> str:
+def _describe_unknown(orchestrator: Orchestrator, wanted: Wanted) -> str:
     try:
         versions = orchestrator.workflow_versions()
     except OrchestratorError:
-        # A server that does not list them has still said that this one is not there.
+        # The server cannot list workflows, but has said that this one does not exist.
         versions = {}
     found = ", ".join(map(str, versions.get(wanted.name, ())))
     if found:

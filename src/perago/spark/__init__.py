@@ -1,5 +1,5 @@
 """Spark tasks: the optional extra.
 
-`workspace` and `checks` are what task modules import and need no pyspark; everything else is imported when the first
-Spark task of a process begins.
+Task modules import `workspace`, which needs no pyspark; everything else is imported when the first Spark task of a
+process starts.
 """

@@ -1,13 +1,13 @@
-"""Spark's classes, archived for the JVM, so that a session starts in half the time.
+"""An AppCDS archive of Spark's classes for the JVM, which halves the start time of a session.
 
-A JVM spends most of a short session on reading and checking Spark's classes.  An archive of them (AppCDS) keeps that work.
-It lies in the user's cache folder, one for each Java and Spark, and is made by a Spark session that does nothing else:
+A JVM spends most of a short session on reading and verifying Spark's classes; the archive saves that work.  It lies in
+the user's cache folder, one for each Java and Spark, and is made by a Spark session that does nothing else:
 
     python -m perago.spark.appcds
 
-The rule: an archive that is missing, of another Java, or damaged costs nothing but time.  The JVM checks it and goes on
-without; where even that fails, the session is started again without it (`session.py`).  It is removed only where it was the
-one to blame (`ends_the_jvm`): a JVM that something else has killed says as little.
+An archive that is missing, damaged or of another Java costs only time.  The JVM checks it and continues without; if even
+that fails, the session is started again without it (`session.py`).  It is removed only if it is proven to be the cause
+(`ends_the_jvm`): a JVM killed by something else looks the same.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ if TYPE_CHECKING:
 log = logging.getLogger("perago.spark")
 
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
-"""The first compiler alone: the code of a short session is gone before the second one's work pays."""
+"""Only the first compiler: a short session ends before the work of the second one pays off."""
 
 _SERIAL = "-XX:+UseSerialGC"
 _FEW_CORES = 2
 
-_AGAIN_AFTER = 24 * 3600.0
-"""Seconds until an archive that could not be made is tried again."""
+_RETRY_AFTER = 24 * 3600.0
+"""Seconds to wait after a failed attempt to make an archive."""
 
 _LONGEST_START = 60.0
-"""Seconds after which a JVM that says nothing counts as one that does not start."""
+"""Seconds after which a silent JVM counts as failed to start."""
 
 
 def quick_options(cores: int | None = None) -> tuple[str, ...]:
-    """JVM options of a session that starts quickly.
+    """Return the JVM options of a session that starts quickly.
 
-    With so few cores a collector that works beside the program only takes them from it: 13 % of a start's CPU, on two.
+    On few cores a concurrent collector only takes CPU from the program: 13 % of a start's CPU, on two cores.
     """
     few = (cores or os.cpu_count() or 1) <= _FEW_CORES
     return (QUICK_COMPILER, _SERIAL) if few else (QUICK_COMPILER,)
 
 
 def archive_file(environ: Mapping[str, str]) -> Path | None:
-    """Where the archive for this Java and this Spark is, or would be; None where they cannot be told."""
+    """Return the path of the archive for this Java and Spark, existing or not. None if they are not found."""
     java, spark, folder = _java_home(environ), _spark_home(environ), cache_folder(environ)
     if java is None or spark is None or folder is None:
         return None
@@ -71,20 +71,20 @@ def archive_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def use_options(archive: Path) -> tuple[str, ...]:
-    """JVM options that use an archive; the JVM compares its checksums and says nothing if it cannot use it."""
-    # Options are cut at spaces on their way: such a folder goes without.
+    """Return the JVM options for an archive. The JVM verifies its checksums and silently ignores an unusable one."""
+    # Spark splits options at spaces, so a folder with a space gets no archive.
     if " " in str(archive) or not _is_whole(archive):
         return ()
     return (f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off")
 
 
 def ends_the_jvm(archive: Path, environ: Mapping[str, str]) -> bool:
-    """Whether Spark's JVM cannot start with an archive, and can without: nothing else is wrong with it then."""
+    """Return whether Spark's JVM starts without the archive but not with it, so that the archive is the cause."""
     return not _starts(use_options(archive), environ) and _starts((), environ)
 
 
 def _starts(options: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Whether a JVM with these options comes as far as to say which Spark it runs."""
+    """Return whether a JVM with these options can print its Spark version."""
     spark = _spark_home(environ)
     if spark is None:
         return False
@@ -104,7 +104,7 @@ def _starts(options: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def make_in_background(environ: Mapping[str, str]) -> bool:
-    """Begin to make the archive if it is not there, in a process that outlives this one; tells whether it began."""
+    """Start making a missing archive, in a process that outlives this one. Returns whether it was started."""
     archive = archive_file(environ)
     with contextlib.suppress(OSError):
         if archive is None or archive.exists() or _failed_lately(archive):
@@ -123,14 +123,14 @@ def make_in_background(environ: Mapping[str, str]) -> bool:
 
 
 def make(archive: Path) -> bool:
-    """Make the archive here and now; False where another process is at it, or it did not work."""
+    """Make the archive now. Returns False if another process is making it, or on failure."""
     archive.parent.mkdir(parents=True, exist_ok=True)
-    with _only_one(archive) as mine:
-        if not mine:
+    with _try_lock(archive) as locked:
+        if not locked:
             return False
         if archive.exists():
             return True
-        failed = _failed(archive)
+        failed = _failure_file(archive)
         failed.touch()
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
             made = Path(folder) / "classes.jsa"
@@ -144,7 +144,7 @@ def make(archive: Path) -> bool:
 
 
 def _run_a_session(made: Path, folder: Path) -> None:
-    """Run what sessions usually run; the JVM writes the archive of what that needed when it ends."""
+    """Run a typical session. When its JVM exits, it writes the archive of the classes that were used."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder().master("local[2]")
@@ -163,7 +163,7 @@ def _run_a_session(made: Path, folder: Path) -> None:
     gateway: Any = session.sparkContext._gateway
     _usual_work(session, folder)
     session.stop()
-    # The JVM ends when nobody can tell it anything any more.
+    # The JVM exits when its stdin is closed.
     gateway.proc.stdin.close()
     gateway.proc.wait()
 
@@ -185,7 +185,7 @@ def _usual_work(session: SparkSession, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _only_one(archive: Path) -> Iterator[bool]:
+def _try_lock(archive: Path) -> Iterator[bool]:
     with archive.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -196,7 +196,7 @@ def _only_one(archive: Path) -> Iterator[bool]:
 
 
 def _is_whole(archive: Path) -> bool:
-    """Whether it is as long as it was made: the JVM crashes on one that is cut off, before it can compare checksums."""
+    """Return whether the size is unchanged: a truncated archive crashes the JVM before it verifies checksums."""
     try:
         return archive.stat().st_size == int(_size_file(archive).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -207,13 +207,13 @@ def _size_file(archive: Path) -> Path:
     return archive.with_suffix(".size")
 
 
-def _failed(archive: Path) -> Path:
+def _failure_file(archive: Path) -> Path:
     return archive.with_suffix(".failed")
 
 
 def _failed_lately(archive: Path) -> bool:
     try:
-        return time.time() - _failed(archive).stat().st_mtime < _AGAIN_AFTER
+        return time.time() - _failure_file(archive).stat().st_mtime < _RETRY_AFTER
     except OSError:
         return False
 
@@ -233,7 +233,7 @@ def _spark_home(environ: Mapping[str, str]) -> Path | None:
 
 
 def main() -> int:
-    """Make the archive of this Java and Spark; 0 also where it was there already."""
+    """Make the archive of this Java and Spark. Returns 0 also if it already exists."""
     archive = archive_file(os.environ)
     if archive is None:
         sys.stderr.write("there is no Java, or no Spark: no archive of Spark's classes was made\n")

@@ -1,7 +1,7 @@
-"""The Spark context of an engine: executors that have Perago's functions run on them, for a map or for a worker.
+"""The Spark context of an engine, whose executors run Perago's functions for a map or a worker.
 
-- What must hold for its jobs (how often Spark runs a task, no copies of slow ones) wins over what is configured.
-- Executors of this machine have this process's Python; --py-files reach all of them.
+- Settings that the jobs rely on (how often Spark runs a task, no speculative copies) override the configuration.
+- Executors on this machine use this process's Python; --py-files reach all executors.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from perago.spark.session import Sessions
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-_OF_LOST_TASKS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
+_LOST_TASK_LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
 
 class EngineContext:
-    """Gives out the context, made on first use and anew where its JVM has died; safe for threads."""
+    """Provides the context, made on first use and again after its JVM died. Thread-safe."""
 
     def __init__(
         self, settings: Settings, py_files: Sequence[Path], *, failures: int, conf: Mapping[str, str]
     ) -> None:
-        self._sessions = Sessions(_with(settings, failures, conf))
+        self._sessions = Sessions(_for_jobs(settings, failures, conf))
         self._py_files = py_files
         self._on_this_machine = runs_here(settings.spark_master)
         self._lock = threading.Lock()
@@ -40,14 +40,14 @@ class EngineContext:
 
     @property
     def made(self) -> SparkContext | None:
-        """The context, if there is one."""
+        """The context, or None before the first use."""
         return self._ready
 
     def get(self) -> SparkContext:
-        """The context, with all files sent."""
+        """Return the context, with all --py-files added."""
         with self._lock:
             if self._on_this_machine:
-                # Executors beside this process have its Python, with its packages.
+                # Executors on this machine use this process's Python, with its packages.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             context = self._sessions.get().sparkContext
             if context is not self._ready:
@@ -59,20 +59,20 @@ class EngineContext:
 
 
 def scratch() -> Path:
-    """In an executor: a folder that Spark, or the session, removes when it ends."""
+    """Return, in an executor, a folder that Spark or the session removes at its end."""
     return Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
 
 
 def _quieten(context: SparkContext) -> None:
-    """Keep Spark's stacks of lost tasks out of the log: what becomes of the attempt or the row says the rest."""
+    """Keep Spark's stack traces of lost tasks out of the log: the outcome of the attempt or row has the reason."""
     jvm: Any = context._jvm
     log4j = jvm.org.apache.logging.log4j
-    for name in _OF_LOST_TASKS:
+    for name in _LOST_TASK_LOGGERS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
 
 
-def _with(settings: Settings, failures: int, conf: Mapping[str, str]) -> Settings:
-    """The same settings, with what an engine's jobs need of their session."""
+def _for_jobs(settings: Settings, failures: int, conf: Mapping[str, str]) -> Settings:
+    """Return the settings with the session configuration that an engine's jobs need."""
     forced = {"spark.task.maxFailures": str(failures), "spark.speculation": "false", **conf}
     pairs = [
         "spark.locality.wait=0s",
@@ -87,6 +87,6 @@ def _with(settings: Settings, failures: int, conf: Mapping[str, str]) -> Setting
 
 
 def failing(master: str, failures: int) -> str:
-    """A local master that gives a task up after so many failures, as clusters are configured to."""
+    """Return a local master with this limit of task failures. Other masters take it from the configuration."""
     match = re.fullmatch(r"local(?:\[([^,\]]+)(?:,[^\]]*)?\])?", master)
     return f"local[{match[1] or 1},{failures}]" if match else master

@@ -1,8 +1,8 @@
-"""Spark's failures as one short reason: the cause, the author's line, the table.  The stack stays in the log.
+"""Shorten Spark's failures to one reason: the cause, the line of user code, the table.  The stack stays in the log.
 
-Spark wraps the cause in a job abort, a stage failure and a lost task, with a stack in each message.  What people need
-is the innermost cause's first line, without the paths of this machine.  Where Python code in a Spark worker raised, a UDF
-say, its traceback comes as text in the message, and the last line of the author's in it is named.
+Spark wraps the cause in a job abort, a stage failure and a lost task, with a stack in each message.  People need the
+first line of the innermost cause, without the paths of this machine.  If Python code in a Spark worker raised, such as a
+UDF, its traceback is text in the message, and the last line of user code in it is named.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 
 
 def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ()) -> str:
-    """The cause in a line; `base` is cut out of paths, `tables` are those the attempt has touched."""
+    """Return the cause on one line; `base` is removed from paths, `tables` are those the attempt has used."""
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return JVM_IS_GONE
     text = _cause(error)
@@ -49,25 +49,25 @@ def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ())
 
 
 def remote_place(error: BaseException) -> str:
-    """The author's last line in a Spark worker: "tasks.py:12 in clean"; empty where no Python code raised there."""
+    """Return the last line of user code in a Spark worker, "tasks.py:12 in clean". Empty if none raised there."""
     frames = _REMOTE_FRAME.findall(all_messages(error))
     own = [frame for frame in frames if not _is_library_there(frame[0])]
     return "{}:{} in {}".format(own[-1][0].rpartition("/")[2], *own[-1][1:]) if own else ""
 
 
 def all_messages(error: BaseException) -> str:
-    """What the error says, the Java exception behind it, and that one's causes."""
-    said, java = [str(error)], _java_exception(error)
+    """Return the messages of the error, of the Java exception behind it, and of its causes."""
+    messages, java = [str(error)], _java_exception(error)
     for _ in range(_DEEPEST):
         if java is None:
             break
-        said.append(str(java.getMessage() or ""))
+        messages.append(str(java.getMessage() or ""))
         java = java.getCause()
-    return "\n".join(said)
+    return "\n".join(messages)
 
 
 def _is_library_there(file: str) -> bool:
-    """Whether a file on whichever machine is Python's, Spark's or an installed one."""
+    """Return whether a file, on any machine, belongs to Python, Spark or an installed package."""
     return is_library(file) or any(part in file for part in ("/lib/python3", "pyspark.zip/", "/pyspark/"))
 
 
@@ -83,13 +83,13 @@ def _cause(error: BaseException) -> str:
         innermost = following
     message = str(innermost.getMessage() or "")
     kind = innermost.getClass().getSimpleName()
-    # An exception of Python code in a worker comes as text, with Python's own last line in it.
+    # An exception of Python code in a worker is text that contains Python's last line.
     python = _PYTHON_ERROR.findall(message or wrapped) if kind == "PythonException" else []
     if python:
         return str(python[-1])
     line = _first_line(message)
     if line.startswith("["):
-        return line  # Spark's own errors lead with their condition
+        return line  # Spark's own errors start with their error condition
     return f"{kind}: {line}" if line else kind
 
 
@@ -100,7 +100,7 @@ def _java_exception(error: BaseException) -> Any:
 
 
 def _first_line(text: str) -> str:
-    """The first paragraph as one line."""
+    """Return the first paragraph on one line."""
     lines = []
     for line in text.strip().splitlines():
         if not line.strip() or line.startswith(("\tat ", "  at ", "JVM stacktrace", "Driver stacktrace")):

@@ -1,7 +1,7 @@
-"""Around the work of one attempt: a job group of its own, words on its progress, and short reasons for failures.
+"""Run an attempt's Spark work in its own job group, with progress messages and short failure reasons.
 
-Spark keeps job groups by thread, so attempts that run at once in one process stay apart.  Whatever of the group is
-still running when the attempt leaves is cancelled: nothing writes to a place whose result is being published.
+Spark tracks job groups per thread, so concurrent attempts of one process stay apart.  Jobs of the group that still run
+when the attempt ends are cancelled: nothing may write to a place whose result is being published.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ log = logging.getLogger("perago.spark")
 
 _LOOK_SECONDS = 0.5
 _SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
-"""The last one where the body has stopped Spark, which leaves a context without its Java half."""
+"""`AttributeError` is raised if the body stopped Spark: the context then has no Java object."""
 
 
 @contextlib.contextmanager
 def at_work(session: AttemptSession, site: Site, workspace: SparkWorkspace) -> Iterator[None]:
-    """Run checks and body as one job group; Spark's failures come out as `TaskFailed` with a short reason."""
+    """Run checks and body as one job group. Raises `TaskFailed` with a short reason for failures of Spark."""
     spec = site.task.workspace
     stopped: str | None = None
     try:
         with (
             session.in_use() as spark,
             _job_group(spark.sparkContext, site, session),
-            _telling(spark.sparkContext, site.execution_id, site.traffic.say),
+            _report_progress(spark.sparkContext, site.execution_id, site.traffic.say),
         ):
             try:
                 yield
@@ -71,12 +71,12 @@ def _job_group(context: SparkContext, site: Site, session: AttemptSession) -> It
     finally:
         with contextlib.suppress(*_SPARK_IS_GONE):
             _cancel_jobs(context, site.execution_id, alone=session.alone)
-            # Job group, tags, pool and description: the body may have set others than ours.
+            # Restore job group, tags, pool and description, which the body may have changed.
             jvm_context.sc().setLocalProperties(before)
 
 
 def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
-    """End what threads of the body left running; in groups of its own too, where nobody else has jobs."""
+    """Cancel jobs that threads of the body left running; of all groups if no other attempt has jobs."""
     tracker = context.statusTracker()
     active = set(tracker.getActiveJobsIds())
     if alone and active:
@@ -86,18 +86,18 @@ def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
 
 
 @contextlib.contextmanager
-def _telling(context: SparkContext, group: str, note: Note) -> Iterator[None]:
-    """Say how far the group's stages are, for as long as the block runs."""
-    said = ""
+def _report_progress(context: SparkContext, group: str, note: Note) -> Iterator[None]:
+    """Report the progress of the group's stages while the block runs."""
+    reported = ""
 
     def look() -> bool:
-        nonlocal said
+        nonlocal reported
         try:
             text = _progress(context, group)
         except _SPARK_IS_GONE:
             return False
-        if text and text != said:
-            said = text
+        if text and text != reported:
+            reported = text
             note(text)
         return True
 

@@ -1,8 +1,8 @@
-"""Tables that keep files of the input and get new ones beside them: all files must have the same column types.
+"""Check tables that keep files of the input and get new ones: all files must have the same column types.
 
-Spark reads a table by one schema, so a decimal(15,2) beside a decimal(38,18) makes the column unreadable for everybody who
-comes later.  This looks at what an attempt is about to publish, however it was written: appended, partition by partition,
-through the workspace or past it.  Delta's files are Delta's own business.
+Spark reads a table with one schema, so a decimal(15,2) next to a decimal(38,18) makes the column unreadable for every
+later reader.  The check covers everything an attempt is about to publish, however it was written: appended, by
+partition, through the workspace or not.  Delta manages its own files, so Delta tables are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _IN_DELTA_LOG = re.compile(rf"((?:.*/)?){DELTA_LOG}/")
 
 
 def check_kept_files(spark: SparkSession, base: str, changes: Changes, files: Collection[str]) -> None:
-    """Refuse new files of a table whose column types are not those of the files that stay."""
+    """Raise `PostGuardrailViolation` if new files of a table have other column types than the files that stay."""
     new = _first_of_each_table(changes.put)
     if not new:
         return
@@ -43,8 +43,10 @@ def check_kept_files(spark: SparkSession, base: str, changes: Changes, files: Co
         try:
             written, stored = (stored_schema(spark, f"{base}/{one}", format) for one in (path, kept[key]))
         except SPARK_ERRORS as error:
-            # Not what its name says: somebody's own file, which is not for Spark to read.
-            log.warning("the column types of %s and %s cannot be compared", path, kept[key], exc_info=error)
+            # The name misleads: not a file of Spark, which need not be able to read it.
+            log.warning(
+                "could not compare the column types of %s and %s, skipping", path, kept[key], exc_info=error
+            )
             continue
         wrong = other_types(written, stored)
         if wrong:

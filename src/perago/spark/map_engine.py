@@ -1,10 +1,10 @@
 """The engine of a map: all rows as one Spark job, a task for each row, outcomes as they come.
 
-- A row is a task of its own, so a slow one holds back nothing but itself.
+- Each row is a separate Spark task, so a slow one does not delay the others.
 - An outcome travels back in an accumulator, which Spark delivers when a task has ended: also from another machine, and
   without waiting for the job.  It is in the run's record by then.
-- Spark runs a task again if its executor dies.  That is a new execution of the row, which takes the row over in the record.
-  Running two copies of a slow task at once is off.
+- Spark runs a task again if its executor dies.  That is a new execution of the row, which claims the row in the record.
+  Speculative copies of slow tasks are off.
 - The plan, with the keys to the lake, travels inside the job's function: no page, log or command line shows it.
 """
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 
 _MOST_FAILURES = 50
-"""How often Spark runs one task before it gives the job up; the record gives up on a row much sooner."""
+"""Limit of failures of one Spark task before Spark fails the job; the record gives up on a row much sooner."""
 _GROUP = "perago-map"
 _ENDED = object()
 _NO_FOLDER = "(no folder)"
 
 
 class SparkEngine:
-    """Runs rows on the session of this process."""
+    """Runs rows on the Spark context of this process."""
 
     def __init__(self, settings: Settings, py_files: Sequence[Path] = ()) -> None:
         self._context = EngineContext(settings, py_files, failures=_MOST_FAILURES, conf={})
 
     def check(self, plan: MapPlan) -> None:
-        """Load the task once on an executor; a module that is not there is one clear error before the first row."""
+        """Load the task once on an executor. Raises `RuntimeConfigError` before the first row if that fails."""
         context = self._context.get()
         [wrong] = context.parallelize([plan], 1).map(_problem).collect()
         if wrong:
@@ -52,7 +52,7 @@ class SparkEngine:
             )
 
     def outcomes(self, plan: MapPlan, rows: Sequence[Row]) -> Iterator[RowOutcome]:
-        """Run rows as one job, and tell of each when it ends."""
+        """Run rows as one job, and yield the outcome of each when it ends."""
         from pyspark import InheritableThread
 
         if not rows:
@@ -64,10 +64,10 @@ class SparkEngine:
         try:
             while (item := arrived.get()) is not _ENDED:
                 if isinstance(item, Exception):
-                    raise _told(item) from item
+                    raise _job_error(item) from item
                 yield item
         except BaseException:
-            # Who stops listening wants no more rows begun; those that run end by themselves, or with Spark.
+            # The caller stopped: start no more rows. Those that run end by themselves, or with Spark.
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(_GROUP)
             raise
@@ -76,7 +76,7 @@ class SparkEngine:
 def _run_job(context: SparkContext, plan: MapPlan, rows: list[Row], arrived: queue.SimpleQueue[Any]) -> None:
     try:
         context.setJobGroup(_GROUP, f"perago map {plan.task}", interruptOnCancel=False)
-        outcomes = context.accumulator([], _arrivals(arrived.put))
+        outcomes = context.accumulator([], _outcome_param(arrived.put))
         context.parallelize(rows, len(rows)).foreachPartition(partial(_run_rows, plan, outcomes))
     except Exception as error:
         arrived.put(error)
@@ -85,13 +85,13 @@ def _run_job(context: SparkContext, plan: MapPlan, rows: list[Row], arrived: que
 
 
 def _run_rows(plan: MapPlan, outcomes: Any, rows: Iterable[Row]) -> None:
-    """In a Python process of an executor."""
+    """Run rows, in a Python process of an executor."""
     for row in rows:
         outcomes.add([run_here(plan, row, scratch=scratch())])
 
 
 def _problem(plan: MapPlan) -> str:
-    """In a Python process of an executor: why it could not run rows, or nothing."""
+    """Return why a Python process of an executor cannot run rows, or ""."""
     try:
         load_task(plan)
     except Exception as error:
@@ -99,31 +99,31 @@ def _problem(plan: MapPlan) -> str:
     return ""
 
 
-def _arrivals(arrived: Callable[[RowOutcome], None] | None) -> Any:
-    """How an accumulator adds up: in an executor a list, in the driver whatever `arrived` does with each."""
+def _outcome_param(arrived: Callable[[RowOutcome], None] | None) -> Any:
+    """Return the accumulator's rule: executors collect a list, the driver passes each outcome to `arrived`."""
     from pyspark.accumulators import AccumulatorParam
 
-    class Arrivals(AccumulatorParam[list[RowOutcome]]):
-        def __init__(self, told: Callable[[RowOutcome], None] | None) -> None:
-            self._told = told
+    class OutcomeParam(AccumulatorParam[list[RowOutcome]]):
+        def __init__(self, arrived: Callable[[RowOutcome], None] | None) -> None:
+            self._arrived = arrived
 
         def zero(self, value: list[RowOutcome]) -> list[RowOutcome]:
             return []
 
         def addInPlace(self, value1: list[RowOutcome], value2: list[RowOutcome]) -> list[RowOutcome]:
-            if self._told is None:
+            if self._arrived is None:
                 return value1 + value2
             for outcome in value2:
-                self._told(outcome)
+                self._arrived(outcome)
             return []
 
         def __reduce__(self) -> tuple[Any, tuple[None]]:
-            return _arrivals, (None,)
+            return _outcome_param, (None,)
 
-    return Arrivals(arrived)
+    return OutcomeParam(arrived)
 
 
-def _told(error: Exception) -> Exception:
+def _job_error(error: Exception) -> Exception:
     from perago.spark.failures import SPARK_ERRORS, short_reason
 
     if not isinstance(error, SPARK_ERRORS):

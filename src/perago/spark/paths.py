@@ -1,13 +1,13 @@
-"""Paths of a Spark workspace: relative to the prefix, and never out of what the task sees, or may change.
+"""Paths of a Spark workspace: relative to the prefix, and inside what the task sees, or may change.
 
-Also what Spark leaves below a table it wrote: it is nobody's data and is not published.  A file of a user whose name
-only begins alike is not taken for that.
+Also the leftovers that Spark puts below a table it wrote.  They are not data and are not published.  A user's file whose
+name only starts alike is not a leftover.
 
     _temporary/  __magic/  __magic_job-…/       tasks that did not finish (Hadoop's committers)
-    .spark-staging-<id>/                        partitions that were not put in place
+    .spark-staging-<id>/                        partitions that were not moved into place
     _SUCCESS                                    the mark of a finished job
-    .<name>.crc beside <name>                   Hadoop's checksums, where <name> is a file of Spark's, or the size is theirs
-    _delta_log/.<name>.tmp  .<name>.crc         entries of a Delta log that were not put in place, and Hadoop's checksums
+    .<name>.crc beside <name>                   Hadoop's checksums, if <name> is a file of Spark, or the size fits
+    _delta_log/.<name>.tmp  .<name>.crc         entries of a Delta log that were not moved into place, and Hadoop's checksums
 
 The rest of a `_delta_log/` is the table itself: versions, checkpoints, `_last_checkpoint`, and Delta's own `<version>.crc`.
 """
@@ -47,22 +47,22 @@ _NOT_INSIDE = (
 _LEFT_FOLDER = re.compile(r"_temporary|__magic(_job-.*)?|\.spark-staging-[0-9a-f-]+")
 _LEFT_IN_DELTA_LOG = re.compile(r"\..+\.(tmp|crc)")
 _SUCCESS = "_SUCCESS"
-_SPARKS_FILE = re.compile(r"part-\d{5}.*|_SUCCESS|_metadata|_common_metadata")
+_SPARK_FILE = re.compile(r"part-\d{5}.*|_SUCCESS|_metadata|_common_metadata")
 _CRC_EVERY = 512
 
 
 def seen_path(path: str, view: View) -> str:
-    """The path, which may be a pattern, if the task sees everything that can be there."""
+    """Return the path, which may be a pattern. Raises `TaskFailed` if the task may not see all it can match."""
     wrong = _wrong(path, prefix=view.prefix)
     if wrong is None and not view.sees(path):
         wrong = (
             f"it is outside what the task sees ({view.told(view.roots)}); name it in WorkspaceSpec(reads=…)"
         )
-    return _accepted(path, wrong)
+    return _path_or_raise(path, wrong)
 
 
 def written_path(path: str, view: View) -> str:
-    """The path of a table to be written, if the task may change everything there."""
+    """Return the path of a table to be written. Raises `TaskFailed` if the task may not change all of it."""
     wrong = _wrong(path, prefix=view.prefix)
     if wrong is None and has_wildcard(path):
         wrong = "a table is written to a plain path, without '*', '?', '[' or '{'"
@@ -74,11 +74,11 @@ def written_path(path: str, view: View) -> str:
     if wrong is None and not view.may_write(path):
         may = f"it is outside what the task may change ({view.told(view.write_roots)})"
         wrong = f"{may}; name it in WorkspaceSpec(writes=…)"
-    return _accepted(path, wrong)
+    return _path_or_raise(path, wrong)
 
 
 def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> bool:
-    """Whether Spark made this on the way to a table; `size_of` gives the size of another file, None where there is none."""
+    """Return whether the file is a leftover of Spark; `size_of` gives the size of another file, None if missing."""
     *folders, name = path.split("/")
     if any(_LEFT_FOLDER.fullmatch(part) for part in folders) or name == _SUCCESS:
         return True
@@ -90,11 +90,11 @@ def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> b
     found = size_of("/".join([*folders, sibling]))
     if found is None:
         return False
-    # A magic number, the chunk's length, and a CRC for each chunk.
-    return bool(_SPARKS_FILE.fullmatch(sibling)) or size == 8 + 4 * -(-found // _CRC_EVERY)
+    # A checksum file has a magic number, the chunk's length, and a CRC for each chunk.
+    return bool(_SPARK_FILE.fullmatch(sibling)) or size == 8 + 4 * -(-found // _CRC_EVERY)
 
 
-def _accepted(path: str, wrong: str | None) -> str:
+def _path_or_raise(path: str, wrong: str | None) -> str:
     if wrong is not None:
         raise TaskFailed(f"workspace path {path!r} is refused: {wrong}")
     return path

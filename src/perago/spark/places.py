@@ -1,4 +1,4 @@
-"""Which of the two placements a Spark task has.
+"""Places where Spark tasks work: their workdir (local), or their staging branch over s3a (direct).
 
     placement     master      lake        where
     local         here        any         the workdir
@@ -11,24 +11,8 @@
     direct        any         embedded    refused at start
 
 A cluster is any master that is not local.  It is here if all its executors are on this machine, and otherwise elsewhere:
-executors there do not see the workdir, and what they write would be lost.
-
-The rule: what cannot work is refused before a worker polls, not in an attempt.  Nothing here imports pyspark.
-
-Where Spark tasks work: the factory of places, and the local one (`direct` has the other).
-
-The direct place: a Spark task reads and writes its staging branch over s3a, and nothing passes through this process.
-
-The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0008):
-it is this execution's own, hidden, and merged by nobody else.  It is committed only after the jobs of the attempt have
-ended and the attempt fence has held, and dropped if nothing changed.  A read-only task needs no branch: it reads the input
-commit itself, and can write nothing.  The workdir holds the marker alone.
-
-What Spark leaves behind (unfinished tasks, marks of success, folder markers that were not in the input) is deleted
-from the branch before the commit; folder markers of the input that Spark took away are put back.
-
-The keys reach the whole repository, so a body can write anywhere on the branch: whatever it changed outside what its task
-may change, or in `_lakefs_actions/`, fails the attempt by name (`outside`).
+executors there do not see the workdir, and what they write would be lost.  Impossible placements are refused before a
+worker polls, not in an attempt.
 """
 
 from __future__ import annotations
@@ -63,7 +47,7 @@ Where = Literal["local", "direct"]
 
 
 def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) -> Where:
-    """Where a Spark task works; `embedded` says that the lake is the embedded one."""
+    """Return the placement of a Spark task; `embedded` if the lake is the embedded one."""
     spec = task.workspace
     wanted = spec.placement if spec is not None else "local"
     if wanted == "auto":
@@ -72,7 +56,7 @@ def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) ->
 
 
 def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embedded: bool) -> None:
-    """Refuse Spark tasks that cannot work where they are placed."""
+    """Raise `RuntimeConfigError` or `TaskDefinitionError` for Spark tasks that cannot work where they are placed."""
     parse_conf(settings.spark_conf)
     for task in tasks:
         spec = task.workspace
@@ -103,7 +87,7 @@ def _elsewhere(task: TaskDefinition, placement: str, master: str, embedded: bool
 
 
 def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedded: bool) -> SparkPlaces:
-    """The places of these tasks; the session can reach a lake by s3a only where one of them works there."""
+    """Return the places of these tasks. The session has s3a only if one of them is placed directly."""
     spark_tasks = [task for task in tasks if task.kind == "spark"]
     direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
     sessions = Sessions(settings, S3A_PACKAGES) if direct else Sessions(settings)
@@ -112,37 +96,36 @@ def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedde
 
 @dataclass(frozen=True, slots=True)
 class SparkPlaces:
-    """Opens the place of any task: a plain one's workdir, or where a Spark task's placement says."""
+    """Opens the place of any task: the workdir of a plain task, or the placement of a Spark task."""
 
     settings: Settings
     sessions: Sessions
     embedded: bool
 
     def __call__(self, site: Site) -> Place:
-        """The place for one execution."""
+        """Return the place for one execution."""
         if site.task.kind != "spark":
             return in_workdir(site)
         self.sessions.warm_up()
         if placement_of(site.task, self.settings, embedded=self.embedded) == "local":
             return LocalPlace(site, self.sessions)
-
         return DirectPlace(site, self.sessions, self._lakefs)
 
     @property
     def _lakefs(self) -> LakeFSSettings:
-        assert self.settings.lakefs is not None  # noqa: S101 - `check_placement` has seen to it
+        assert self.settings.lakefs is not None  # noqa: S101 - `check_placement` has checked it
         return self.settings.lakefs
 
 
 class LocalPlace(WorkdirPlace):
-    """Tables in the workdir; Perago moves the files, and what Spark leaves beside them stays behind."""
+    """Tables in the workdir. Perago moves the files, without Spark's leftovers."""
 
     def __init__(self, site: Site, sessions: Sessions) -> None:
-        super().__init__(site, self._is_left)
+        super().__init__(site, self._is_leftover)
         self._session = AttemptSession(sessions)
         self._workspace = SparkWorkspace(site.workdir.path, self._session, view=site.workspace.view)
 
-    def _is_left(self, path: str) -> bool:
+    def _is_leftover(self, path: str) -> bool:
         return is_leftover(path, self._size_of(path) or 0, self._size_of)
 
     def _size_of(self, path: str) -> int | None:
@@ -157,23 +140,35 @@ class LocalPlace(WorkdirPlace):
         return self._workspace
 
     def result(self, recorded: str | None) -> Result:
-        """What the folder holds; new files that would make a table unreadable are refused."""
+        """Return the content of the folder. Raises if new files would make a table unreadable."""
         result = super().result(recorded)
         check_kept_files(self._session(), self._workspace.base, result.changes, result.states)
         return result
 
     def at_work(self) -> AbstractContextManager[None]:
-        """A job group of the attempt's own."""
+        """Run in the attempt's own job group."""
         return at_work(self._session, self._site, self._workspace)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """The folder, whose tables can be looked into."""
+        """Return the folder, with access to its tables for checks."""
         auditor = Auditor(self._workspace, self._session.for_checks, checks)
         return AuditedTree(super().tree(checks), auditor)
 
 
 class DirectPlace:
-    """The view on the execution's own staging branch, or on the input commit of a read-only task."""
+    """The view on the execution's staging branch over s3a; no bytes pass through this process.
+
+    The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0008):
+    it is hidden, private to this execution, and only this execution merges it.  It is committed only after the jobs of
+    the attempt have ended and the attempt fence has held, and dropped if nothing changed.  A read-only task needs no
+    branch: it reads the input commit itself, and cannot write.  The workdir holds only the marker.
+
+    Spark's leftovers (unfinished tasks, success marks, folder markers that the input does not have) are deleted from
+    the branch before the commit; folder markers of the input that Spark removed are restored.
+
+    The keys reach the whole repository, so a body can write anywhere on the branch.  A change outside what the task may
+    change, or in `_lakefs_actions/`, fails the attempt and is named (`write_scope`).
+    """
 
     def __init__(self, site: Site, sessions: Sessions, lakefs: LakeFSSettings) -> None:
         self._site = site
@@ -189,7 +184,7 @@ class DirectPlace:
         self._parents: list[str] = []
 
     def fill(self) -> None:
-        """Nothing to bring: the branch was made at the input, or is the input."""
+        """List the input. Nothing is downloaded: the branch was made at the input commit, or is that commit."""
         repository, prefix = self._site.workspace.repository, self._site.workspace.prefix
         self._base = self._listing(self._site.workspace.ref)
         base = f"s3a://{repository}/{self._branch}/{prefix}"
@@ -205,20 +200,20 @@ class DirectPlace:
         return self._workspace
 
     def at_work(self) -> AbstractContextManager[None]:
-        """A job group of the attempt's own, with the keys to the repository."""
+        """Run in the attempt's own job group, with the keys to the repository."""
         open_bucket(self._sessions.get(), self._site.workspace.repository, self._lakefs)
         return at_work(self._session, self._site, self.argument)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """The branch's listing, whose tables can be looked into."""
+        """Return the listing of the branch, with access to its tables for checks."""
         auditor = Auditor(self.argument, self._session.for_checks, checks)
         return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
 
     def verify(self) -> None:
-        """Nothing to do: Spark reads the lake itself."""
+        """Do nothing: Spark reads the lake itself."""
 
     def result(self, recorded: str | None) -> Result:
-        """What the branch holds of the view, Spark's leftovers aside; a change outside `writes` is refused by name."""
+        """Return the view's files on the branch, without Spark's leftovers. Raises if others than `writes` changed."""
         self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
@@ -232,21 +227,21 @@ class DirectPlace:
         return b"".join(self._site.lake.read(workspace.repository, self._branch, workspace.prefix + path))
 
     def tidy_up(self, result: Result) -> None:
-        """Take away what Spark left behind and put back what it took; a branch without a change is left to be dropped."""
+        """Delete Spark's leftovers and restore folder markers it removed. Unchanged branches are left to be dropped."""
         if not result.changes:
             return
         lake, repository = self._site.lake, self._site.workspace.repository
         reset(lake, self._site.workspace, self._branch, self._parents)
         now = self._listing(self._branch)
-        left = [path for path, state in now.items() if self._is_left(path, state, now)]
+        left = [path for path, state in now.items() if self._is_leftover(path, state, now)]
         if left:
             lake.delete(repository, self._branch, left)
-        taken = [path for path, state in self._base.items() if _is_folder(path, state) and path not in now]
-        if taken:
-            lake.copy(repository, self._branch, self._site.workspace.ref, taken)
+        lost = [path for path, state in self._base.items() if _is_folder(path, state) and path not in now]
+        if lost:
+            lake.copy(repository, self._branch, self._site.workspace.ref, lost)
 
     def _listing(self, ref: str) -> FileStates:
-        """Every object of the view, by its whole path."""
+        """Return every object of the view, by its full path."""
         workspace = self._site.workspace
         found = FileStates()
         for entry in objects_in(self._site.lake, workspace.repository, ref, workspace.view):
@@ -254,17 +249,17 @@ class DirectPlace:
         return found
 
     def _states(self, listing: FileStates) -> FileStates:
-        """What a task may see of a listing, by path below the prefix."""
+        """Return the part of a listing that a task may see, by path below the prefix."""
         states = FileStates()
         for path, state in listing.items():
             self._check_name(path)
             shown = projected(path, state.size, self._site.workspace.prefix)
-            if shown is not None and not self._is_left(path, state, listing):
+            if shown is not None and not self._is_leftover(path, state, listing):
                 states.put(shown, state)
         return states
 
-    def _is_left(self, path: str, state: FileState, listing: FileStates) -> bool:
-        # What was published under such a name before is data, whatever it is called.
+    def _is_leftover(self, path: str, state: FileState, listing: FileStates) -> bool:
+        # Objects of the input are data, even if they have the name of a leftover.
         if path in self._base:
             return False
         prefix = self._site.workspace.prefix

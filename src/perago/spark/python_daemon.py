@@ -1,4 +1,4 @@
-"""Spark's Python daemon, with what modules of tasks need before they are imported there.
+"""Spark's Python daemon, prepared for the import of task modules.
 
 Spark starts it as `python -m perago.spark.python_daemon` (`spark.python.daemon.module`) and forks Python workers from it.
 """

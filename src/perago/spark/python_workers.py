@@ -1,11 +1,11 @@
-"""The modules of this process, importable in Spark's Python workers.
+"""Make the modules of this process importable in Spark's Python workers.
 
-A function that Spark runs elsewhere travels as the name of its module.  Where all executors are on this machine, a Python
-worker finds every module that this process finds: it has the same folders on its path, in the same order.  A task file
-outside any package (`--tasks tasks.py`) has a name that Perago made up; a small file of that name in the session's scratch
-folder runs it.
+Spark sends a function to its workers as the name of its module.  If all executors are on this machine, a Python worker
+finds every module that this process finds: it gets the same folders on its path, in the same order.  A task file outside
+any package (`--tasks tasks.py`) has a name made up by Perago; a small loader of that name in the session's scratch folder
+runs it.
 
-Spark starts new workers where the path changes, so none keeps an older version of a task file that was loaded again.
+Spark starts new workers when the path changes, so none keeps an old version of a task file that was reloaded.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ spec.loader.exec_module(module)
 
 
 def share_modules(context: SparkContext, scratch: Path) -> None:
-    """Let the Python workers that start from now on import what this process can import."""
+    """Let Python workers started after this call import every module that this process can import."""
     configured = context.getConf().get("spark.executorEnv.PYTHONPATH")
     folders = [configured, *_own_folders(), _loaders(loaded_files(), scratch)]
     context.environment["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
 
 
 def _own_folders() -> list[str]:
-    """The entries of `sys.path` that come neither with Python nor with its installed packages."""
+    """Return the entries of `sys.path` that belong neither to Python nor to its installed packages."""
     paths = sysconfig.get_paths()
     known = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     known |= {*site.getsitepackages(), site.getusersitepackages(), f"{paths['stdlib']}/lib-dynload"}
@@ -50,11 +50,11 @@ def _own_folders() -> list[str]:
 
 
 def _loaders(files: list[FileModule], scratch: Path) -> str | None:
-    """The folder with a loader for each of these files; another folder for other files, or other contents."""
+    """Write a loader for each of these files and return their folder, which depends on names and contents."""
     if not files:
         return None
-    told = "\n".join(f"{one.name} {one.file} {one.digest}" for one in files)
-    folder = scratch / f"python-{sha256(told.encode()).hexdigest()[:12]}"
+    versions = "\n".join(f"{one.name} {one.file} {one.digest}" for one in files)
+    folder = scratch / f"python-{sha256(versions.encode()).hexdigest()[:12]}"
     folder.mkdir(mode=0o700, exist_ok=True)
     for one in files:
         (folder / f"{one.name}.py").write_text(_LOADER.format(file=str(one.file)), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""How Spark reaches a repository of lakeFS: Hadoop's s3a over lakeFS's S3 gateway.
+"""Give Spark access to a lakeFS repository: Hadoop's s3a over lakeFS's S3 gateway.
 
 The keys are set per repository in the running session, not in its configuration: that would put them on the JVM's
-command line, and would turn every other `s3a://` address of a body to lakeFS too.
+command line, and would direct every other `s3a://` address of a body to lakeFS too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from perago.spark.config import Packages
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The version of Hadoop that PySpark 4.3 bundles, and of the SDK parts it needs; the whole SDK would be 600 MB.
+# The Hadoop version that PySpark 4.3 bundles, and the parts of the SDK it needs; the whole SDK would be 600 MB.
 S3A_PACKAGES = Packages(
     names=(
         "org.apache.hadoop:hadoop-aws:3.5.0",
@@ -38,9 +38,9 @@ def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) ->
         "access.key": lakefs.access_key_id,
         "secret.key": lakefs.secret_access_key,
         "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-        # lakeFS does not keep what Hadoop would compare to notice an object that changes while it is read.
+        # lakeFS does not store what Hadoop compares to notice that an object changes while it is read.
         "change.detection.mode": "none",
-        # The branch has one writer, so there is no need to look around before each file.
+        # The branch has one writer, so no checks are needed before each file.
         "performance.flags": "create,mkdir",
     }
     conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
@@ -49,10 +49,10 @@ def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) ->
 
 
 def make_room(spark: SparkSession, uri: str) -> None:
-    """Delete the table at `uri` if it is at the top of a branch, before Spark does it to overwrite it.
+    """Delete the table at `uri` if it is at the top of a branch, before Spark overwrites it.
 
-    Where a folder has become empty s3a puts a marker for it, and lakeFS takes none for a branch itself: deleting the only
-    table of a branch works, and s3a says that it did not.  Spark would give up on that.
+    s3a puts a marker for a folder that became empty, and lakeFS accepts none for a branch itself: deleting the only table
+    of a branch works, but s3a reports a failure, on which Spark would give up.
     """
     where = urlsplit(uri)
     if where.scheme == "s3a" and where.path.strip("/").count("/") == 1:

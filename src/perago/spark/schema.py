@@ -1,11 +1,11 @@
-"""Tables with a declared schema: a pydantic model or a StructType says which columns a table has.
+"""Compare tables with a declared schema: a pydantic model or a StructType.
 
-The rule: a table fits or the error lists every difference, names, types and nullability.  A StructType is taken
-word for word.  A model is read as Python reads it: `int` is any whole number, `float` any floating one, `datetime` a
-timestamp with or without a zone, `Decimal` any decimal unless `Field(max_digits=…, decimal_places=…)` says which, `X | None`
-a column that may hold nulls; `extra="allow"` lets further columns be.
+A table fits, or the error lists every difference: names, types and nullability.  A StructType must match exactly.  A
+model is read as Python reads it: `int` is any integer, `float` any floating-point number, `datetime` a timestamp with or
+without a zone, `Decimal` any decimal unless `Field(max_digits=…, decimal_places=…)` says which, `X | None` a column that
+may hold nulls; `extra="allow"` permits further columns.
 
-The files of one table must agree in what a model leaves open, too: Spark reads all of them by one schema.
+The files of one table must also agree in what a model leaves open: Spark reads all of them with one schema.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A declared table: its columns as Spark has them, whether they are taken word for word, and whether more may be."""
+    """A declared table: its Spark columns, whether they must match exactly, and whether others are permitted."""
 
     struct: StructType
     exact: bool
@@ -45,7 +45,7 @@ class Declared:
 
 
 def declared(schema: TableSchema) -> Declared:
-    """What a model or StructType declares."""
+    """Return the table that a model or StructType declares."""
     from pyspark.sql.types import StructType
 
     if isinstance(schema, StructType):
@@ -58,17 +58,17 @@ def declared(schema: TableSchema) -> Declared:
 
 
 def differences(wanted: Declared, found: StructType, tells_nulls: Callable[[str], bool]) -> list[str]:
-    """Every way in which a table is not what was declared; `tells_nulls`: whether a column's nullability is known."""
+    """Return every difference from the declaration; `tells_nulls(column)` if its nullability is known."""
     there = {field.name: field for field in found.fields}
     wrong = []
     for field in wanted.struct.fields:
         one = there.get(field.name)
-        said = field.dataType.simpleString()
+        declared_type = field.dataType.simpleString()
         if one is None:
-            wrong.append(f"column {field.name!r} ({said}) is missing")
+            wrong.append(f"column {field.name!r} ({declared_type}) is missing")
             continue
         if not _fits(field.dataType, one.dataType, exact=wanted.exact):
-            wrong.append(f"column {field.name!r} is {one.dataType.simpleString()}, declared {said}")
+            wrong.append(f"column {field.name!r} is {one.dataType.simpleString()}, declared {declared_type}")
         if not field.nullable and one.nullable and tells_nulls(field.name):
             wrong.append(f"column {field.name!r} may hold nulls, declared without")
     if not wanted.open:
@@ -81,7 +81,7 @@ def differences(wanted: Declared, found: StructType, tells_nulls: Callable[[str]
 
 
 def other_types(written: StructType, stored: StructType) -> list[str]:
-    """Every column whose type is not the one that stored files have; a column that only one side has is none."""
+    """Return every column with another type than in the stored files. Columns of only one side do not count."""
     there = {field.name: field.dataType.simpleString() for field in stored.fields}
     return [
         f"column {field.name!r} is {field.dataType.simpleString()}, and {there[field.name]} in files that stay"
@@ -125,7 +125,7 @@ def _struct(model: type[BaseModel]) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An annotation without `Annotated` and `None`, with what those said."""
+    """An annotation without `Annotated` and `None`, with their metadata and nullability."""
 
     annotation: Any
     nullable: bool
@@ -133,13 +133,13 @@ class _Read:
 
     @classmethod
     def of(cls, annotation: Any, metadata: Iterable[Any] = ()) -> _Read:
-        """Read an annotation; `metadata` is what the field itself says."""
-        said, nullable = list(metadata), annotation is type(None)
+        """Read an annotation; `metadata` is that of the field itself."""
+        collected, nullable = list(metadata), annotation is type(None)
         while True:
             if get_origin(annotation) is Annotated:
                 annotation, *more = get_args(annotation)
-                # `Field(…)` inside an annotation holds its constraints as a list of its own.
-                said += [one for item in more for one in getattr(item, "metadata", [item])]
+                # `Field(…)` inside an annotation holds its constraints in a separate list.
+                collected += [one for item in more for one in getattr(item, "metadata", [item])]
                 continue
             if get_origin(annotation) in (Union, types.UnionType):
                 kept = [one for one in get_args(annotation) if one is not type(None)]
@@ -147,28 +147,28 @@ class _Read:
                 if len(kept) == 1:
                     annotation = kept[0]
                     continue
-            return cls(annotation, nullable, tuple(said))
+            return cls(annotation, nullable, tuple(collected))
 
 
 def _decimal(metadata: Iterable[Any], where: str) -> DataType:
-    """The column type of a `Decimal`: that of its constraints, or one that stands for any decimal."""
+    """Return the column type of a `Decimal`: that of its constraints, or a placeholder for any decimal."""
     from pyspark.sql.types import DecimalType
 
-    said = {
+    limits = {
         name: value
         for one in metadata
         for name in ("max_digits", "decimal_places")
         if (value := getattr(one, name, None)) is not None
     }
-    if not said:
+    if not limits:
         open_type = DecimalType(38, 18)
         open_type.hasPrecisionInfo = False
         return open_type
-    digits, places = said.get("max_digits"), said.get("decimal_places")
+    digits, places = limits.get("max_digits"), limits.get("decimal_places")
     if digits is None or places is None or not 0 <= places <= digits <= 38 or digits < 1:
-        told = ", ".join(f"{name}={value}" for name, value in said.items())
+        given = ", ".join(f"{name}={value}" for name, value in limits.items())
         raise TaskDefinitionError(
-            f"{where}: {told}: a decimal column has both max_digits (1 to 38) and decimal_places (0 to max_digits); "
+            f"{where}: {given}: a decimal column has both max_digits (1 to 38) and decimal_places (0 to max_digits); "
             "give both, or neither for any decimal"
         )
     return DecimalType(digits, places)

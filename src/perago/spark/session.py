@@ -1,12 +1,12 @@
-"""The Spark session of a process, made when the first Spark task begins, and a session of its own for each attempt.
+"""The Spark session of a process, made for its first Spark task, and a separate session for each attempt.
 
 - All attempts of a process share one JVM and one Spark context.  An attempt's session starts from the configuration, and
-  what it changed beyond that session is put back when it ends (`shared_state`): a retry computes what the first try would.
+  shared state that it changed is restored when it ends (`shared_state`): a retry computes the same as the first attempt.
 - While an attempt runs, its session is PySpark's default: `SparkSession.builder.getOrCreate()` returns it.
-- The scratch folder is below the root and carries the mark of its process; a new session removes those of the dead,
-  because a JVM that was killed leaves its shuffle files behind.
-- Spark's own signal handling is undone: whether an attempt ends is the supervisor's decision.
-- A body that stops Spark, or whose JVM dies, ends its attempt; the next attempt gets a new JVM.
+- The scratch folder is below the root and marked with its process; a new session removes those of dead processes,
+  because a killed JVM leaves its shuffle files behind.
+- Spark's own signal handling is undone: the supervisor decides when an attempt ends.
+- An attempt ends if its body stops Spark, or if its JVM dies; the next attempt gets a new JVM.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger("perago.spark")
 
 
 class Sessions:
-    """Gives out the session of this process, and those of its attempts; safe for threads."""
+    """Provides the session of this process, and those of its attempts. Thread-safe."""
 
     def __init__(self, settings: Settings, packages: Packages | None = None) -> None:
         self._settings = settings
@@ -60,7 +60,7 @@ class Sessions:
         self._users = 0
 
     def get(self) -> SparkSession:
-        """The session, made on first use."""
+        """Return the session, made on first use."""
         with self._lock:
             if self._session is None or not _is_usable(self._session):
                 self._for_checks = None
@@ -68,14 +68,14 @@ class Sessions:
             return self._session
 
     def warm_up(self) -> None:
-        """Begin to make the session on a thread of its own, alongside the download of the attempt that needs it."""
-        # Here, not on the thread: what is in the environment when a body begins is put back when it ends.
+        """Start making the session on another thread, during the download of the attempt that needs it."""
+        # Not on that thread: the environment is restored after a body to its state before the body.
         self._choose_python()
         if self._session is None:
-            threading.Thread(target=self._try_to_get, name="perago-spark-start", daemon=True).start()
+            threading.Thread(target=self._get_or_log, name="perago-spark-start", daemon=True).start()
 
     def for_checks(self) -> SparkSession:
-        """A session beside it in which one query is one Spark job: adaptive execution would make a job per shuffle."""
+        """Return a session in which a query is one Spark job: adaptive execution would make a job per shuffle."""
         session = self.get()
         with self._lock:
             if self._for_checks is None:
@@ -85,7 +85,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[SparkSession]:
-        """A new session for one attempt; what attempts share is put back when the last one leaves."""
+        """Yield a new session for one attempt. Shared state is restored when the last attempt ends."""
         process_session = self.get()
         with self._lock:
             if self._scratch is not None and runs_here(self._settings.spark_master):
@@ -108,7 +108,7 @@ class Sessions:
         if reason := why_gone(session):
             raise TaskFailed(reason)
         if self._shared is None or self._users > 1:
-            return  # attempts at once in one process: nothing tells whose it is
+            return  # concurrent attempts in one process: the owner is unknown
         if queries := self._shared.running_queries():
             raise TaskFailed(
                 f"the task left a streaming query running: {', '.join(queries)}; "
@@ -122,7 +122,7 @@ class Sessions:
 
     @property
     def users(self) -> int:
-        """How many attempts have the session now."""
+        """The number of attempts that use the session now."""
         return self._users
 
     def _restore(self, process_session: SparkSession) -> None:
@@ -133,20 +133,18 @@ class Sessions:
                 _make_default(process_session)
                 return
         except Exception as error:
-            log.warning(
-                "Spark cannot be put back to what it was: the next attempt gets a new one", exc_info=error
-            )
-        # Also a context that the body made after it had stopped ours: it has not our configuration.
+            log.warning("could not restore Spark's state, the next attempt gets a new Spark", exc_info=error)
+        # Also a context that the body made after stopping ours: it lacks our configuration.
         _stop_spark()
 
-    def _try_to_get(self) -> None:
+    def _get_or_log(self) -> None:
         try:
             self.get()
         except Exception as error:
-            log.warning("Spark did not start: the next attempt tries again", exc_info=error)
+            log.warning("Spark did not start, the next attempt retries", exc_info=error)
 
     def _choose_python(self) -> None:
-        """Python functions run in the Python of this process, with its packages, not in whatever is on PATH."""
+        """Run Python functions in the Python of this process, with its packages, not in the one on PATH."""
         if is_local(self._settings.spark_master):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -157,7 +155,7 @@ class Sessions:
         found_before = self._packages.by_their_files(conf, os.environ)
         complete = found_before or self._packages.resolved_by_ivy(conf, os.environ)
         self._choose_python()
-        with _own_signals():
+        with _keep_sigint_handler():
             session = self._start(complete, log_options(scratch, os.environ))
         if found_before is None and self._packages.names:
             self._packages.remember_files(conf, os.environ, dict(session.sparkContext.getConf().getAll()))
@@ -170,27 +168,26 @@ class Sessions:
 
     def _start(self, conf: dict[str, str], log_conf: tuple[str, ...]) -> SparkSession:
         if not is_quick(self._settings):
-            log.info("a full Spark session starts")
+            log.info("starting a full Spark session")
             return _start(with_jvm_options(conf, log_conf, os.environ))
         archive = archive_file(os.environ)
         options = use_options(archive) if archive is not None else ()
         log.info(
-            "a quick Spark session starts, %s an archive of Spark's classes", "with" if options else "without"
+            "starting a quick Spark session, %s an archive of Spark's classes",
+            "with" if options else "without",
         )
         try:
             return _start(with_jvm_options(conf, [*log_conf, *quick_options(), *options], os.environ))
         except RuntimeConfigError:
             if archive is None or not options:
                 raise
-        # A damaged archive can end the JVM before it says a word, and so can whoever kills it.
+        # A JVM that exits without a message may have a damaged archive, or was killed.
         if ends_the_jvm(archive, os.environ):
-            log.warning(
-                "Spark did not start with the archive %s: it is removed, and Spark starts without", archive
-            )
-            with contextlib.suppress(OSError):  # somebody else's cache may stay
+            log.warning("Spark did not start with the archive %s, removing it and starting without", archive)
+            with contextlib.suppress(OSError):  # we may not be allowed to remove it
                 archive.unlink(missing_ok=True)
         else:
-            log.warning("Spark did not start, and is started again, without the archive of its classes")
+            log.warning("Spark did not start, retrying without the archive of its classes")
         return _start(with_jvm_options(conf, [*log_conf, *quick_options()], os.environ))
 
 
@@ -221,35 +218,35 @@ class AttemptSession:
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
-        """The session; that of the process before the attempt is at work."""
+        """Return the attempt's session, or that of the process before the attempt is at work."""
         return self._session or self._sessions.get()
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[SparkSession]:
-        """Have the session made, and taken away at the end."""
+        """Make the session for the block, and end its use afterwards."""
         with self._sessions.in_use() as session:
             self._session = session
             yield session
 
     def for_checks(self) -> SparkSession:
-        """The session for table checks; raises `TaskFailed` if the body has stopped Spark."""
+        """Return the session for table checks. Raises `TaskFailed` if the body has stopped Spark."""
         if self._session is not None and (reason := why_gone(self._session)):
             raise TaskFailed(reason)
         return self._sessions.for_checks()
 
     def check_left(self, *, publishes: bool) -> None:
-        """Raise `TaskFailed` if the attempt may not end as it left Spark."""
+        """Raise `TaskFailed` if the attempt may not end with Spark in its present state."""
         if self._session is not None:
             self._sessions.check_left(self._session, publishes=publishes)
 
     @property
     def alone(self) -> bool:
-        """Whether no other attempt of this process is at work."""
+        """True if no other attempt of this process is at work."""
         return self._sessions.users == 1
 
 
 def why_gone(session: SparkSession) -> str | None:
-    """Why a session cannot be used any more, or None if it can."""
+    """Return why a session is no longer usable, or None if it is."""
     if _is_usable(session):
         return None
     context: Any = session.sparkContext
@@ -260,7 +257,7 @@ def why_gone(session: SparkSession) -> str | None:
 
 
 def _make_default(session: SparkSession) -> None:
-    """Let PySpark and the JVM take this session for the current one, as `SparkSession.builder.getOrCreate()` does."""
+    """Make this session the current one of PySpark and the JVM, as `SparkSession.builder.getOrCreate()` does."""
     from pyspark.sql import SparkSession, SQLContext
 
     SparkSession._instantiatedSession = session
@@ -272,7 +269,7 @@ def _make_default(session: SparkSession) -> None:
 
 
 def _stop_spark() -> None:
-    """Stop whatever Spark context this process has."""
+    """Stop any Spark context of this process."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -294,7 +291,7 @@ def _is_usable(session: SparkSession) -> bool:
 
 
 def _forget_dead_jvm() -> None:
-    """Have PySpark start a new JVM where its own has died: it would go on asking the old one."""
+    """Make PySpark forget a dead JVM, so that it starts a new one instead of calling the old one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -316,7 +313,7 @@ def _forget_dead_jvm() -> None:
 
 
 def _end(session: SparkSession, scratch: Path) -> None:
-    # An exit in good order: the JVM removes what it has, and we remove the rest.
+    # On a regular exit the JVM removes its files, and we remove the rest.
     with contextlib.suppress(Exception):
         session.stop()
     with contextlib.suppress(OSError):
@@ -324,8 +321,8 @@ def _end(session: SparkSession, scratch: Path) -> None:
 
 
 @contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Keep the process's own handler of SIGINT, which Spark replaces."""
+def _keep_sigint_handler() -> Iterator[None]:
+    """Keep the process's SIGINT handler, which Spark replaces."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
-"""What the attempts of one JVM share, whatever session they have: it is put back when an attempt ends.
+"""State that all sessions of one JVM share, restored when an attempt ends.
 
-    Spark's catalog            databases, tables and functions that were not there before are dropped
+    Spark's catalog            new databases, tables and functions are dropped
     global temporary views     dropped
     caches                     cached tables and RDDs are dropped
     streaming queries          stopped
@@ -9,7 +9,7 @@
     checkpoint folder, log level, environment of Python workers        as they were
 
 SQL settings, the current database, temporary views and registered functions belong to a session; each attempt has its own.
-A catalog that outlives the JVM (Hive's, say) is the operator's, and nothing in it is touched.
+A catalog that outlives the JVM, such as Hive's, belongs to the operator and is not touched.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 LOG_LEVEL = "WARN"
 
 _DEFAULT = "default"
-"""The first database, and the group of files that were added without naming a session."""
+"""The first database, and the group of files added without naming a session."""
 
 
 class SharedState:
-    """Remembers the shared state of a session's JVM, and puts it back."""
+    """Saves the shared state of a session's JVM, and restores it."""
 
     def __init__(self, session: SparkSession) -> None:
         jvm: Any = session._jvm
@@ -46,7 +46,7 @@ class SharedState:
         self._checkpoints = self._scala.checkpointDir()
 
     def new_managed_tables(self) -> list[str]:
-        """The tables of Spark's own warehouse that were created since: their files are in no workspace."""
+        """Return the new tables of Spark's own warehouse, whose files are in no workspace."""
         catalog = self._external_catalog
         new = [
             (database, table)
@@ -60,11 +60,11 @@ class SharedState:
         ]
 
     def running_queries(self) -> list[str]:
-        """The streaming queries that run now."""
+        """Return the names of the running streaming queries."""
         return [str(query.name() or query.id()) for query in self._queries()]
 
     def restore(self) -> None:
-        """Put back what was there when this was made."""
+        """Restore the saved state."""
         for query in self._queries():
             query.stop()
         self._session.catalog.clearCache()
@@ -87,7 +87,7 @@ class SharedState:
         return self._jvm_session.sharedState().externalCatalog()
 
     def _catalog(self) -> Iterator[tuple[str, tuple[set[str], set[str]]]]:
-        """The tables and functions of each database."""
+        """Yield the tables and functions of each database."""
         if self._session.conf.get("spark.sql.catalogImplementation") != "in-memory":
             return
         catalog = self._external_catalog
@@ -123,7 +123,7 @@ class SharedState:
             else:
                 self._hadoop.set(name, before)
         if any(name.startswith("fs.") for name in names):
-            # A file system keeps the settings that it was opened with, and Hadoop keeps the file system.
+            # Hadoop caches file systems, which keep the settings they were opened with.
             self._jvm.org.apache.hadoop.fs.FileSystem.closeAll()
             write_no_checksum_files(self._session)
 
@@ -135,12 +135,12 @@ class SharedState:
             for uri in [str(uri) for uri in files.keySet()]:
                 if uri not in self._files_before.get(name, set()):
                     files.remove(uri)
-                    # Spark refuses another file of the same name for as long as this one is there.
+                    # Spark refuses another file of the same name while this one exists.
                     _remove(folder / uri.partition("#")[0].rpartition("/")[2])
         self._context._python_includes[:] = self._python_files
 
     def _added(self) -> Iterator[tuple[str, Any]]:
-        """The files and archives that were added, by their URI; changing these changes Spark's own."""
+        """Yield the added files and archives by URI. These are Spark's own maps, so changes take effect."""
         for name in ("addedFiles", "addedArchives"):
             group = self._java(getattr(self._scala, name)()).get(_DEFAULT)
             if group is not None:
@@ -154,7 +154,7 @@ class SharedState:
 
 
 def write_no_checksum_files(session: SparkSession) -> None:
-    """Leave out the checksum file that Hadoop puts next to each file of a local folder: lakes have their own."""
+    """Disable the checksum file that Hadoop puts next to each file of a local folder: lakes have their own."""
     jvm: Any = session._jvm
     context: Any = session.sparkContext
     jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)

@@ -1,8 +1,8 @@
-"""Looking into tables for checks: all checks of one table cost one Spark job.
+"""Evaluate table checks: all checks of one table cost one Spark job.
 
-The whole-table counts (rows, nulls, values) come from one pass, each set of unique columns from a grouping of its
-own; their one-row results are joined into one query.  Only counts reach the driver.  When a check fails, up to
-three offending rows are fetched and go to the worker's log, never into the reason: reasons leave the machine.
+The whole-table counts (rows, nulls, values) come from one pass, each set of unique columns from a separate grouping;
+their one-row results are joined into one query.  Only counts reach the driver.  When a check fails, up to three
+offending rows are fetched and go to the worker's log, never into the reason: reasons leave the machine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What was counted for a check, and where the offending rows of one that does not hold are to be seen."""
+    """The finding of a check, and for a failed one the query for its offending rows."""
 
     finding: Finding
     rows: Callable[[], DataFrame] | None = None
@@ -50,7 +50,7 @@ class Auditor:
         self._found: dict[Source, dict[TableCheck, Finding]] = {}
 
     def finding(self, check: TableCheck, tree: Tree) -> Finding:
-        """What the check finds in its table; one that does not hold names the others that do not, too."""
+        """Return the finding of a check. A failed one also names the other failed checks of its table."""
         if check.source not in self._found:
             checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])
             self._found[check.source] = self._evaluate(check.source, list(checks), tree)
@@ -70,8 +70,8 @@ class Auditor:
             return dict.fromkeys(checks, wrong(f"there is no table {table!r}"))
         try:
             frame = read_table(self._session(), self._workspace.uri(table), format, None, dict(options))
-            looked = _looked_at(frame, checks)
-            for check, found in looked.items():
+            findings = _evaluate_all(frame, checks)
+            for check, found in findings.items():
                 if found.rows is not None:
                     _log_samples(check, found.rows())
         except SPARK_ERRORS as error:
@@ -79,11 +79,11 @@ class Auditor:
             base = self._workspace.base
             reason = unknown_format(error, format) or short_reason(error, base=base, tables=[table])
             raise GuardrailViolation(f"the table cannot be read: {reason}") from error
-        return {check: found.finding for check, found in looked.items()}
+        return {check: found.finding for check, found in findings.items()}
 
 
 class AuditedTree:
-    """A tree whose tables can be looked into."""
+    """A tree with findings of table checks."""
 
     def __init__(self, tree: Tree, auditor: Auditor) -> None:
         self._tree = tree
@@ -95,12 +95,12 @@ class AuditedTree:
         self.names = tree.names
 
     def table_finding(self, check: TableCheck) -> Finding:
-        """What the check finds in its table."""
+        """Return the finding of a table check."""
         return self._auditor.finding(check, self._tree)
 
 
-def _looked_at(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
-    """What every check finds; those that name a column which is not there need no look at the rows."""
+def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
+    """Return the finding of every check. Checks of columns, or with a missing column, do not read the rows."""
     found: dict[TableCheck, _Counted] = {}
     to_count = []
     for check in checks:
@@ -120,11 +120,11 @@ def _wrong_columns(frame: DataFrame, check: TableCheck) -> str | None:
     there = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     missing = [name for name in check.columns if name not in there]
     types = dict(zip(check.columns, check.types, strict=False))
-    said = [f"no column {', '.join(map(repr, missing))}; there are {', '.join(there)}"] if missing else []
+    problems = [f"no column {', '.join(map(repr, missing))}; there are {', '.join(there)}"] if missing else []
     for name, kind in types.items():
         if kind is not None and name in there and there[name] != kind.lower():
-            said.append(f"column {name!r} is {there[name]}, not {kind.lower()}")
-    return "; ".join(said) or None
+            problems.append(f"column {name!r} is {there[name]}, not {kind.lower()}")
+    return "; ".join(problems) or None
 
 
 def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
@@ -135,23 +135,23 @@ def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _
     query = frame.agg(F.lit(-1).alias("key"), F.array(*whole).alias("counts"))
     for number, check in enumerate(checks):
         if check.kind == "require_unique":
-            twice = _grouped(frame, check)
+            duplicates = _duplicate_keys(frame, check)
             counts = F.array(F.count(F.lit(1)), F.coalesce(F.sum("count"), F.lit(0)))
-            query = query.union(twice.agg(F.lit(number).alias("key"), counts.alias("counts")))
+            query = query.union(duplicates.agg(F.lit(number).alias("key"), counts.alias("counts")))
     rows = {row["key"]: list(row["counts"]) for row in query.collect()}
     total, *amounts = rows[-1]
     found: dict[TableCheck, _Counted] = {}
     for number, check in enumerate(checks):
         if check.kind == "require_unique":
-            keys, twice_there = rows[number]
-            found[check] = _unique(frame, check, total, keys, twice_there)
+            keys, duplicate_rows = rows[number]
+            found[check] = _finding_of_keys(frame, check, total, keys, duplicate_rows)
         else:
             width = len(_offending(frame, check))
-            found[check], amounts = _judged(frame, check, total, amounts[:width]), amounts[width:]
+            found[check], amounts = _finding_of_counts(frame, check, total, amounts[:width]), amounts[width:]
     return found
 
 
-def _judged(frame: DataFrame, check: TableCheck, total: int, amounts: Sequence[int]) -> _Counted:
+def _finding_of_counts(frame: DataFrame, check: TableCheck, total: int, amounts: Sequence[int]) -> _Counted:
     if check.kind == "require_rows":
         few, many = total < (check.least or 0), check.most is not None and total > check.most
         bound = f"{check.least} or more are required" if few else f"at most {check.most} are allowed"
@@ -168,11 +168,11 @@ def _judged(frame: DataFrame, check: TableCheck, total: int, amounts: Sequence[i
     return _Counted(wrong(text), lambda: frame.where(any_of))
 
 
-def _unique(frame: DataFrame, check: TableCheck, total: int, keys: int, rows: int) -> _Counted:
+def _finding_of_keys(frame: DataFrame, check: TableCheck, total: int, keys: int, rows: int) -> _Counted:
     if not keys:
         return _Counted(Finding(f"no key twice in {_rows(total)}"))
     return _Counted(
-        wrong(f"{keys} keys are there more than once, in {rows} rows"), lambda: _grouped(frame, check)
+        wrong(f"{keys} keys are there more than once, in {rows} rows"), lambda: _duplicate_keys(frame, check)
     )
 
 
@@ -181,7 +181,7 @@ def _rows(total: int) -> str:
 
 
 def _offending(frame: DataFrame, check: TableCheck) -> list[Column]:
-    """The conditions under which a row offends, one for each count that the check wants."""
+    """Return the conditions for an offending row, one for each count that the check needs."""
     from pyspark.sql import functions as F
 
     if check.kind == "forbid_nulls":
@@ -191,7 +191,7 @@ def _offending(frame: DataFrame, check: TableCheck) -> list[Column]:
     return []
 
 
-def _grouped(frame: DataFrame, check: TableCheck) -> DataFrame:
+def _duplicate_keys(frame: DataFrame, check: TableCheck) -> DataFrame:
     keys = [frame[_quoted(name)].alias(f"key{number}") for number, name in enumerate(check.columns)]
     named = frame.select(*keys)
     return named.groupBy(*named.columns).count().where("count > 1")

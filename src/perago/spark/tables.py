@@ -1,19 +1,15 @@
-"""What Perago knows of formats; the rest is between Spark and the package that brings a format.
+"""Read and write tables, with a declared schema if there is one.
 
     format                          its schema is          an overwrite
-    csv  json  text  xml            what the reader says   Spark empties the folder
-    avro  orc  parquet              in the files           Spark empties the folder
-    delta, and any other            in the table           is the format's own doing
+    csv  json  text  xml            given by the reader    empties the folder (Spark)
+    avro  orc  parquet              in the files           empties the folder (Spark)
+    delta, and any other            in the table           is done by the format's package
 
-A Delta table is a folder of Parquet files and a log that says which of them count.  Read as Parquet it shows rows that were
-deleted long ago, and an overwrite as Parquet destroys it: so it is taken for a Delta table, or refused.
+A Delta table is a folder of Parquet files and a log that says which of them are valid.  Read as Parquet it shows rows
+deleted long ago, and an overwrite as Parquet destroys it: so it is used as a Delta table, or refused.
 
-What a stored table says about itself, without a Spark job.
-
-Spark's Parquet files keep their schema, nullability included, in the footer; reading one file's footer is what Spark
-would do too, in a job of its own.  Where there is none (another writer, another format) Spark has to look.
-
-Reading and writing tables, with a schema where one is declared.
+Spark's Parquet files hold their schema, with nullability, in the footer.  Reading one footer here saves the Spark job
+that would do the same; files without it (another writer, another format) need that job.
 """
 
 from __future__ import annotations
@@ -49,10 +45,11 @@ _MORE = {
     ";spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog"
 }
 _NOT_FOUND = ("[DATA_SOURCE_NOT_FOUND]", "Failed to find data source")
+_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 
 
 def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = False) -> None:
-    """Refuse a Delta table that is to be read or written as plain files, and plain files that Delta would write among."""
+    """Raise `GuardrailViolation` for a Delta table used as plain files, and for Delta writes among plain files."""
     if has_wildcard(uri) or not (format in FILES or (writing and format == DELTA)):
         return
     if _exists(spark, f"{uri}/{DELTA_LOG}"):
@@ -65,9 +62,9 @@ def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = 
 
 
 def unknown_format(error: Exception, format: str) -> str | None:
-    """How to make the session know a format, if that is what the error is about."""
-    said = all_messages(error)
-    if not any(text in said for text in _NOT_FOUND):
+    """Return how to add a format to the session, or None if the error has another cause."""
+    messages = all_messages(error)
+    if not any(text in messages for text in _NOT_FOUND):
         return None
     from pyspark import __version__ as version
 
@@ -80,7 +77,7 @@ def unknown_format(error: Exception, format: str) -> str | None:
 
 
 def known_name(format: str) -> str:
-    """The name of a format as this file has it: Spark takes capitals for small letters."""
+    """Return a format's name in lower case if this module knows it: Spark ignores case."""
     return format.lower() if format.lower() in FILES | {DELTA} else format
 
 
@@ -90,11 +87,8 @@ def _exists(spark: SparkSession, uri: str) -> bool:
     return bool(path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).exists(path))
 
 
-_SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
-
-
 def first_file(spark: SparkSession, uri: str) -> str | None:
-    """The URI of any file of the table at `uri` that Spark would read (a pattern is resolved first), or None."""
+    """Return the URI of any file that Spark would read of the table at `uri`, which may be a pattern, or None."""
     jvm: Any = spark._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(uri)
@@ -114,7 +108,7 @@ def first_file(spark: SparkSession, uri: str) -> str | None:
 
 
 def parquet_schema(spark: SparkSession, file: str) -> StructType | None:
-    """The schema that Spark wrote into the file's footer, or None where another writer made it."""
+    """Return the schema that Spark wrote into the file's footer. None if another writer made the file."""
     jvm: Any = spark._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(file)
@@ -127,12 +121,12 @@ def parquet_schema(spark: SparkSession, file: str) -> StructType | None:
         finally:
             reader.close()
     except Py4JJavaError:
-        return None  # no Parquet: Spark's own reader says so, in better words
+        return None  # not Parquet: Spark's own reader has the better error message
     return StructType.fromJson(json.loads(text)) if text else None
 
 
 def stored_schema(spark: SparkSession, file: str, format: str) -> StructType:
-    """The schema that one file stores, by a Spark job where it takes one."""
+    """Return the schema of one file, with a Spark job if necessary."""
     found = parquet_schema(spark, file) if format == "parquet" else None
     return found if found is not None else spark.read.format(format).load(file).schema
 
@@ -140,15 +134,18 @@ def stored_schema(spark: SparkSession, file: str, format: str) -> StructType:
 def read_table(
     spark: SparkSession, uri: str, format: str, schema: TableSchema | None, options: Mapping[str, Any]
 ) -> DataFrame:
-    """The table at `uri`; a Parquet table that Spark wrote is opened without a Spark job."""
+    """Return the table at `uri`. A Parquet table written by Spark is opened without a Spark job.
+
+    Raises `GuardrailViolation` with all differences if the table does not fit the schema.
+    """
     format = known_name(format)
     check_format(spark, uri, format)
     if schema is None:
-        return _opened(spark, uri, format, options)[0]
+        return _open(spark, uri, format, options)[0]
     wanted = declared(schema)
     names = [field.name for field in wanted.struct.fields]
     if format not in WITHOUT_A_SCHEMA:
-        table, without_nulls = _opened(spark, uri, format, options)
+        table, without_nulls = _open(spark, uri, format, options)
         wrong = differences(
             wanted, table.schema, lambda name: name in without_nulls and not without_nulls[name]
         )
@@ -172,7 +169,7 @@ def write_table(
 ) -> None:
     """Write a table; columns that the schema declares without nulls are written as such.
 
-    Rows that are appended must have the column types of the files that are there.
+    Appended rows must have the column types of the existing files.
     """
     format = known_name(format)
     check_format(df.sparkSession, uri, format, writing=True)
@@ -189,17 +186,17 @@ def write_table(
 
 
 def _check_types(df: DataFrame, uri: str, format: str) -> None:
-    """Refuse rows whose column types are not those of the table's files, before any work."""
+    """Raise `GuardrailViolation`, before any work, if the rows' column types differ from the table's files."""
     file = first_file(df.sparkSession, uri)
     wrong = other_types(df.schema, stored_schema(df.sparkSession, file, format)) if file is not None else []
     if wrong:
         raise GuardrailViolation(f"{'; '.join(wrong)}; cast the columns, or overwrite the whole table")
 
 
-def _opened(
+def _open(
     spark: SparkSession, uri: str, format: str, options: Mapping[str, Any]
 ) -> tuple[DataFrame, dict[str, bool]]:
-    """The table, and for each column whose nullability is stored whether it is without nulls."""
+    """Return the table, and for each column with stored nullability whether it has no nulls."""
     reader = spark.read.format(format).options(**options)
     merged = str(options.get("mergeSchema", "")).lower() == "true"
     file = first_file(spark, uri) if format == "parquet" and not merged else None
@@ -212,7 +209,7 @@ def _opened(
 def _wrong_header(
     spark: SparkSession, uri: str, names: Sequence[str], options: Mapping[str, Any]
 ) -> list[str]:
-    """How the first line of a CSV table with a header differs from the declared columns, which Spark takes by place."""
+    """Return how the header of a CSV table differs from the declared columns, which Spark assigns by position."""
     if str(options.get("header", "")).lower() != "true":
         return []
     plain = {key: value for key, value in options.items() if key.lower() != "inferschema"}
@@ -225,7 +222,7 @@ def _wrong_header(
 
 
 def _only_partitions(spark: SparkSession, options: Mapping[str, Any]) -> bool:
-    """Whether an overwrite replaces only the partitions that are written."""
+    """Return whether an overwrite replaces only the partitions that are written."""
     chosen = options.get("partitionOverwriteMode") or spark.conf.get(
         "spark.sql.sources.partitionOverwriteMode"
     )
@@ -248,7 +245,7 @@ def _as_declared(df: DataFrame, schema: TableSchema) -> DataFrame:
 
 
 def _never_null(df: DataFrame, name: str) -> Column:
-    """The column, declared without nulls; Spark has this expression, and no Python name for it."""
+    """Return the column, declared without nulls. PySpark has no function for this expression."""
     from pyspark.sql import Column
 
     jvm: Any = df.sparkSession._jvm

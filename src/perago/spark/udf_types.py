@@ -1,10 +1,10 @@
-"""UDFs that a module declares before there is a session: `@F.udf("int")` at the top of a task module.
+"""Allow UDFs to be declared before there is a session: `@F.udf("int")` at the top of a task module.
 
-PySpark asks the JVM to parse the text of a return type while the decorator runs.  Task modules are imported where no session
-runs: by `perago check`, by every worker, and in Spark's own Python workers.  So a text stays a text until there is a
+PySpark asks the JVM to parse the text of a return type while the decorator runs.  Task modules are imported without a
+session: by `perago check`, by every worker, and in Spark's own Python workers.  So the type stays text until there is a
 session, and PySpark parses it when the function is first used.
 
-A UDF also keeps its Java half, which a new session of the same process cannot use.  It is made again there.
+A UDF also caches its Java object, which a new context of the same process cannot use.  It is made again there.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _MODULE = "pyspark.sql.udf"
 
 
 def parse_types_late() -> None:
-    """Let UDFs be declared without a session; takes effect when PySpark is imported, and imports nothing itself."""
+    """Let UDFs be declared without a session. Takes effect when PySpark is imported, and imports nothing itself."""
     if _MODULE in sys.modules:
-        _change(sys.modules[_MODULE])
-    elif not any(isinstance(finder, _WhenImported) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _WhenImported())
+        _patch(sys.modules[_MODULE])
+    elif not any(isinstance(finder, _PatchOnImport) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _PatchOnImport())
 
 
-class _WhenImported(MetaPathFinder):
-    """Changes PySpark's module as soon as it has been imported."""
+class _PatchOnImport(MetaPathFinder):
+    """Patches PySpark's module as soon as it has been imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find PySpark's module as Python does, and change it after it has run."""
+        """Find PySpark's module as Python does, and patch it after it has run."""
         if fullname != _MODULE:
             return None
         sys.meta_path.remove(self)
@@ -43,19 +43,19 @@ class _WhenImported(MetaPathFinder):
             return None
         loader: Any = spec.loader
 
-        def run_and_change(module: ModuleType) -> None:
-            # First of all: all modules of a zip file share one loader.
+        def run_and_patch(module: ModuleType) -> None:
+            # First, because all modules of a zip file share one loader.
             del loader.exec_module
             loader.exec_module(module)
-            _change(module)
+            _patch(module)
 
-        loader.exec_module = run_and_change
+        loader.exec_module = run_and_patch
         return spec
 
 
-def _change(module: Any) -> None:
+def _patch(module: Any) -> None:
     udf = module.UserDefinedFunction
-    parsed, java_half = udf.returnType, udf._judf
+    parsed, java_udf = udf.returnType, udf._judf
     if getattr(parsed.fget, "__module__", None) == __name__:
         return
 
@@ -69,7 +69,7 @@ def _change(module: Any) -> None:
         if getattr(self, "_perago_context", context) is not context:
             self._judf_placeholder = None
         self._perago_context = context
-        return java_half.fget(self)
+        return java_udf.fget(self)
 
     udf.returnType, udf._judf = property(return_type), property(judf)
 

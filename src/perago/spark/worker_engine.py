@@ -1,7 +1,7 @@
 """The engine of a worker's attempts: each is a Spark job of one task, in a pool that Spark schedules fairly.
 
-- Spark gives a task up when it fails the first time: the orchestrator is who tries again.  Where Spark runs one again all
-  the same (an executor that was decommissioned, say), the job is told how often it has run.
+- Spark gives up on a task at its first failure: retries are the orchestrator's.  If Spark runs a task again all the same,
+  such as after an executor was decommissioned, the job gets the number of earlier runs.
 - The function, with the keys that it holds, travels inside the job: no page, log or command line shows it.
 """
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 POOL = "perago"
 PORT = "spark.perago.port"
-"""Where the worker listens for its hosts; any free port by default."""
+"""Setting of the port on which the worker listens for its hosts; any free port by default."""
 _POOLS = f"""\
 <?xml version="1.0"?>
 <allocations>
@@ -44,28 +44,28 @@ class SparkJobs:
         self._pools = settings.root / "spark" / "pools.xml"
         conf = {
             "spark.scheduler.mode": "FAIR",
-            # As it is, not as a URI: Hadoop does not undo its escapes.
+            # The plain path, not an escaped URI: Hadoop does not decode escapes.
             "spark.scheduler.allocation.file": f"file://{self._pools}",
             "spark.locality.wait": "0s",
         }
         self._context = EngineContext(settings, py_files, failures=1, conf=conf)
 
     def open(self) -> Endpoint:
-        """Have Spark up; tells where its executors can call this process."""
-        conf = self._opened().getConf()
+        """Start Spark. Returns where its executors can connect to this process."""
+        conf = self._open_context().getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
-        said = conf.get(PORT, "0") or "0"
-        port = int(said) if said.isdecimal() else -1
+        configured = conf.get(PORT, "0") or "0"
+        port = int(configured) if configured.isdecimal() else -1
         if not 0 <= port < 2**16:
-            raise RuntimeConfigError(f"{PORT}={said} in PERAGO_SPARK_CONF is not a port")
+            raise RuntimeConfigError(f"{PORT}={configured} in PERAGO_SPARK_CONF is not a port")
         return Endpoint(conf.get("spark.driver.bindAddress") or host, host, port)
 
     def run(self, job: str, label: str, work: Callable[[JobContext], T]) -> T:
-        """Run a function as a job of one task, and wait for it."""
+        """Run a function as a job of one task, and wait for it. Raises `JobLost` if Spark fails."""
         from perago.spark.failures import SPARK_ERRORS
 
         try:
-            context = self._opened()
+            context = self._open_context()
             context.setJobGroup(job, label, interruptOnCancel=True)
             context.setLocalProperty("spark.scheduler.pool", POOL)
             [value] = context.parallelize([0], 1).map(partial(_call, work)).collect()
@@ -76,21 +76,21 @@ class SparkJobs:
         return value
 
     def cancel(self, job: str) -> None:
-        """End a job wherever it is; one that Spark no longer knows has ended."""
+        """Cancel a job, wherever it runs. Jobs that Spark no longer knows have ended."""
         if (context := self._context.made) is not None:
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(job)
 
-    def _opened(self) -> SparkContext:
+    def _open_context(self) -> SparkContext:
         if self._context.made is None:
-            # A pool that Spark has no file of would serve its jobs first in, first out.
+            # Without this file the pool would serve its jobs first in, first out.
             self._pools.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._pools.write_text(_POOLS, encoding="utf-8")
         return self._context.get()
 
 
 def _call(work: Callable[[JobContext], T], _: int) -> T:
-    """In a Python process of an executor."""
+    """Call the function, in a Python process of an executor."""
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()
@@ -98,7 +98,7 @@ def _call(work: Callable[[JobContext], T], _: int) -> T:
 
 
 def lost_reason(error: Exception) -> str:
-    """What Spark says of a lost job, in a few words."""
+    """Return a short reason for a lost job."""
     from perago.spark.failures import short_reason
 
     lost = re.search(r"ExecutorLostFailure \(executor \S+ exited.*?Reason: ([^\n]*)", str(error))

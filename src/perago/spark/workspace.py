@@ -1,9 +1,9 @@
 """`SparkWorkspace`: the workspace of a Spark task, as its body sees it.
 
-The rule: tables are named by their path below the task's prefix, and a path outside what the task sees, or may change, is
-refused.  Where the bytes are, in a folder or on a staging branch, is not the body's business.
+Tables are named by their path below the task's prefix, and a path outside what the task sees, or may change, is refused.
+The body need not know whether the bytes are in a folder or on a staging branch.
 
-Every task module imports this, on machines with and without pyspark, so pyspark is imported when it is used.
+Every task module imports this, on machines with and without pyspark, so pyspark is imported only on use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from perago.spark.schema import TableSchema
 
-# Here, because every task module imports this before it declares anything.
+# Here, because every task module imports this module before it declares anything.
 parse_types_late()
 
 Mode = Literal["overwrite", "append", "error", "errorifexists", "ignore"]
@@ -51,28 +51,29 @@ class SparkWorkspace:
 
     @property
     def spark(self) -> SparkSession:
-        """The session: in an attempt its own, in a unit test the one that was given."""
+        """The session: the attempt's own, or in a unit test the one passed to the constructor."""
         return self._session() if callable(self._session) else self._session
 
     @property
     def base(self) -> str:
-        """Where the prefix is, for Spark."""
+        """The URI of the prefix, for Spark."""
         return self._base
 
     @property
     def tables(self) -> frozenset[str]:
-        """The paths that were read and written so far."""
+        """The paths read and written so far."""
         return frozenset(self._tables)
 
     def uri(self, path: str) -> str:
-        """Where Spark finds a path that the task sees."""
+        """Return Spark's URI of a path. Raises `TaskFailed` if the task does not see it."""
         return f"{self._base}/{seen_path(path, self._view)}"
 
     def read(
         self, path: str, format: str = "parquet", schema: TableSchema | None = None, **options: Any
     ) -> DataFrame:
-        """The table at a path, in any format that the session knows; with a schema it must fit, and what does not fit is
-        listed before any work.
+        """Return the table at a path, in any format that the session knows.
+
+        With a schema the table must fit it: `GuardrailViolation` lists all differences, before any work.
         """
         from perago.spark.tables import read_table
 
@@ -80,7 +81,7 @@ class SparkWorkspace:
         try:
             return read_table(self.spark, self.uri(path), format, schema, options)
         except Exception as error:
-            raise self._failed("reading", path, format, error) from error
+            raise self._failure("reading", path, format, error) from error
 
     def write(
         self,
@@ -93,8 +94,7 @@ class SparkWorkspace:
         schema: TableSchema | None = None,
         **options: Any,
     ) -> None:
-        """Write a table to a path, in any format that the session knows; what was there is replaced, unless `mode` says
-        otherwise.
+        """Write a table to a path, in any format that the session knows. `mode` says what happens to an existing one.
 
         With a schema the table must fit it, and columns declared without nulls are written as such: a null in one
         fails the job.
@@ -107,7 +107,7 @@ class SparkWorkspace:
         try:
             write_table(df, self.uri(path), format, columns, mode, schema, options)
         except Exception as error:
-            raise self._failed("writing", path, format, error) from error
+            raise self._failure("writing", path, format, error) from error
 
     def _touch(self, path: str, format: object) -> None:
         if not isinstance(format, str) or not format.strip():
@@ -116,7 +116,7 @@ class SparkWorkspace:
             )
         self._tables.add(path)
 
-    def _failed(self, doing: str, path: str, format: str, error: Exception) -> Exception:
+    def _failure(self, doing: str, path: str, format: str, error: Exception) -> Exception:
         from perago.spark.failures import SPARK_ERRORS, short_reason
         from perago.spark.tables import unknown_format
 

@@ -1,10 +1,8 @@
-"""What a body with direct placement changed on its staging branch outside what its task may change: nothing, or the attempt
-fails.
+"""Fail an attempt with direct placement that changed its staging branch outside what the task may change.
 
-The branch becomes a commit as a whole, so the look is at the whole branch: with prefix `audio/` a change to
-`audiobook/` is outside, and one to `_lakefs_actions/` always is, whatever the prefix.  Where a task declares `writes`, so is
-everything else of its prefix, what it reads included.  Markers of the folders above come and go with Hadoop's own doing;
-they are put back as they were.
+The branch becomes a commit as a whole, so the whole branch is checked: with prefix `audio/` a change to `audiobook/` is
+outside, and one to `_lakefs_actions/` always is, whatever the prefix.  If a task declares `writes`, so is everything else
+of its prefix, including what it reads.  Hadoop creates and deletes markers of the folders above; they are restored.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ _LAST = "\U0010ffff"
 
 
 def check_outside(lake: Lake, workspace: Workspace, branch: str) -> list[str]:
-    """Refuse, by name, what was changed outside; returns the folder markers above that were."""
+    """Raise `PostGuardrailViolation` naming changes outside. Returns the changed markers of folders above."""
     above: list[str] = []
     roots = workspace.view.write_roots
 
@@ -40,7 +38,7 @@ def check_outside(lake: Lake, workspace: Workspace, branch: str) -> list[str]:
 
 
 def reset(lake: Lake, workspace: Workspace, branch: str, paths: Sequence[str]) -> None:
-    """Make objects of a branch what they are in the input."""
+    """Restore objects of a branch to their state in the input."""
     for path in paths:
         try:
             lake.stat(workspace.repository, workspace.ref, path)
@@ -56,17 +54,18 @@ def _changed_outside(lake: Lake, workspace: Workspace, branch: str) -> Iterator[
         yield from lake.changed_paths(repository, branch, prefix=ACTIONS)
         return
     folders = [root if root.endswith("/") else f"{root}/" for root in roots]
-    after, going_on = "", True
-    while going_on:
-        going_on = False
+    after, more = "", True
+    while more:
+        more = False
         for path in lake.changed_paths(repository, branch, after=after):
             folder = next((one for one in folders if path.startswith(one)), None)
             if folder is None:
                 if not roots.hold(path):
                     yield path
             elif path < (behind := folder + _LAST):
-                # Past the folder, which may hold any number of changes; the few that sort behind its end are passed over.
-                after, going_on = behind, True
+                # Skip the rest of the folder, which may hold any number of changes. The few paths in it that sort
+                # after `behind` are skipped one by one.
+                after, more = behind, True
                 break
 
 

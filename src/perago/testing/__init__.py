@@ -1,4 +1,4 @@
-"""What task authors import in their own tests: tasks and workflows run for real, on embedded servers, in one process.
+"""The test kit for task authors: real runs of tasks and workflows on the embedded servers, in one process.
 
     from perago.testing import crash, try_task
 
@@ -8,16 +8,16 @@
         assert trial.files["clean/plays.csv"] == b"So What,545\\n"
 
     def test_a_crash_is_survived():
-        trial = try_task(clean_plays, FILES, at={"hand over": crash()}, retries=1)
+        trial = try_task(clean_plays, FILES, faults={"hand over": crash()}, retries=1)
         assert [attempt.status for attempt in trial.attempts] == ["TIMED_OUT", "COMPLETED"]
 
-Input validation, checks, staging, fences, publication and retries all happen as in production; nobody waits for a retry.
+Input validation, checks, staging, fences, publication and retries all happen as in production; retries do not wait.
 The pytest fixtures `perago_lake`, `perago_worker` and `perago_spark` come with Perago.
 """
 
 from perago.errors import TrialError
 from perago.testing.clock import Clock
-from perago.testing.faults import STEPS, Crashed, crash, goes_stale, head_moves
+from perago.testing.faults import STEPS, Crashed, advance_head, crash, goes_stale, head_moves, lose_lease
 from perago.testing.lake import TrialLake
 from perago.testing.results import Changes, Trial, TrialAttempt, TrialCommit, TrialStep, WorkflowTrial
 from perago.testing.trial import try_task, try_workflow
@@ -36,9 +36,11 @@ __all__ = [
     "TrialStep",
     "TrialWorker",
     "WorkflowTrial",
+    "advance_head",
     "crash",
     "goes_stale",
     "head_moves",
+    "lose_lease",
     "try_task",
     "try_workflow",
 ]

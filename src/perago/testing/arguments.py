@@ -1,6 +1,6 @@
-"""What a test hands to a trial: tasks, params, a workflow, what is to happen.  Checked here, before anything is made.
+"""Checks the arguments of a trial: tasks, params, a workflow, faults; before anything is created.
 
-The rule: what is wrong is one line that says what was given and what to give instead.
+The rule: an error is one line that says what was given and what to give instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition, declared_in
 from perago.errors import TaskDefinitionError, TrialError
 from perago.protocol.suggestions import did_you_mean, listed
-from perago.testing.faults import At, HeadMove, checked_at
+from perago.testing.faults import Faults, HeadMove, checked_faults
 from perago.workflow.check.check import check_workflow
 from perago.workflow.check.steps import read_flow
 
@@ -30,7 +30,7 @@ class PythonWorkflow(Protocol):
     """A workflow of the official client's classes."""
 
     def to_workflow_def(self) -> Any:
-        """Its definition."""
+        """Return the definition."""
 
 
 Workflow = Mapping[str, Any] | str | os.PathLike[str] | PythonWorkflow
@@ -38,15 +38,15 @@ Workflow = Mapping[str, Any] | str | os.PathLike[str] | PythonWorkflow
 
 
 def task_of(function: object) -> TaskDefinition:
-    """The task that a decorated function is."""
+    """Return the task of a decorated function."""
     task = getattr(function, "__perago_task__", None)
     if not isinstance(task, TaskDefinition):
-        raise TaskDefinitionError(f"{function!r} is no task: decorate it with @perago.task")
+        raise TaskDefinitionError(f"{function!r} is not a task: decorate it with @perago.task")
     return task
 
 
 def tasks_of(given: Task | Iterable[Task]) -> list[TaskDefinition]:
-    """The tasks of functions, modules and files; no two may have one name."""
+    """Return the tasks of functions, modules and files.  Raises `TrialError` if two share a name."""
     several = [given] if isinstance(given, str | ModuleType) or callable(given) else list(given)
     found: dict[str, TaskDefinition] = {}
     for one in several:
@@ -61,7 +61,7 @@ def tasks_of(given: Task | Iterable[Task]) -> list[TaskDefinition]:
 
 
 def params_of(task: TaskDefinition, given: object) -> Mapping[str, Any]:
-    """Params as a workflow would send them: a mapping as it is, a model as JSON."""
+    """Return params as a workflow would send them: a mapping unchanged, a model as JSON."""
     if given is None:
         return {}
     if isinstance(given, task.params_model):
@@ -77,10 +77,12 @@ def params_of(task: TaskDefinition, given: object) -> Mapping[str, Any]:
 
 
 def retries_of(task: TaskDefinition, retries: int) -> int:
-    """How many retries may follow; not more than the task itself allows."""
+    """Return `retries`.  Raises `TrialError` if the task allows fewer."""
     allowed = task.controls.retry.count
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise TrialError(f"retries={retries!r}: give how many may follow the first attempt, 0 or more")
+        raise TrialError(
+            f"retries={retries!r}: give the number of retries after the first attempt, 0 or more"
+        )
     if retries > allowed:
         raise TrialError(
             f"retries={retries}, but task {task.name!r} allows {allowed}: Conductor would not retry it more often; "
@@ -89,24 +91,24 @@ def retries_of(task: TaskDefinition, retries: int) -> int:
     return retries
 
 
-def incidents_of(task: TaskDefinition, at: object, *, what: str = "at") -> At:
-    """What is to happen to the attempts of a task."""
-    checked = checked_at({} if at is None else at, what=what)
-    for step, incident in checked.items():
-        if isinstance(incident, HeadMove) and task.workspace is None:
+def faults_of(task: TaskDefinition, faults: object, *, what: str = "faults") -> Faults:
+    """Return the checked faults of a task's attempts."""
+    checked = checked_faults({} if faults is None else faults, what=what)
+    for step, fault in checked.items():
+        if isinstance(fault, HeadMove) and task.workspace is None:
             raise TrialError(f"{what}[{step!r}]: task {task.name!r} has no workspace, so no head can move")
     return checked
 
 
 def workflow_of(given: Workflow) -> tuple[dict[str, Any], str]:
-    """A workflow's definition, and what to call it in a message."""
+    """Return a workflow's definition, and its name for messages."""
     if isinstance(given, Mapping):
         name = given.get("name")
         return dict(given), f"workflow {name!r}" if name else "the workflow"
     if not isinstance(given, str | os.PathLike):
         return _definition_of(given)
     if isinstance(given, str) and ":" in given and not given.endswith(".json"):
-        # It brings the official client along.
+        # Imported late: it imports the official client.
         from perago.workflow.loading import load_definition
 
         return load_definition(given), given
@@ -136,7 +138,7 @@ def _definition_of(given: PythonWorkflow) -> tuple[dict[str, Any], str]:
 def check_fits(
     definition: Mapping[str, Any], tasks: Sequence[TaskDefinition], *, file: str, given: Mapping[str, Any]
 ) -> None:
-    """Refuse a workflow that is certain to fail, in the words of `perago check`."""
+    """Raise `TrialError` if `perago check` would refuse the workflow."""
     if not isinstance(definition.get("name"), str):
         raise TrialError(f'{file} has no name; add "name": "…"')
     by_name = {task.name: task for task in tasks}
@@ -146,29 +148,29 @@ def check_fits(
         raise TrialError("\n".join(errors))
 
 
-def workflow_incidents(
-    definition: Mapping[str, Any], tasks: Mapping[str, TaskDefinition], at: object
-) -> dict[str, At]:
-    """What is to happen to the attempts of each step, by the step's reference name."""
-    if at is None:
+def workflow_faults(
+    definition: Mapping[str, Any], tasks: Mapping[str, TaskDefinition], faults: object
+) -> dict[str, Faults]:
+    """Return the checked faults of each step's attempts, by the step's reference name."""
+    if faults is None:
         return {}
-    if not isinstance(at, Mapping):
+    if not isinstance(faults, Mapping):
         raise TrialError(
-            f'at is {type(at).__name__}; give a dict such as {{"clean": {{"publish": crash()}}}}'
+            f'faults is {type(faults).__name__}; give a dict such as {{"clean": {{"publish": crash()}}}}'
         )
     steps = {
         reference: tasks[step.task]
         for reference, step in read_flow(definition)[0].steps.items()
         if step.task in tasks
     }
-    checked: dict[str, At] = {}
-    for reference, incidents in at.items():
+    checked: dict[str, Faults] = {}
+    for reference, given in faults.items():
         # An iteration of a loop is named as Conductor names it, clean__2.
         task = steps.get(reference) or steps.get(str(reference).rpartition("__")[0])
         if task is None:
             close = did_you_mean(str(reference), steps, otherwise=f"; the steps are {listed(steps)}")
-            raise TrialError(f"at[{reference!r}]: the workflow has no such step that runs a task{close}")
-        checked[reference] = incidents_of(task, incidents, what=f"at[{reference!r}]")
+            raise TrialError(f"faults[{reference!r}]: the workflow has no such step that runs a task{close}")
+        checked[reference] = faults_of(task, given, what=f"faults[{reference!r}]")
     return checked
 
 

@@ -1,10 +1,10 @@
-"""A clock that stands still until it is told to move, so that retries and leases cost a trial no time."""
+"""A manual clock, so that retries and leases cost a trial no time."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """A clock that only moves when told; `slept` holds what it was asked to sleep.
+    """A clock that moves only in `sleep`; `slept` records every call.
 
     Pass one to `try_workflow` to choose when the workflow starts, or to read afterwards how long it would have taken.
     """
@@ -14,10 +14,10 @@ class Clock:
         self.slept: list[float] = []
 
     def __call__(self) -> float:
-        """The time now, in seconds since 1970."""
+        """Return the time, in seconds since 1970."""
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Pass the time at once."""
+        """Advance the clock without waiting."""
         self.slept.append(seconds)
         self.now += seconds

@@ -1,7 +1,7 @@
-"""Where trials run: an embedded lake in a folder, an orchestrator for each trial, and a clock that nobody waits for.
+"""The environment of trials: an embedded lake, an orchestrator per trial, and a clock that never waits.
 
-All of it is what `perago run` has, but for the clock.  The rule: each trial has an orchestrator of its own, so that a retry
-that one trial left is never polled by the next.
+Except for the clock it equals that of `perago run`.  The rule: each trial has a separate orchestrator, so no trial polls a
+retry that another one left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from perago.assembly import Embedded, for_short_run, max_result_bytes
+from perago.assembly import max_result_bytes
+from perago.backend import Embedded, for_short_run
 from perago.backend import open_local_lake
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
@@ -24,8 +25,8 @@ from perago.settings import Settings, load_settings
 from perago.testing.clock import Clock
 
 
-class Bench:
-    """An embedded lake, and what attempts on it need."""
+class TrialEnvironment:
+    """An embedded lake with everything that attempts on it need."""
 
     def __init__(self, lake: Lake, settings: Settings, clock: Clock) -> None:
         self.lake = lake
@@ -35,18 +36,18 @@ class Bench:
 
     @property
     def uploads(self) -> Path:
-        """Where the bytes of a test's files are on their way to the lake."""
+        """The folder that holds a test's files before they are uploaded to the lake."""
         return self.settings.root / "uploads"
 
     @contextmanager
     def orchestrator(self, clock: Clock) -> Iterator[LocalOrchestrator]:
-        """One that knows of nothing yet, closed afterwards."""
+        """Open an empty orchestrator, and close it afterwards."""
         file = self.settings.root / f"orchestrator-{next(self._numbers)}.db"
         with closing(LocalOrchestrator(file, clock=clock, sleep=clock.sleep)) as opened:
             yield opened
 
-    def around(self, orchestrator: LocalOrchestrator, tasks: Sequence[TaskDefinition]) -> AttemptContext:
-        """What the attempts of these tasks share; refuses tasks that cannot work on the embedded lake."""
+    def context(self, orchestrator: LocalOrchestrator, tasks: Sequence[TaskDefinition]) -> AttemptContext:
+        """Return the attempt context of these tasks.  Refuses tasks that cannot work on the embedded lake."""
         return AttemptContext(
             self.lake,
             orchestrator,
@@ -66,11 +67,11 @@ class Bench:
 
 
 @contextmanager
-def opened_bench(root: Path | None = None, clock: Clock | None = None) -> Iterator[Bench]:
-    """A bench below `root`, in a folder that no other has; without one, in a temporary folder that goes afterwards."""
+def open_environment(root: Path | None = None, clock: Clock | None = None) -> Iterator[TrialEnvironment]:
+    """Open an environment in a new folder below `root`, or in a temporary folder that is removed afterwards."""
     with ExitStack() as closes:
         if root is None:
             root = Path(closes.enter_context(tempfile.TemporaryDirectory(prefix="perago-trial-")))
         settings = for_short_run(load_settings({}, root=Path(root) / secrets.token_hex(4)))
         lake = closes.enter_context(closing(open_local_lake(settings)))
-        yield Bench(lake, settings, clock or Clock())
+        yield TrialEnvironment(lake, settings, clock or Clock())

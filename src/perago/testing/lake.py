@@ -1,8 +1,6 @@
-"""Files of a test as objects of a lake: from what a test writes down to a branch, and back.
+"""The lake of a test: one repository of an embedded lake, and the files that tests write to it and read from it.
 
-The rule: a path is checked before a byte is written, so that a slip in a test is one line and touches no file outside.
-
-The lake of a test: one repository of an embedded lake, with what tests write to it and ask of it.
+The rule: a path is checked before a byte is written, so a mistake in a test is one line and touches no file outside.
 """
 
 from __future__ import annotations
@@ -47,7 +45,7 @@ _NO_PATH = (
 
 
 def checked_files(files: Any, *, what: str = "files") -> Files:
-    """The files of a test, or one line that says what is wrong with them."""
+    """Return the files of a test.  Raises `TrialError` with one line if they make no sense."""
     if not isinstance(files, Mapping):
         raise TrialError(
             f'{what} is {type(files).__name__}; give a dict of contents by path: {{"raw/monday.csv": "…"}}'
@@ -67,7 +65,7 @@ def checked_files(files: Any, *, what: str = "files") -> Files:
 
 @contextmanager
 def uploads_of(lake: Lake, files: Files, *, folder: Path) -> Iterator[list[Upload]]:
-    """Contents as uploads to a lake; `folder` is where their bytes are meanwhile."""
+    """Write contents to `folder`, yield them as uploads, and remove them afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     uploads = []
     for path, content in files.items():
@@ -83,7 +81,7 @@ def uploads_of(lake: Lake, files: Files, *, folder: Path) -> Iterator[list[Uploa
 def put_objects(
     lake: Lake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
 ) -> None:
-    """Put contents on a branch, uncommitted; None deletes.  `folder` is where the bytes pass through."""
+    """Write contents to a branch, uncommitted; None deletes.  The bytes pass through `folder`."""
     written = {path: content for path, content in files.items() if content is not None}
     with uploads_of(lake, written, folder=folder) as uploads:
         lake.upload(repository, branch, uploads)
@@ -91,7 +89,7 @@ def put_objects(
 
 
 def read_objects(lake: Lake, repository: str, ref: str, prefix: str = "") -> dict[str, bytes]:
-    """Every object below a prefix, by path below it."""
+    """Return every object below a prefix, by path below it."""
     return {
         entry.path.removeprefix(prefix): b"".join(lake.read(repository, ref, entry.path))
         for entry in lake.list(repository, ref, prefix)
@@ -104,7 +102,7 @@ _LONGEST_HISTORY = 1000
 
 
 class TrialLake:
-    """A repository with a branch `main`, in a folder that is gone after the test."""
+    """A repository with a branch `main`, in a folder that is removed after the test."""
 
     def __init__(self, lake: Lake, folder: Path, repository: str = REPOSITORY) -> None:
         self._lake = lake
@@ -112,7 +110,7 @@ class TrialLake:
         self._repository = repository
 
     def create(self, files: Files) -> None:
-        """Make the repository; its first commit holds these files."""
+        """Create the repository; its first commit holds these files."""
         with uploads_of(self._lake, files, folder=self._folder) as uploads:
             self._lake.create_repository(self._repository, uploads, "the files of the trial")
 
@@ -127,10 +125,10 @@ class TrialLake:
         """Commit files to a branch, by their paths in the repository, and return the commit's id.
 
         Args:
-            files: What to write, as str or bytes by path.
+            files: The files to write, as str or bytes by path.
             delete: Paths to remove.
-            branch: Where to commit; it must be there.
-            by: The name of a task that is to have published this in a workflow of its own. Without it, nobody signs.
+            branch: The branch to commit to; it must exist.
+            by: The name of a task that publishes the commit in another workflow. Without it, the commit is unsigned.
         """
         changed: dict[str, str | bytes | None] = dict(checked_files(files))
         changed.update(dict.fromkeys(delete))
@@ -141,7 +139,7 @@ class TrialLake:
     def change(
         self, files: Mapping[str, str | bytes | None], *, branch: str = MAIN, by: str | None = None
     ) -> str:
-        """The same in one mapping, where None deletes."""
+        """Commit changes given as one mapping, in which None deletes a file."""
         head = self.head(branch)
         put_objects(self._lake, self._repository, branch, files, folder=self._folder)
         message = "a commit by hand" if by is None else f"a publication of {by}"
@@ -150,11 +148,11 @@ class TrialLake:
         )
 
     def create_branch(self, name: str, *, source: str = MAIN) -> None:
-        """Make a branch at another one's head, or at a commit."""
+        """Create a branch at another branch's head, or at a commit."""
         self._lake.create_branch(self._repository, name, source, hidden=False)
 
     def workspace(self, branch: str = MAIN) -> dict[str, str]:
-        """What a workflow's input says to start from the head of a branch."""
+        """Return the workflow input that starts from the head of a branch."""
         return {
             "repository": self._repository,
             "branch": branch,
@@ -163,29 +161,29 @@ class TrialLake:
         }
 
     def head(self, branch: str = MAIN) -> str:
-        """The id of the commit that a branch is at."""
+        """Return the id of a branch's head."""
         return self._lake.head(self._repository, branch).id
 
     def files(self, ref: str = MAIN, *, prefix: str = "") -> dict[str, bytes]:
-        """The files of a branch or commit, by path; with a prefix such as `clean/`, those below it, by path below it."""
+        """Return the files of a branch or commit, by path; with a prefix such as `clean/`, by path below it."""
         return read_objects(self._lake, self._repository, ref, prefix)
 
     def history(self, ref: str = MAIN) -> tuple[TrialCommit, ...]:
-        """The commits of a branch, newest first."""
+        """Return the commits of a branch, newest first."""
         return tuple(map(_shown, self._lake.log(self._repository, ref, _LONGEST_HISTORY)))
 
     def replaced(self) -> tuple[TrialCommit, ...]:
-        """The commits that retries took off a branch, and that are kept under a tag each."""
+        """Return the commits that retries took off a branch; each is kept under a tag."""
         tags = self._lake.tags(self._repository, REPLACED)
         return tuple(_shown(self._lake.commit_at(self._repository, tag.commit)) for tag in tags)
 
     def changes(self, before: str, after: str, *, prefix: str = "") -> Changes:
-        """What turned the files of one ref into those of another."""
+        """Return the changes between the files of two refs."""
         found = changes_between(self._states(before, prefix), self._states(after, prefix))
         return Changes(tuple(sorted(found.put)), tuple(sorted(found.delete)))
 
     def is_by(self, commit: str, workflow_id: str) -> bool:
-        """Whether a workflow's step made the commit."""
+        """Return whether a step of this workflow made the commit."""
         found = self._lake.commit_at(self._repository, commit)
         return found.metadata.get(KEY, "").startswith(f"{workflow_id}/")
 
@@ -194,7 +192,7 @@ class TrialLake:
         return {one.path.removeprefix(prefix): FileState(one.size, one.checksum) for one in listed}
 
     def _signed(self, task: str, branch: str, head: str) -> dict[str, str]:
-        """The metadata that a publication of another workflow's step has."""
+        """Return the metadata of a publication by a step of another workflow."""
         attempt = Attempt(
             "another-workflow", f"a-task-of-{task}", task, task, retry_count=0, seq=1, iteration=0
         )

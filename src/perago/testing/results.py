@@ -1,7 +1,6 @@
-"""What a trial tells: how attempts ended, what they printed, and what is on the branch afterwards.
+"""Results of trials: how attempts ended, what they printed, and what is on the branch afterwards.
 
-The rule: these are plain values.  Nothing in them reaches back to the lake, so they can be looked at after its folder is
-gone.
+The rule: these are plain values.  They hold no reference to the lake, so they outlive its folder.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What a publication did to the files of the task's prefix, as paths below it, in order."""
+    """Changes of a publication to the files of the task's prefix, as sorted paths below it."""
 
     put: tuple[str, ...] = ()
-    """Files that are new or have other bytes."""
+    """New files and files with other bytes."""
     deleted: tuple[str, ...] = ()
-    """Files that are gone."""
+    """Removed files."""
 
     def __bool__(self) -> bool:
         return bool(self.put or self.deleted)
@@ -39,11 +38,11 @@ class TrialAttempt:
     """One attempt: the first try of a step, or a retry of it."""
 
     status: str
-    """What Conductor would show: COMPLETED, FAILED, FAILED_WITH_TERMINAL_ERROR, or TIMED_OUT after a crash."""
+    """The status in Conductor: COMPLETED, FAILED, FAILED_WITH_TERMINAL_ERROR, or TIMED_OUT after a crash."""
     reason: str | None = None
-    """Why it did not complete, as Conductor would show it."""
+    """The reason of a failure, as Conductor would show it."""
     error: BaseException | None = None
-    """What ended it: your exception, Perago's, or `Crashed`."""
+    """The exception that ended it: yours, Perago's, or `Crashed`."""
     log: tuple[str, ...] = ()
     """The lines that your code printed and logged, from INFO on."""
     steps: tuple[str, ...] = ()
@@ -52,24 +51,24 @@ class TrialAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How a task ended, and what is on the branch then."""
+    """The result of a task's trial, and the branch after it."""
 
     status: str
-    """What Conductor would show for the last attempt: COMPLETED, FAILED, FAILED_WITH_TERMINAL_ERROR or TIMED_OUT."""
+    """The last attempt's status in Conductor: COMPLETED, FAILED, FAILED_WITH_TERMINAL_ERROR or TIMED_OUT."""
     reason: str | None
-    """Why it did not complete, as Conductor would show it."""
+    """The reason of a failure, as Conductor would show it."""
     result: Mapping[str, Any] | None
-    """What the body returned, as JSON values; None unless the task completed."""
+    """The body's result as JSON values; None unless the task completed."""
     files: Mapping[str, bytes]
     """The files of the prefix afterwards, by path below it."""
     published: bool
-    """Whether the branch holds a publication of this task now."""
+    """True if the branch now holds a publication of this task."""
     error: BaseException | None = None
-    """What ended the last attempt: your exception, Perago's, or `Crashed`."""
+    """The exception that ended the last attempt: yours, Perago's, or `Crashed`."""
     log: tuple[str, ...] = ()
     """The lines that your code printed and logged, from INFO on, in all attempts."""
     changes: Changes = field(default_factory=Changes)
-    """What the result did to the files of the prefix; nothing unless the task completed."""
+    """Changes to the files of the prefix; empty unless the task completed."""
     attempts: tuple[TrialAttempt, ...] = ()
     """Every attempt, the first one first."""
     history: tuple[TrialCommit, ...] = ()
@@ -85,17 +84,17 @@ class TrialStep:
     task: str
     """The name of its task."""
     status: str
-    """What Conductor would show for its last attempt."""
+    """The last attempt's status in Conductor."""
     reason: str | None
-    """Why that one did not complete."""
+    """The reason of the last attempt's failure."""
     output: Mapping[str, Any]
-    """What later steps get of it: `result`, and `workspace` if the task has one."""
+    """The output that later steps read: `result`, and `workspace` if the task has one."""
     attempts: tuple[TrialAttempt, ...]
     """Every attempt, the first one first."""
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """What the body returned, as JSON values; None unless the step completed."""
+        """The body's result as JSON values; None unless the step completed."""
         return self.output.get("result")
 
     @property
@@ -105,22 +104,22 @@ class TrialStep:
 
     @property
     def error(self) -> BaseException | None:
-        """What ended the last attempt."""
+        """The exception that ended the last attempt."""
         return self.attempts[-1].error if self.attempts else None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowTrial:
-    """How a workflow ended, and what is on the branch then."""
+    """The result of a workflow's trial, and the branch after it."""
 
     status: str
-    """What Conductor would show: COMPLETED, FAILED or TIMED_OUT."""
+    """The status in Conductor: COMPLETED, FAILED or TIMED_OUT."""
     reason: str | None
-    """Why it did not complete."""
+    """The reason of a failure."""
     output: Mapping[str, Any]
     """The workflow's output, by its `outputParameters`."""
     steps: Mapping[str, TrialStep]
-    """The steps that came up, by reference name, in order; a branch that was not taken is not among them."""
+    """The steps that ran, by reference name, in order; steps of untaken branches are missing."""
     files: Mapping[str, bytes]
     """Every file of the repository's branch `main` afterwards, by its path."""
     log: tuple[str, ...]

@@ -1,14 +1,10 @@
-"""What an author's code prints and logs while it runs in a trial, as lines.
+"""Runs the attempts of one trial, one after the other, through production's transaction and delivery.
 
-The rule: capturing takes nothing away.  What is printed still reaches the stream that was there, and what is logged still
-reaches the handlers, so a test runner shows both as it always does.  What a child process or a C library writes to the
-descriptors is not seen here: a JVM that starts meanwhile would keep a pipe in their place for its whole life.
+A crash leaves the transaction where it is and cleans nothing up; a lost lease is time that passes; a head that moves is a
+commit.  The clock stands still otherwise, so a slow machine never loses a lease.
 
-Attempts of one trial, one after the other, by production's own transaction and delivery.
-
-The rule: only what happens around an attempt is a test's.  A crash leaves the transaction where it stands and cleans
-nothing up; a lost lease is time that passes; a head that moves is a commit.  The clock stands still otherwise, so no lease
-runs out by itself however slow the machine is.
+Output of the author's code is captured as lines and still reaches the original streams and handlers.  Output that a child
+process or a C library writes to the descriptors is not captured: a JVM that starts meanwhile would hold the pipe forever.
 """
 
 from __future__ import annotations
@@ -30,14 +26,14 @@ from perago.runtime.attempt.delivery import Executor
 from perago.runtime.observe.logs import BodyLogs, handlers_on_the_way
 from perago.runtime.process.process_state import preserving_process_state
 from perago.testing.clock import Clock
-from perago.testing.environment import Bench
-from perago.testing.faults import At, Crash, Crashed, HeadMove, LostLease
+from perago.testing.environment import TrialEnvironment
+from perago.testing.faults import Crash, Crashed, Faults, HeadMove, LostLease
 from perago.testing.lake import TrialLake
 from perago.testing.results import TrialAttempt
 
 
 class _Tee:
-    """A stream that keeps the lines written to it, and is otherwise the stream that it stands for."""
+    """A stream that records the lines written to it and otherwise behaves like the stream it wraps."""
 
     def __init__(self, stream: Any, lines: list[str]) -> None:
         self._stream = stream
@@ -48,7 +44,7 @@ class _Tee:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write on, and keep the lines that are whole."""
+        """Write to the wrapped stream, and record complete lines."""
         written = self._stream.write(text)
         *whole, self._rest = (self._rest + text).split("\n")
         self._lines.extend(whole)
@@ -60,35 +56,35 @@ class _Tee:
             self.write(text)
 
     def finish(self) -> None:
-        """Keep a last line that was not ended."""
+        """Record a last line without a line end."""
         if self._rest:
             self._lines.append(self._rest)
             self._rest = ""
 
 
 class _Logged(BodyLogs):
-    """Keeps what is logged as production would word it, unless a handler has just printed it to one of our streams."""
+    """Records log records in production's format, unless a handler already wrote them to a captured stream."""
 
     def __init__(self, lines: list[str], tees: tuple[_Tee, ...]) -> None:
         super().__init__(lambda text: lines.extend(text.removesuffix("\n").split("\n")), running=lambda: True)
         self._tees = tees
 
     def is_shown(self, record: logging.LogRecord) -> bool:
-        """Whether one of our streams has it already."""
+        """Return whether a captured stream already has the record."""
         streams = [getattr(handler, "stream", None) for handler in handlers_on_the_way(record)]
         return any(stream is tee for stream in streams for tee in self._tees)
 
 
 @contextmanager
 def captured(lines: list[str]) -> Iterator[None]:
-    """Add to `lines` what is printed and logged for as long as the block runs."""
+    """Append everything printed and logged inside the block to `lines`."""
     before = sys.stdout, sys.stderr
     tees = _Tee(before[0], lines), _Tee(before[1], lines)
     root, handler = logging.getLogger(), _Logged(lines, tees)
     level = root.level
     sys.stdout, sys.stderr = tees
     root.addHandler(handler)
-    # As in a worker: what bodies log from INFO on is theirs to see.
+    # As in a worker: bodies log from INFO on.
     root.setLevel(min(level or logging.INFO, logging.INFO))
     try:
         yield
@@ -102,12 +98,12 @@ def captured(lines: list[str]) -> Iterator[None]:
 
 WORKER = "trial"
 LONGEST_RATE_LIMIT = 86_400
-"""Seconds of the trial's clock after which a task that its rate limit holds back is given up."""
+"""Seconds of trial time after which a rate-limited task is given up."""
 
 
 @dataclass(slots=True)
-class _Seen:
-    """What one attempt has shown so far."""
+class _Observed:
+    """Observations of one attempt."""
 
     lines: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
@@ -115,36 +111,36 @@ class _Seen:
     outcome: Outcome | None = None
     crashed: bool = False
     wrong: Exception | None = None
-    """Why what was to happen could not: an error of the test, not of the attempt."""
+    """Error of a fault that could not be injected: a mistake of the test, not of the attempt."""
 
 
 class Runner:
-    """Runs the attempts that an orchestrator hands out; `at` has what is to happen, by reference name and step."""
+    """Runs the attempts that an orchestrator assigns; `faults` is keyed by reference name and step."""
 
     def __init__(
         self,
-        bench: Bench,
+        environment: TrialEnvironment,
         orchestrator: LocalOrchestrator,
         tasks: Sequence[TaskDefinition],
-        at: Mapping[str, At],
+        faults: Mapping[str, Faults],
         clock: Clock,
     ) -> None:
-        self._bench = bench
+        self._environment = environment
         self._orchestrator = orchestrator
         self._tasks = {task.name: task for task in tasks}
-        self._around = bench.around(orchestrator, tasks)
-        self._at = at
+        self._context = environment.context(orchestrator, tasks)
+        self._faults = faults
         self._clock = clock
-        self._happened: set[tuple[str, str]] = set()
+        self._fired: set[tuple[str, str]] = set()
         self.ran: list[tuple[str, TrialAttempt]] = []
         """Every attempt so far, with its step's reference name."""
 
     def attempts_of(self, reference: str) -> tuple[TrialAttempt, ...]:
-        """The attempts of one step."""
+        """Return the attempts of one step."""
         return tuple(attempt for step, attempt in self.ran if step == reference)
 
     def run_next(self, state: WorkflowState) -> bool:
-        """Run the attempt that can be polled soonest, at once whatever the clock says; False where there is none."""
+        """Run the next scheduled attempt without waiting.  Returns False if there is none."""
         waiting = [task for task in state.tasks if task.status == "SCHEDULED"]
         if not waiting:
             return False
@@ -153,11 +149,11 @@ class Runner:
         self._run(self._polled(soonest))
         return True
 
-    def expect_all_happened(self) -> None:
-        """Refuse a trial in which something that was to happen has not: it shows nothing of what it is for."""
-        for reference, at in self._at.items():
-            for step in at:
-                if (reference, step) not in self._happened:
+    def expect_all_fired(self) -> None:
+        """Raise `TrialError` if an injected fault never fired."""
+        for reference, faults in self._faults.items():
+            for step in faults:
+                if (reference, step) not in self._fired:
                     took = [name for attempt in self.attempts_of(reference) for name in attempt.steps]
                     taken = f"it took {', '.join(dict.fromkeys(took))}" if took else "it never ran"
                     raise TrialError(
@@ -173,67 +169,67 @@ class Runner:
         raise TrialError(f"task {task.task_name!r} is held back by its own limits for more than a day")
 
     def _run(self, assignment: Assignment) -> None:
-        seen = _Seen()
+        observed = _Observed()
         attempt = assignment.attempt
         try:
-            seen.outcome = self._executor(assignment, seen).execute(assignment).outcome
+            observed.outcome = self._executor(assignment, observed).execute(assignment).outcome
         except Crashed as crashed:
-            if seen.wrong is not None:
+            if observed.wrong is not None:
                 raise TrialError(
-                    f"what is to happen at {seen.steps[-1]!r} cannot: {seen.wrong}"
-                ) from seen.wrong
-            seen.error = crashed
-            # Nobody extends the lease any more.
+                    f"what is to happen at {observed.steps[-1]!r} cannot: {observed.wrong}"
+                ) from observed.wrong
+            observed.error = crashed
+            # The lease is no longer extended, so it runs out.
             self._clock.sleep(attempt.response_timeout_seconds)
         state = self._orchestrator.workflow(attempt.workflow_instance_id)
         task = next(task for task in state.tasks if task.task_id == attempt.task_id)
-        # The orchestrator has the reason within its bounds; the whole of it is better in a test.
-        accepted = seen.outcome is not None and seen.outcome.status == task.status
-        reason = seen.outcome.reason if seen.outcome is not None and accepted else task.reason
-        done = TrialAttempt(task.status, reason, seen.error, tuple(seen.lines), tuple(seen.steps))
+        # The orchestrator cuts long reasons; a test gets the whole text.
+        accepted = observed.outcome is not None and observed.outcome.status == task.status
+        reason = observed.outcome.reason if observed.outcome is not None and accepted else task.reason
+        done = TrialAttempt(task.status, reason, observed.error, tuple(observed.lines), tuple(observed.steps))
         self.ran.append((attempt.reference_task_name, done))
 
-    def _executor(self, assignment: Assignment, seen: _Seen) -> Executor:
+    def _executor(self, assignment: Assignment, observed: _Observed) -> Executor:
         def begin(step: str) -> None:
-            if step not in seen.steps:
-                seen.steps.append(step)
-                self._let_happen(step, assignment, seen)
+            if step not in observed.steps:
+                observed.steps.append(step)
+                self._inject(step, assignment, observed)
 
         def failed(error: Exception) -> None:
-            seen.error = error
+            observed.error = error
 
         def clean_up(cleanup: ExitStack) -> None:
-            # Who crashed cleans nothing up, and no call to a port is on the way: steps begin between calls.
-            if not seen.crashed:
+            # A crashed worker cleans nothing up.  No port call is in flight: steps begin between calls.
+            if not observed.crashed:
                 cleanup.close()
 
         @contextmanager
         def watched() -> Iterator[None]:
-            with captured(seen.lines), preserving_process_state():
+            with captured(observed.lines), preserving_process_state():
                 yield
 
-        around = replace(
-            self._around, observe=begin, on_error=failed, preserving_process_state=watched, clean_up=clean_up
+        context = replace(
+            self._context, observe=begin, on_error=failed, preserving_process_state=watched, clean_up=clean_up
         )
-        return Executor(self._tasks, around, WORKER, mask=str)
+        return Executor(self._tasks, context, WORKER, mask=str)
 
-    def _let_happen(self, step: str, assignment: Assignment, seen: _Seen) -> None:
+    def _inject(self, step: str, assignment: Assignment, observed: _Observed) -> None:
         reference = assignment.attempt.reference_task_name
-        incident = self._at.get(reference, {}).get(step)
-        if incident is None or assignment.attempt.retry_count >= incident.tries:
+        fault = self._faults.get(reference, {}).get(step)
+        if fault is None or assignment.attempt.retry_count >= fault.tries:
             return
-        self._happened.add((reference, step))
-        match incident:
+        self._fired.add((reference, step))
+        match fault:
             case Crash():
-                seen.crashed = True
+                observed.crashed = True
                 raise Crashed(f"the worker was made to crash at step {step!r}")
             case LostLease():
                 self._clock.sleep(assignment.attempt.response_timeout_seconds)
             case HeadMove():
                 try:
-                    self._move_head(incident, assignment)
+                    self._move_head(fault, assignment)
                 except Exception as error:
-                    seen.wrong, seen.crashed = error, True
+                    observed.wrong, observed.crashed = error, True
                     raise Crashed from error
 
     def _move_head(self, move: HeadMove, assignment: Assignment) -> None:
@@ -241,5 +237,5 @@ class Runner:
         given = given_workspaces(assignment.input["workspace"])[0]
         prefix = "" if task.workspace is None else task.workspace.object_prefix
         path = move.path[1:] if move.path.startswith("/") else prefix + move.path
-        lake = TrialLake(self._bench.lake, self._bench.uploads, given["repository"])
+        lake = TrialLake(self._environment.lake, self._environment.uploads, given["repository"])
         lake.change({path: move.content}, branch=given["branch"], by=move.by)

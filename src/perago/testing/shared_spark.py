@@ -1,6 +1,6 @@
-"""The one Spark session of a test process: made for the first Spark task that is tried, shared by all that follow.
+"""The one Spark session of a test process: started for the first trial of a Spark task, shared by all later ones.
 
-Its scratch folder is not below a test's own folder, which goes when the test is over, while the session lives on.  The
+Its scratch folder is outside the tests' folders, because the session outlives each test.  The
 session takes `PERAGO_SPARK_CONF` from the environment (jars, say), and nothing else.
 """
 
@@ -13,7 +13,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from perago.assembly import for_short_run
+from perago.backend import for_short_run
 from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import load_settings
 from perago.spark.places import SparkPlaces
@@ -24,9 +24,9 @@ _CONF = "PERAGO_SPARK_CONF"
 
 @cache
 def shared_places() -> SparkPlaces:
-    """Where the Spark tasks of all trials of this process work."""
+    """Return the places of all Spark trials in this process."""
     folder = tempfile.mkdtemp(prefix="perago-spark-")
-    # Registered before the session's own end, and so done after it.
+    # Registered before the session's own exit handler, so it runs after it.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     environ = {_CONF: os.environ[_CONF]} if _CONF in os.environ else {}
     settings = for_short_run(load_settings(environ, root=Path(folder)))
@@ -34,7 +34,7 @@ def shared_places() -> SparkPlaces:
 
 
 def shared_session() -> object:
-    """The session itself; says what to install where there is no Spark."""
+    """Return the session.  Raises `RuntimeConfigError` with the install command if Spark is missing."""
     try:
         return shared_places().sessions.get()
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""A task or a workflow tried in one call: a lake is made for it, filled, worked on, and gone."""
+"""Tries a task or a workflow in one call, on a lake that is created, filled and removed for it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from perago.errors import RuntimeConfigError, TrialError
 from perago.runtime.folder_upload import folder_uploads
 from perago.testing.arguments import Task, Workflow, task_of
 from perago.testing.clock import Clock
-from perago.testing.environment import Bench, opened_bench
-from perago.testing.faults import At
+from perago.testing.environment import TrialEnvironment, open_environment
+from perago.testing.faults import Faults, renamed_argument
 from perago.testing.lake import REPOSITORY, Files, checked_files
 from perago.testing.results import Trial, WorkflowTrial
 from perago.testing.worker import TrialWorker
@@ -26,8 +26,9 @@ def try_task(
     *,
     params: Mapping[str, Any] | BaseModel | None = None,
     root: Path | None = None,
-    at: At | None = None,
+    faults: Faults | None = None,
     retries: int = 0,
+    at: Faults | None = None,
 ) -> Trial:
     """Run one attempt of a task on a workspace whose prefix holds `files`, and as many retries as you ask for.
 
@@ -36,18 +37,20 @@ def try_task(
         files: What the task's prefix holds before, as str or bytes by path below the prefix.
         params: Its params, as the model that it takes or as a dict; a dict is checked as Conductor's input is.
         root: The folder to keep the lake and the workdirs in. Without it a temporary one, which goes afterwards.
-        at: What happens at which step: `crash()`, `goes_stale()` or `head_moves(…)`, by the step's name.
+        faults: `crash()`, `lose_lease()` or `advance_head(…)`, by the name of the step at which it fires.
         retries: How many retries may follow while attempts fail; not more than the task's `RetryPolicy` allows.
+        at: The old name of `faults`.
     """
     task = task_of(function)
+    faults = renamed_argument(faults, at)
     given = checked_files(files or {})
     if given and task.workspace is None:
         raise TrialError(f"task {task.name!r} has no workspace, so it can be given no files")
     prefix = task.workspace.object_prefix if task.workspace is not None else ""
-    with opened_bench(root) as bench:
-        worker = TrialWorker(bench)
+    with open_environment(root) as environment:
+        worker = TrialWorker(environment)
         worker.lake.create({prefix + path: content for path, content in given.items()})
-        return worker.try_task(function, params=params, at=at, retries=retries)
+        return worker.try_task(function, params=params, faults=faults, retries=retries)
 
 
 def try_workflow(
@@ -57,8 +60,9 @@ def try_workflow(
     *,
     input: Mapping[str, Any] | None = None,
     root: Path | None = None,
-    at: Mapping[str, At] | None = None,
+    faults: Mapping[str, Faults] | None = None,
     clock: Clock | None = None,
+    at: Mapping[str, Faults] | None = None,
 ) -> WorkflowTrial:
     """Run a whole workflow on a repository that holds `data`, with every retry, and without waiting for any of them.
 
@@ -68,22 +72,24 @@ def try_workflow(
         data: What the repository holds before: str or bytes by path, or the folder to import.
         input: The workflow's input; `workspace` is added, and names the head of the repository's branch `main`.
         root: The folder to keep the lake and the workdirs in. Without it a temporary one, which goes afterwards.
-        at: What happens at which step of which workflow step, such as `{"clean": {"publish": crash()}}`.
-        clock: The clock that the workflow goes by, if you want to set it or to read it.
+        faults: The faults of each workflow step, such as `{"clean": {"publish": crash()}}`.
+        clock: The workflow's clock, if you want to set it or to read it.
+        at: The old name of `faults`.
     """
-    with opened_bench(root) as bench:
-        worker = TrialWorker(bench)
+    faults = renamed_argument(faults, at)
+    with open_environment(root) as environment:
+        worker = TrialWorker(environment)
         if isinstance(data, str | os.PathLike):
-            _import(bench, Path(data))
+            _import(environment, Path(data))
         else:
             worker.lake.create(checked_files(data or {}, what="data"))
-        return worker.try_workflow(workflow, tasks, input=input, at=at, clock=clock)
+        return worker.try_workflow(workflow, tasks, input=input, faults=faults, clock=clock)
 
 
-def _import(bench: Bench, folder: Path) -> None:
-    lake = bench.lake
+def _import(environment: TrialEnvironment, folder: Path) -> None:
+    lake = environment.lake
     try:
-        uploads = folder_uploads(folder, lake.checksum_algorithm, leave_out=bench.settings.root)
+        uploads = folder_uploads(folder, lake.checksum_algorithm, leave_out=environment.settings.root)
     except RuntimeConfigError as error:
         raise TrialError(f"data: {error}") from error
     lake.create_repository(REPOSITORY, uploads, f"import of {folder}")

@@ -1,7 +1,7 @@
-"""The worker of a test: runs tasks and whole workflows on one lake, in the test's own process.
+"""The worker of a test: runs tasks and whole workflows on one lake, in the test's process.
 
-Attempts run one after the other, by the transaction and the delivery that production has.  The rule: a trial starts from the
-head of the branch as it is, and leaves behind what it published, so that one trial can go on from another.
+Attempts run one after the other, through production's transaction and delivery.  The rule: a trial starts from the
+branch's current head and leaves what it published, so that one trial can continue from another.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from perago.testing.arguments import (
     Task,
     Workflow,
     check_fits,
-    incidents_of,
+    faults_of,
     params_of,
     retries_of,
     task_of,
     tasks_of,
-    workflow_incidents,
+    workflow_faults,
     workflow_of,
 )
 from perago.testing.clock import Clock
-from perago.testing.environment import Bench
-from perago.testing.faults import At
+from perago.testing.environment import TrialEnvironment
+from perago.testing.faults import Faults, renamed_argument
 from perago.testing.lake import MAIN, TrialLake
 from perago.testing.results import Changes, Trial, TrialStep, WorkflowTrial
 from perago.testing.runner import Runner
@@ -39,16 +39,16 @@ from perago.testing.runner import Runner
 STEP = "trial"
 """The reference name of the one step that `try_task` runs."""
 MOST_ATTEMPTS = 1000
-"""After so many attempts a workflow is taken for one that never ends."""
+"""A workflow that runs more attempts than this counts as endless."""
 
 
 class TrialWorker:
     """Runs tasks and workflows on the lake of a test; the fixture `perago_worker` is one."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self.lake = TrialLake(bench.lake, bench.uploads)
-        """The lake that it works on."""
+    def __init__(self, environment: TrialEnvironment) -> None:
+        self._environment = environment
+        self.lake = TrialLake(environment.lake, environment.uploads)
+        """The lake of this worker."""
 
     def try_task(
         self,
@@ -56,8 +56,9 @@ class TrialWorker:
         *,
         params: Mapping[str, Any] | BaseModel | None = None,
         branch: str = MAIN,
-        at: At | None = None,
+        faults: Faults | None = None,
         retries: int = 0,
+        at: Faults | None = None,
     ) -> Trial:
         """Run one attempt of a task from the head of a branch, and as many retries as you ask for.
 
@@ -65,25 +66,28 @@ class TrialWorker:
             function: A function that is decorated with `@task`.
             params: Its params, as the model that it takes or as a dict; a dict is checked as Conductor's input is.
             branch: The branch to start from and to publish to.
-            at: What happens at which step: `crash()`, `goes_stale()` or `head_moves(…)`, by the step's name.
+            faults: `crash()`, `lose_lease()` or `advance_head(…)`, by the name of the step at which it fires.
             retries: How many retries may follow while attempts fail; not more than the task's `RetryPolicy` allows.
+            at: The old name of `faults`.
         """
         task = task_of(function)
-        incidents = incidents_of(task, at)
+        injected = faults_of(task, renamed_argument(faults, at))
         most = 1 + retries_of(task, retries)
         payload: dict[str, Any] = {"params": params_of(task, params)}
         if task.workspace is not None:
             payload["workspace"] = self.lake.workspace(branch)
         before = self.lake.head(branch)
-        with self._bench.orchestrator(self._bench.clock) as orchestrator:
-            runner = Runner(self._bench, orchestrator, [task], {STEP: incidents}, self._bench.clock)
+        with self._environment.orchestrator(self._environment.clock) as orchestrator:
+            runner = Runner(
+                self._environment, orchestrator, [task], {STEP: injected}, self._environment.clock
+            )
             orchestrator.register_taskdefs([build_taskdef(task)])
             orchestrator.register_workflow(_one_step(task, payload))
             workflow_id = orchestrator.start_workflow("trial", input=payload)
             state = orchestrator.workflow(workflow_id)
             while len(runner.ran) < most and state.running and runner.run_next(state):
                 state = orchestrator.workflow(workflow_id)
-        runner.expect_all_happened()
+        runner.expect_all_fired()
         return self._trial(task, runner, state, branch=branch, before=before)
 
     def try_workflow(
@@ -92,9 +96,10 @@ class TrialWorker:
         tasks: Task | Iterable[Task],
         *,
         input: Mapping[str, Any] | None = None,
-        at: Mapping[str, At] | None = None,
+        faults: Mapping[str, Faults] | None = None,
         clock: Clock | None = None,
         most_attempts: int = MOST_ATTEMPTS,
+        at: Mapping[str, Faults] | None = None,
     ) -> WorkflowTrial:
         """Run a whole workflow from the head of `main`, with every retry, as the embedded orchestrator would.
 
@@ -102,9 +107,10 @@ class TrialWorker:
             workflow: Its definition as a dict, or the path of the JSON file.
             tasks: The tasks that it uses: functions, modules, or paths of files with tasks. Others may be among them.
             input: The workflow's input; `workspace` is added, and names the head of `main`, unless it is there.
-            at: What happens at which step of which workflow step, such as `{"clean": {"publish": crash()}}`.
+            faults: The faults of each workflow step, such as `{"clean": {"publish": crash()}}`.
             clock: The clock that the workflow goes by, if you want to set it or to read it.
-            most_attempts: A workflow that has not ended after so many attempts is given up.
+            most_attempts: The trial gives up if the workflow has not ended after this number of attempts.
+            at: The old name of `faults`.
         """
         definition, file = workflow_of(workflow)
         known = tasks_of(tasks)
@@ -112,10 +118,11 @@ class TrialWorker:
         check_fits(definition, known, file=file, given=payload)
         used = used_tasks(definition, {task.name for task in known})
         serving = [task for task in known if task.name in used]
-        incidents = workflow_incidents(definition, {task.name: task for task in serving}, at)
-        clock = clock or self._bench.clock
-        with self._bench.orchestrator(clock) as orchestrator:
-            runner = Runner(self._bench, orchestrator, serving, incidents, clock)
+        by_name = {task.name: task for task in serving}
+        injected = workflow_faults(definition, by_name, renamed_argument(faults, at))
+        clock = clock or self._environment.clock
+        with self._environment.orchestrator(clock) as orchestrator:
+            runner = Runner(self._environment, orchestrator, serving, injected, clock)
             orchestrator.register_taskdefs([build_taskdef(task) for task in serving])
             orchestrator.register_workflow(definition)
             version = definition.get("version")
@@ -127,7 +134,7 @@ class TrialWorker:
                     )
                 if not runner.run_next(state):
                     raise TrialError(f"{file} waits for something that no task does, so it never ends")
-        runner.expect_all_happened()
+        runner.expect_all_fired()
         return self._workflow_trial(runner, state)
 
     def _trial(
@@ -159,7 +166,7 @@ class TrialWorker:
         )
 
     def _workflow_trial(self, runner: Runner, state: WorkflowState) -> WorkflowTrial:
-        # A retry follows the attempt before it, so the last of a step is what came of it.
+        # Retries come after the attempts they repeat, so the last task of a step holds its result.
         last = {task.reference: task for task in worker_tasks(state)}
         steps = {
             reference: TrialStep(

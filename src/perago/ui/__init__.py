@@ -1,1 +1,1 @@
-"""`perago ui`, a page to look at runs, branches, data and checks: one more reader of what is there.  It writes nothing."""
+"""`perago ui`, a web page that shows runs, branches, data and checks.  It only reads."""

@@ -1,4 +1,4 @@
-"""The application: which address shows what, errors as pages, and the guard around all of it."""
+"""The web application: routes, error pages, and the access guard around all of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _ROUTES: dict[str, Page] = {
     "/commit": lake_pages.commit,
     "/compare": object_pages.compare,
     "/folder": object_pages.folder,
-    "/object": object_pages.look,
+    "/object": object_pages.show_object,
     "/download": object_pages.download,
     "/picture": object_pages.picture,
     "/frame": object_pages.frame,
@@ -60,7 +60,7 @@ _STATUS: tuple[tuple[type[PeragoError], int], ...] = (
 
 
 def make_app(site: Site, *, host: str, token: str | None) -> ASGIApp:
-    """The page over a site, for who may look."""
+    """Build the application for a site, behind the access guard."""
     files = {path.name: path.read_bytes() for path in STATIC.iterdir()}
 
     def static(request: Request) -> Response:
@@ -70,7 +70,7 @@ def make_app(site: Site, *, host: str, token: str | None) -> ASGIApp:
         headers = {"Cache-Control": "max-age=31536000, immutable"}
         return Response(files[name], media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
 
-    def failed(request: Request, error: Exception) -> Response:
+    def failure(request: Request, error: Exception) -> Response:
         return _failure(site, request, error)
 
     routes = [Route(path, _handler(site, page), name=path) for path, page in _ROUTES.items()]
@@ -81,14 +81,14 @@ def make_app(site: Site, *, host: str, token: str | None) -> ASGIApp:
             Route("/live/{what}", sse.endpoint(site)),
             Route("/static/{name}", static),
         ],
-        exception_handlers={PeragoError: failed, HTTPException: failed, Exception: failed},
+        exception_handlers={PeragoError: failure, HTTPException: failure, Exception: failure},
     )
     return Guard(app, host=host, token=token)
 
 
 def _handler(site: Site, page: Page) -> Callable[[Request], Response]:
     def handle(request: Request) -> Response:
-        # A function that is not async: the ports wait for servers and disks, on a thread.
+        # Not async, so that it runs on a thread: the ports block on servers and disks.
         answer = page(site, request)
         return answer if isinstance(answer, Response) else HTMLResponse(answer)
 
@@ -102,7 +102,7 @@ def _failure(site: Site, request: Request, error: Exception) -> Response:
         status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
         text = str(error)
     else:
-        status, text = 500, "Something went wrong here that is not your doing; the terminal has the details."
-        log.error("the page %s failed", request.url.path, exc_info=error)
+        status, text = 500, "Internal error. See the terminal for details."
+        log.error("page %s failed", request.url.path, exc_info=error)
     body = render("error.html", site=site, view="", status=status, text=site.mask(text))
     return HTMLResponse(body, status_code=status)

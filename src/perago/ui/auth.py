@@ -1,10 +1,10 @@
-"""Who may look, and what a browser may do with what it gets.
+"""Access to the page, and the security headers of its responses.
 
     bound to loopback        no token; the Host must be this machine's, so that no foreign name can be pointed here
-    bound to anything else   the token that was printed, as ?token=… once, then as a cookie; or as a bearer token
+    bound to anything else   the printed token, as ?token=… once, then as a cookie; or as a bearer token
 
-The rules: only GET and HEAD.  No page runs a script but our own file, loads anything from elsewhere, or is framed by others.
-A response that brings its own policy (an object from the lake) keeps it.
+Only GET and HEAD are allowed.  Pages run no script but our own file, load nothing from elsewhere, and other sites cannot
+frame them.  A response that sets its own policy (an object from the lake) keeps it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OBJECT_POLICY = "; ".join(
         "frame-ancestors 'self'",
     ]
 )
-"""For bytes that somebody else wrote: no script, no form, nothing from anywhere, not even from here."""
+"""Policy for bytes from the lake: no scripts, no forms, nothing loaded, not even from this server."""
 _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -56,7 +56,7 @@ _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what is bound there."""
+    """Return whether an address is reachable only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """The app behind the checks; `token` is None where only this machine can reach it."""
+    """Wraps the app with access checks; `token` is None if only this machine can reach it."""
 
     def __init__(self, app: ASGIApp, *, host: str, token: str | None) -> None:
         self._app = app
@@ -74,7 +74,7 @@ class Guard:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on with the headers set."""
+        """Refuse the request, or pass it on and set the headers of the response."""
         if scope["type"] != "http":
             return
 
@@ -85,46 +85,46 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        answer = self._refused(scope)
-        await (answer or self._app)(scope, receive, with_headers)
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, with_headers)
 
-    def _refused(self, scope: Scope) -> Response | None:
+    def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if scope["method"] not in ("GET", "HEAD"):
-            return _no(405, "this page only shows: GET and HEAD")
+            return _error(405, "this page only shows: GET and HEAD")
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
-            return _no(403, "another site may not ask for this")
+            return _error(403, "another site may not ask for this")
         if self._token is None:
-            return None if _name_in(headers.get("host", "")) in self._names else _not_this_machine()
-        return self._token_asked(scope, headers, self._token)
+            return None if _host_name(headers.get("host", "")) in self._names else _not_this_machine()
+        return self._check_token(scope, headers, self._token)
 
-    def _token_asked(self, scope: Scope, headers: Headers, token: str) -> Response | None:
+    def _check_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
         cookie = f"perago-ui-{(scope.get('server') or ('', 0))[1]}"
         if given:
             if not _same(given[-1], token):
-                return _no(403, "this is not the token: open the address that `perago ui` printed")
+                return _error(403, "this is not the token: open the address that `perago ui` printed")
             rest = urlencode([(name, value) for name, value in query if name != "token"])
-            # Relative to this very path, so that nothing in it can name another host.
+            # Relative to the current path, so that the target cannot name another host.
             answer = RedirectResponse("?" + rest, status_code=303)
             answer.set_cookie(cookie, token, httponly=True, samesite="lax", path="/")
             return answer
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
         if _same(bearer, token) or _same(_cookie(headers.get("cookie", ""), cookie), token):
             return None
-        return _no(403, "a token is needed: open the address that `perago ui` printed")
+        return _error(403, "a token is needed: open the address that `perago ui` printed")
 
 
-def _no(status: int, text: str) -> Response:
+def _error(status: int, text: str) -> Response:
     return PlainTextResponse(f"{text}\n", status_code=status)
 
 
 def _not_this_machine() -> Response:
-    return _no(421, "this page is for this machine alone: open it as http://127.0.0.1 with its port")
+    return _error(421, "this page is for this machine alone: open it as http://127.0.0.1 with its port")
 
 
-def _name_in(host: str) -> str:
+def _host_name(host: str) -> str:
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

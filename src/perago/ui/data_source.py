@@ -1,6 +1,6 @@
-"""What the pages look at: the runs of some servers, and their lake, kept open for as long as the page is served.
+"""Data of the pages: the runs of one pair of servers, and their lake, kept open while the page is served.
 
-The rule: looking changes nothing.  What never changes, commits and the records of executions that are over, is kept.
+Reading changes nothing.  Immutable data, such as commits and the records of finished executions, is cached.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.runs.inspect import ReadOnlyBackend, RunHandle, find
 from perago.settings import Settings
 
-_KEPT = 4096
+_CACHE_SIZE = 4096
 MOST_CHANGES = 100
-"""How many changes of a commit are counted for a list."""
+"""Limit for counting the changes of a commit in a list."""
 
 
 class Site:
-    """One pair of servers, looked at by any number of threads."""
+    """One pair of servers, read-only. Thread-safe."""
 
     def __init__(
         self,
@@ -37,27 +37,27 @@ class Site:
         where: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.servers: ReadOnlyBackend = servers if servers.embedded else _KeptOpen(servers)
+        self.servers: ReadOnlyBackend = servers if servers.embedded else _SharedBackend(servers)
         self.where = where
-        """Which servers these are, for people."""
+        """The servers' description, for people."""
         self.clock = clock
         self.mask = Masker(secrets_of(servers.settings))
         self.closing = threading.Event()
-        """Set when the page is served no longer."""
+        """Set when serving ends."""
         self._open_lake = open_lake
         self._lake: Lake | None = None
         self._lock = threading.Lock()
         self._records: dict[tuple[str, str], AttemptRecord] = {}
-        self.commit = lru_cache(maxsize=_KEPT)(self._commit)
+        self.commit = lru_cache(maxsize=_CACHE_SIZE)(self._commit)
         """A commit by its full id."""
-        self.counted = lru_cache(maxsize=_KEPT)(self._counted)
-        """What a commit changed, against its parent, as far as a list tells it."""
-        self.run_of = lru_cache(maxsize=_KEPT)(self._run_of)
-        """The run that a workflow belongs to; `RuntimeConfigError` where it is not there any more."""
+        self.count_changes = lru_cache(maxsize=_CACHE_SIZE)(self._count_changes)
+        """Changes between two commits, up to `MOST_CHANGES`."""
+        self.run_of = lru_cache(maxsize=_CACHE_SIZE)(self._run_of)
+        """The run that a workflow belongs to; raises `RuntimeConfigError` if it no longer exists."""
 
     @property
     def has_lake(self) -> bool:
-        """Whether there is a lake by now."""
+        """True if a lake exists by now."""
         with self._lock:
             if self._lake is None:
                 self._lake = self._open_lake()
@@ -65,57 +65,60 @@ class Site:
 
     @property
     def lake(self) -> Lake:
-        """The lake; `LakeNotFound` where nobody has made one yet."""
+        """The lake; raises `LakeNotFound` if none has been created yet."""
         if not self.has_lake or self._lake is None:
             raise LakeNotFound("there is no lake yet: `perago put REPO FOLDER --create` makes one")
         return self._lake
 
     @contextmanager
     def orchestrator_of(self, found: RunHandle) -> Iterator[Orchestrator]:
-        """The orchestrator of a run."""
+        """Open the orchestrator of a run for the block."""
         with closing(found.open()) as orchestrator:
             yield orchestrator
 
     def record_of(self, commit: Commit) -> AttemptRecord | None:
-        """What is kept of the execution that made a commit; None where its run is gone, or it says nothing."""
+        """Return the record of the execution that made a commit. None if the commit or the task log has none.
+
+        Raises `RuntimeConfigError` if the run no longer exists.
+        """
         from perago.runtime.runs.inspect import read_log
 
-        said = commit.metadata
-        task_id, execution = said.get(TASK_ID, ""), said.get(EXECUTION_ID, "")
-        workflow_id = said.get(KEY, "").partition("/")[0]
+        metadata = commit.metadata
+        task_id, execution = metadata.get(TASK_ID, ""), metadata.get(EXECUTION_ID, "")
+        workflow_id = metadata.get(KEY, "").partition("/")[0]
         if not task_id or not workflow_id:
             return None
-        kept = self._records.get((task_id, execution))
-        if kept is None:
+        record = self._records.get((task_id, execution))
+        if record is None:
             with self.orchestrator_of(self.run_of(workflow_id)) as orchestrator:
                 records = read_log(orchestrator.task_log(task_id))[1]
-            kept = next((one for one in records if one.execution == execution), None)
-            if kept is not None and len(self._records) < _KEPT:
-                self._records[task_id, execution] = kept
-        return kept
+            record = next((one for one in records if one.execution == execution), None)
+            if record is not None and len(self._records) < _CACHE_SIZE:
+                self._records[task_id, execution] = record
+        return record
 
     def close(self) -> None:
-        """Let go of the servers."""
+        """Close the connections to the servers."""
         self.closing.set()
         with self._lock:
             if self._lake is not None:
                 self._lake.close()
             self._lake = None
-        if isinstance(self.servers, _KeptOpen):
+        if isinstance(self.servers, _SharedBackend):
             self.servers.close()
 
     def _commit(self, repository: str, commit: str) -> Commit:
         return self.lake.commit_at(repository, commit)
 
-    def _counted(self, repository: str, left: str, right: str) -> Changes:
+    def _count_changes(self, repository: str, left: str, right: str) -> Changes:
         return self.lake.changes(repository, left, right, limit=MOST_CHANGES)
 
     def _run_of(self, workflow_id: str) -> RunHandle:
         return find(self.servers, workflow_id)
 
 
-class _KeptOpen:
-    """Servers that all runs share: their orchestrator is opened once, and closed at the end."""
+class _SharedBackend:
+    """Servers that all runs share. Their orchestrator is opened once, and closed at the end."""
 
     def __init__(self, servers: ReadOnlyBackend) -> None:
         self._servers = servers
@@ -124,35 +127,35 @@ class _KeptOpen:
 
     @property
     def settings(self) -> Settings:
-        """The settings that they are found by."""
+        """The settings that name the servers."""
         return self._servers.settings
 
     @property
     def embedded(self) -> bool:
-        """They are not: each embedded run has an orchestrator of its own."""
+        """False: each embedded run has its own orchestrator, so embedded servers are not shared."""
         return self._servers.embedded
 
     def of_run(self, run_id: str) -> ReadOnlyBackend:
-        """The same."""
+        """Return self: all runs share these servers."""
         del run_id
         return self
 
     def open_read_only(self) -> Orchestrator | None:
-        """The one orchestrator; closing it does nothing."""
+        """Return the shared orchestrator; closing it does nothing."""
         with self._lock:
             if self._opened is None:
                 self._opened = self._servers.open_read_only()
-            return None if self._opened is None else cast(Orchestrator, _StaysOpen(self._opened))
+            return None if self._opened is None else cast(Orchestrator, _WithoutClose(self._opened))
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close the shared orchestrator."""
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
             self._opened = None
 
 
-class _StaysOpen:
+class _WithoutClose:
     def __init__(self, orchestrator: Orchestrator) -> None:
         self._orchestrator = orchestrator
 
@@ -160,4 +163,4 @@ class _StaysOpen:
         return getattr(self._orchestrator, name)
 
     def close(self) -> None:
-        """Nothing: others use it too."""
+        """Do nothing: the orchestrator is shared."""

@@ -1,13 +1,13 @@
-"""A workflow as a graph of its steps: its definition, with what has come of each step so far.
+"""A workflow as a graph of its steps: its definition, with the present state of each step.
 
     shape     drawn as
     step      a box
     fork      lanes side by side, which all run
     switch    lanes side by side, of which one runs
-    loop      a frame around what is done again and again
+    loop      a frame around the repeated steps
 
-The rules: retries and iterations are folded into their step, which stands as its newest attempt does.  A NOOP, which ends
-an arm for its JOIN, is not drawn.
+Retries and iterations are folded into their step, which shows the status of its newest attempt.  A NOOP, which ends a
+branch for its JOIN, is not drawn.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ _SHAPES: Mapping[str, Shape] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a step stands."""
+class StepState:
+    """The present state of a step."""
 
     status: str = ""
-    """Empty where it has not come up."""
+    """Empty if the step was not scheduled yet."""
     attempts: int = 0
     iterations: int = 0
     seconds: float | None = None
-    """How long its newest attempt took, if it is over."""
+    """Duration of its newest attempt, if that is over."""
     since: float | None = None
-    """When it began, if it is running."""
+    """Start of its newest attempt, if that is running."""
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Steps one after the other; a lane of a switch has the case as its label."""
+    """A sequence of steps; a lane of a switch has the case as its label."""
 
     label: str
     nodes: Sequence[Node]
@@ -57,18 +57,18 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A step, with what is inside it."""
+    """A step, with the lanes inside it."""
 
     reference: str
     name: str
     type: str
     shape: Shape
-    standing: Standing
+    standing: StepState
     lanes: Sequence[Lane] = field(default_factory=tuple)
 
 
 def graph_of(state: WorkflowState) -> list[Node]:
-    """The graph; what came up and is not in the definition stands at its end."""
+    """Return the graph. Steps that ran but are not in the definition come at its end."""
     tasks: dict[str, list[TaskState]] = {}
     for task in state.tasks:
         if task.task_type == _NOT_DRAWN:
@@ -77,7 +77,7 @@ def graph_of(state: WorkflowState) -> list[Node]:
     nodes = list(_nodes(state.definition.get("tasks"), tasks, 0))
     named = set(_references(nodes))
     rest = [
-        Node(reference, found[-1].task_name, found[-1].task_type, "step", standing_of(found))
+        Node(reference, found[-1].task_name, found[-1].task_type, "step", state_of_step(found))
         for reference, found in tasks.items()
         if reference not in named
     ]
@@ -85,17 +85,17 @@ def graph_of(state: WorkflowState) -> list[Node]:
 
 
 def step_of(task: TaskState) -> str:
-    """The step's reference, without the iteration that a loop puts behind it."""
+    """Return the step's reference, without the iteration suffix that a loop appends."""
     return task.reference.removesuffix(f"__{task.iteration}") if task.iteration else task.reference
 
 
-def standing_of(tasks: Sequence[TaskState]) -> Standing:
-    """How a step stands by its tasks, the oldest first."""
+def state_of_step(tasks: Sequence[TaskState]) -> StepState:
+    """Return the state of a step from its tasks, oldest first."""
     if not tasks:
-        return Standing()
+        return StepState()
     newest = max(tasks, key=lambda task: task.seq)
     open_now = newest.status in OPEN
-    return Standing(
+    return StepState(
         status=newest.status,
         attempts=sum(task.iteration == newest.iteration for task in tasks),
         iterations=len({task.iteration for task in tasks if task.iteration}),
@@ -106,7 +106,7 @@ def standing_of(tasks: Sequence[TaskState]) -> Standing:
 
 
 def _nodes(block: Any, tasks: Mapping[str, list[TaskState]], depth: int) -> Iterator[Node]:
-    """A list of steps; a definition that somebody else's tool wrote may hold anything."""
+    """Yield the nodes of a list of steps. A definition written by a foreign tool may hold anything."""
     for step in block if isinstance(block, list) and depth < _DEEPEST else ():
         if isinstance(step, Mapping):
             reference = str(step.get("taskReferenceName", ""))
@@ -114,7 +114,7 @@ def _nodes(block: Any, tasks: Mapping[str, list[TaskState]], depth: int) -> Iter
             if kind == _NOT_DRAWN:
                 continue
             lanes = tuple(_lanes(step, tasks, depth + 1))
-            standing = standing_of(tasks.get(reference, []))
+            standing = state_of_step(tasks.get(reference, []))
             yield Node(reference, str(step.get("name", "")), kind, _SHAPES.get(kind, "step"), standing, lanes)
 
 

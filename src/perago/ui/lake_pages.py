@@ -1,4 +1,4 @@
-"""The pages of branches: which there are, a branch's history, its publications with their checks, and one commit."""
+"""The pages of branches: their list, a branch's history, its publications with their checks, and one commit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A repository, some of its branches with the commits they are at, and how many more there are."""
+class RepositoryEntry:
+    """A repository, some of its branches with their heads, and the number of further branches."""
 
     name: str
     branches: Sequence[tuple[Ref, Commit]]
@@ -34,8 +34,8 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """A publication, with what is kept of the execution that made it, or why nothing is."""
+class CheckedCommit:
+    """A commit with the record of the execution that made it, or why there is none."""
 
     row: Row
     record: AttemptRecord | None
@@ -43,13 +43,13 @@ class Checked:
 
 
 def branches(site: Site, request: Request) -> str:
-    """The repositories and their branches, with the way to a branch's history, data or checks."""
+    """Render the repositories and branches, with links to a branch's history, data or checks."""
     view = request.url.path.strip("/")
     begin, after = _page(request)
     names = sorted(site.lake.repositories()) if site.has_lake else []
     wanted = [name for name in names if name > after][: REPOSITORIES + 1]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        listed = list(pool.map(lambda name: _listed(site, name), wanted[:REPOSITORIES]))
+        listed = list(pool.map(lambda name: _repository_entry(site, name), wanted[:REPOSITORIES]))
     following = wanted[REPOSITORIES - 1] if len(wanted) > REPOSITORIES else None
     return render(
         "branches.html",
@@ -63,7 +63,7 @@ def branches(site: Site, request: Request) -> str:
 
 
 def history(site: Site, request: Request) -> str:
-    """A branch's history as a graph."""
+    """Render a branch's history as a graph."""
     repository, ref = place(site, request)
     found = history_page(site, repository, request.query_params.get("from") or ref)
     return render(
@@ -79,12 +79,12 @@ def history(site: Site, request: Request) -> str:
 
 
 def publications(site: Site, request: Request) -> str:
-    """The newest publications of a branch, with the rules that each passed."""
+    """Render the newest publications of a branch, with the checks that each passed."""
     repository, ref = place(site, request)
     found: History = history_page(site, repository, request.query_params.get("from") or ref, PUBLICATIONS)
     rows = [row for row in found.rows if row.maker is not None]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        checked = list(pool.map(lambda row: checked_row(site, row), rows))
+        checked = list(pool.map(lambda row: check_results(site, row), rows))
     return render(
         "publications.html",
         site=site,
@@ -98,10 +98,10 @@ def publications(site: Site, request: Request) -> str:
 
 
 def commit(site: Site, request: Request) -> str:
-    """One commit: who made it, which rules it passed, and what it changed."""
+    """Render one commit: its author, the checks it passed, and its changes."""
     repository, ref = place(site, request)
     found = site.lake.commit_at(repository, ref)
-    checked = checked_row(site, row_of(found))
+    checked = check_results(site, row_of(found))
     after, parent = request.query_params.get("after", ""), found.first_parent
     changes = (
         site.lake.changes(repository, parent, found.id, after=after, limit=CHANGES)
@@ -125,19 +125,19 @@ def commit(site: Site, request: Request) -> str:
     )
 
 
-def checked_row(site: Site, row: Row) -> Checked:
-    """A commit with the record of its execution, as far as its orchestrator still has it."""
+def check_results(site: Site, row: Row) -> CheckedCommit:
+    """Return a commit with the record of its execution, if its orchestrator still has it."""
     if row.maker is None:
-        return Checked(row, None)
+        return CheckedCommit(row, None)
     try:
         record = site.record_of(row.commit)
     except PeragoError as error:
-        return Checked(row, None, site.mask(str(error)))
-    return Checked(row, record, "" if record else "its attempt left no record")
+        return CheckedCommit(row, None, site.mask(str(error)))
+    return CheckedCommit(row, record, "" if record else "its attempt left no record")
 
 
 def place(site: Site, request: Request) -> tuple[str, str]:
-    """The repository and the ref that a request names; what is not there is told with what is."""
+    """Return the repository and ref of a request. Raises an error that suggests existing names if one is missing."""
     repository, ref = request.query_params.get("repo", ""), request.query_params.get("ref", "main")
     if not repository:
         raise LakeNotFound("the address names no repository")
@@ -151,20 +151,20 @@ def _page(request: Request) -> tuple[bool, str]:
     return not after, after
 
 
-def _listed(site: Site, name: str) -> Listed:
+def _repository_entry(site: Site, name: str) -> RepositoryEntry:
     try:
         found = _names(site, name)
-        return Listed(
+        return RepositoryEntry(
             name,
             [(one, site.commit(name, one.commit)) for one in found[:BRANCHES]],
             max(0, len(found) - BRANCHES),
         )
     except LakeError:
-        # One repository that cannot be read hides no other.
-        return Listed(name, [], 0)
+        # An unreadable repository must not hide the others.
+        return RepositoryEntry(name, [], 0)
 
 
 def _names(site: Site, repository: str) -> list[Ref]:
-    """The branches that people made, `main` first."""
+    """Return the branches that are not internal, `main` first."""
     found = [one for one in site.lake.branches(repository, "") if not one.name.startswith(OWN)]
     return sorted(found, key=lambda one: (one.name != "main", one.name))

@@ -1,7 +1,7 @@
-"""The pages of data: a folder of a commit, a look into an object, its bytes, and two commits side by side.
+"""The pages of data: a folder of a commit, the preview of an object, its bytes, and two commits side by side.
 
-The rule: bytes from the lake are given out so that they cannot act here.  A download is never shown by the browser; a
-picture and a framed page come with a policy of their own, in which nothing runs.
+Bytes from the lake are served so that they cannot act here.  The browser never shows a download; a picture and a framed
+page have a separate policy under which nothing runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perago.runtime.lake_lookup import no_object
 from perago.ui.auth import OBJECT_POLICY
 from perago.ui.data_source import Site
 from perago.ui.lake_pages import place
-from perago.ui.preview import MOST_SHOWN_WHOLE, PICTURES, Object, Preview, ending_of, look_at
+from perago.ui.preview import MOST_SHOWN_WHOLE, PICTURES, Object, Preview, ending_of, preview_of
 from perago.ui.rendering import render
 
 ROWS = 200
@@ -28,7 +28,7 @@ CHANGES = 200
 
 
 def folder(site: Site, request: Request) -> str:
-    """What lies in a folder of a commit."""
+    """Render a folder of a commit."""
     repository, ref = place(site, request)
     commit = site.lake.commit_at(repository, ref)
     prefix = _prefix(request.query_params.get("path", ""))
@@ -48,8 +48,8 @@ def folder(site: Site, request: Request) -> str:
     )
 
 
-def look(site: Site, request: Request) -> str:
-    """A look into an object."""
+def show_object(site: Site, request: Request) -> str:
+    """Render the preview of an object."""
     repository, ref = place(site, request)
     commit = site.lake.commit_at(repository, ref)
     one = _object(site, repository, commit.id, request.query_params.get("path", ""))
@@ -63,12 +63,12 @@ def look(site: Site, request: Request) -> str:
         commit=commit,
         entry=one.entry,
         crumbs=_crumbs(f"{above}/" if above else ""),
-        look=look_at(one),
+        look=preview_of(one),
     )
 
 
 def compare(site: Site, request: Request) -> str:
-    """Two commits side by side: what differs, or one object at both."""
+    """Render two commits side by side: their differences, or one object at both."""
     repository, left = place(site, request)
     right = request.query_params.get("to", "main")
     commits = [site.lake.commit_at(repository, ref) for ref in (left, right)]
@@ -76,7 +76,7 @@ def compare(site: Site, request: Request) -> str:
     after = request.query_params.get("after", "")
     values: dict[str, Any] = {"looks": None, "changes": None}
     if path:
-        values["looks"] = [_look_or_none(site, repository, commit.id, path) for commit in commits]
+        values["looks"] = [_preview_or_none(site, repository, commit.id, path) for commit in commits]
     else:
         values["changes"] = site.lake.changes(
             repository, commits[0].id, commits[1].id, after=after, limit=CHANGES
@@ -95,8 +95,8 @@ def compare(site: Site, request: Request) -> str:
 
 
 def download(site: Site, request: Request) -> StreamingResponse:
-    """An object's bytes, to be kept and not shown."""
-    one = _asked(site, request)
+    """Return an object's bytes as a download."""
+    one = _requested_object(site, request)
     name = one.entry.path.rpartition("/")[2] or "object"
     return _bytes(
         one,
@@ -106,8 +106,8 @@ def download(site: Site, request: Request) -> StreamingResponse:
 
 
 def picture(site: Site, request: Request) -> StreamingResponse:
-    """A picture, for an <img>."""
-    one = _asked(site, request)
+    """Return a picture, for an <img>."""
+    one = _requested_object(site, request)
     kind = PICTURES.get(ending_of(one.entry.path))
     if kind is None or one.entry.size > MOST_SHOWN_WHOLE:
         raise HTTPException(404, "this object is not shown as a picture")
@@ -115,8 +115,8 @@ def picture(site: Site, request: Request) -> StreamingResponse:
 
 
 def frame(site: Site, request: Request) -> StreamingResponse:
-    """An HTML page, for a frame in which nothing runs."""
-    one = _asked(site, request)
+    """Return an HTML page, for a frame in which nothing runs."""
+    one = _requested_object(site, request)
     if ending_of(one.entry.path) not in ("html", "htm") or one.entry.size > MOST_SHOWN_WHOLE:
         raise HTTPException(404, "this object is not shown as a page")
     return _bytes(one, "text/html; charset=utf-8", {})
@@ -138,7 +138,7 @@ def _pieces(one: Object) -> Iterator[bytes]:
     yield from one.lake.read(one.repository, one.commit, one.entry.path)
 
 
-def _asked(site: Site, request: Request) -> Object:
+def _requested_object(site: Site, request: Request) -> Object:
     repository, ref = place(site, request)
     return _object(
         site, repository, site.lake.commit_at(repository, ref).id, request.query_params.get("path", "")
@@ -152,12 +152,12 @@ def _object(site: Site, repository: str, commit: str, path: str) -> Object:
         raise LakeNotFound(no_object(site.lake, repository, commit[:12], path)) from missing
 
 
-def _look_or_none(site: Site, repository: str, commit: str, path: str) -> tuple[Entry, Preview] | None:
+def _preview_or_none(site: Site, repository: str, commit: str, path: str) -> tuple[Entry, Preview] | None:
     try:
         entry = site.lake.stat(repository, commit, path)
     except LakeNotFound:
         return None
-    return entry, look_at(Object(site.lake, repository, commit, entry))
+    return entry, preview_of(Object(site.lake, repository, commit, entry))
 
 
 def _prefix(path: str) -> str:
@@ -166,7 +166,7 @@ def _prefix(path: str) -> str:
 
 
 def _crumbs(prefix: str) -> list[tuple[str, str]]:
-    """The folders above and their paths, the outermost first."""
+    """Return the folders above with their paths, outermost first."""
     found, at = [], ""
     for name in prefix.split("/")[:-1]:
         at += f"{name}/"

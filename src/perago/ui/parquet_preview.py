@@ -1,8 +1,8 @@
-"""A preview of a Parquet file: its schema and first rows, from its footer and its first pages alone.
+"""Preview a Parquet file: its schema and first rows, read only from its footer and first pages.
 
-The rule: whatever a file says about itself, its preview is bounded.  Bytes are read by ranges, up to `MOST_BYTES`; pyarrow
-decodes them in a process of its own (`decoder.py`), which may have `MOST_MEMORY` more than it starts with and `MOST_SECONDS`
-of time, and is killed after that; what it says is JSON of a bounded size.  That process stays for the next preview.
+The preview is limited, whatever a file claims.  Bytes are read by ranges, up to `MOST_BYTES`; pyarrow decodes them in a
+separate process (`preview_decoder.py`), which may use `MOST_MEMORY` more than at its start and `MOST_SECONDS` of time, and
+is killed after that; its answer is JSON of limited size.  The process is reused for the next preview.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ MOST_BYTES = 32 * 1024 * 1024
 MOST_MEMORY = 512 * 1024 * 1024
 MOST_SECONDS = 10.0
 _START_SECONDS = 60.0
-_MOST_SAID = 16 * 1024 * 1024
+_MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 _LIMITS = {"rows": ROWS, "columns": COLUMNS, "cell": CELL, "schema": SCHEMA_COLUMNS}
 _TOO_MUCH = "Its first rows take too much memory or time to be shown here."
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "TMPDIR")
-"""What the decoder gets of the environment, which also holds the keys to the servers."""
+"""The variables that the decoder gets; the rest of the environment may hold the keys to the servers."""
 _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""Arrow's own allocators reserve more than they use, which a limit on memory does not forgive."""
+"""Arrow's own allocators reserve more than they use, which would exceed the memory limit."""
 
 Part = Callable[[int, int], bytes]
+
+_lock = threading.Lock()
+_running: _Decoder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,37 +56,37 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ParquetPreview:
-    """What the footer says, and the first rows."""
+    """The content of the footer, and the first rows."""
 
     rows: int
     row_groups: int
     columns: Sequence[Column]
     all_columns: int
-    """How many there are; `columns` has the first of them."""
+    """The number of all columns; `columns` has the first of them."""
     table: Table
     created_by: str
     read: int
     size: int
-    """How many bytes the look took, and how many there are."""
+    """Bytes that the preview read, and bytes of the file."""
 
 
 def preview_parquet(part: Part, size: int, seconds: float = MOST_SECONDS) -> ParquetPreview | str:
-    """The preview, or a sentence that says why there is none; `part` gives bytes from a place on."""
+    """Return the preview, or a sentence that says why there is none; `part(start, length)` reads bytes."""
     with _lock:
         try:
-            return _decoder().look(part, size, seconds)
-        except _Gone as gone:
+            return _decoder().preview(part, size, seconds)
+        except _DecoderGone as gone:
             if not gone.was_used:
                 return _TOO_MUCH
-        # What it had decoded before may be why it had no memory left.
+        # Retry in a new process: earlier files may have used up the memory.
         try:
-            return _decoder().look(part, size, seconds)
-        except _Gone:
+            return _decoder().preview(part, size, seconds)
+        except _DecoderGone:
             return _TOO_MUCH
 
 
-class _Gone(Exception):
-    """The decoder is gone, because the page ended it or because it crashed; `was_used` if it has decoded another file."""
+class _DecoderGone(Exception):
+    """The decoder crashed or was killed by the page; `was_used` if it had decoded another file before."""
 
     def __init__(self, *, was_used: bool) -> None:
         super().__init__()
@@ -95,7 +98,7 @@ class _Decoder:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
-        self._looks = 0
+        self._previews = 0
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -109,44 +112,47 @@ class _Decoder:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # pyarrow complains there before it aborts.
+                # pyarrow prints errors there before it aborts.
                 stderr=subprocess.DEVNULL,
                 env={**_ENVIRONMENT, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
             )
         self._pipe = Connection(ours.detach())
-        self.problem = str(self._hear(_START_SECONDS)[0].get("problem", ""))
+        self.problem = str(self._receive(_START_SECONDS)[0].get("problem", ""))
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """True if the process runs."""
         return self._process.poll() is None
 
-    def look(self, part: Part, size: int, seconds: float) -> ParquetPreview | str:
-        """Have a file decoded; raises `_Gone` if that takes too much."""
+    def preview(self, part: Part, size: int, seconds: float) -> ParquetPreview | str:
+        """Decode a file. Raises `_DecoderGone` if that exceeds a limit."""
         if self.problem:
             return self.problem
         self._send(json.dumps({"size": size, **_LIMITS}).encode())
         left, read = seconds, 0
         while True:
-            said, took = self._hear(left)
-            # Time that the lake takes is not the file's doing.
+            message, took = self._receive(left)
+            # Only the decoder's time counts, not that of the lake.
             left -= took
-            match said:
+            match message:
                 case {"read": [int(start), int(length)]}:
                     read += length
                     if min(start, length) < 0 or read > MOST_BYTES:
-                        raise self._ended()
+                        raise self._give_up()
                     self._send(self._part(part, start, length))
                 case {"look": found}:
-                    self._looks += 1
-                    return self._parsed(found, read, size)
+                    self._previews += 1
+                    try:
+                        return _parse(found, read, size)
+                    except (KeyError, TypeError, ValueError):
+                        raise self._give_up() from None
                 case {"problem": str(problem)}:
                     return problem
                 case _:
-                    raise self._ended()
+                    raise self._give_up()
 
     def end(self) -> None:
-        """End the process, and wait until it is gone."""
+        """Kill the process, and wait for its exit."""
         self._process.kill()
         self._process.wait()
         self._pipe.close()
@@ -155,7 +161,7 @@ class _Decoder:
         try:
             return part(start, length)
         except BaseException:
-            # It waits for bytes that do not come.
+            # The decoder waits for bytes that will not come.
             self.end()
             raise
 
@@ -163,38 +169,29 @@ class _Decoder:
         try:
             self._pipe.send_bytes(data)
         except OSError:
-            raise self._ended() from None
+            raise self._give_up() from None
 
-    def _hear(self, seconds: float) -> tuple[Mapping[str, Any], float]:
-        """What it says next, and how long that took."""
-        began = time.monotonic()
+    def _receive(self, seconds: float) -> tuple[Mapping[str, Any], float]:
+        """Return the next message of the decoder, and the seconds that it took."""
+        started = time.monotonic()
         try:
             if not self._pipe.poll(max(0.0, seconds)):
-                raise self._ended()
-            said = json.loads(self._pipe.recv_bytes(_MOST_SAID))
+                raise self._give_up()
+            message = json.loads(self._pipe.recv_bytes(_MOST_MESSAGE_BYTES))
         except (OSError, EOFError, ValueError):
-            raise self._ended() from None
-        if not isinstance(said, dict):
-            raise self._ended()
-        return said, time.monotonic() - began
+            raise self._give_up() from None
+        if not isinstance(message, dict):
+            raise self._give_up()
+        return message, time.monotonic() - started
 
-    def _parsed(self, found: Any, read: int, size: int) -> ParquetPreview:
-        try:
-            return _parsed(found, read, size)
-        except (KeyError, TypeError, ValueError):
-            raise self._ended() from None
-
-    def _ended(self) -> _Gone:
+    def _give_up(self) -> _DecoderGone:
+        """Kill the process, and return the error to raise."""
         self.end()
-        return _Gone(was_used=self._looks > 0)
-
-
-_lock = threading.Lock()
-_running: _Decoder | None = None
+        return _DecoderGone(was_used=self._previews > 0)
 
 
 def _decoder() -> _Decoder:
-    """The decoder of this process, a new one if the last one is gone."""
+    """Return the decoder of this process, a new one if the last one has ended."""
     global _running
     if _running is None or _running.owner != os.getpid() or not _running.alive:
         _running = None
@@ -202,23 +199,23 @@ def _decoder() -> _Decoder:
     return _running
 
 
-def _end_with_the_page() -> None:
+def _end_at_exit() -> None:
     if _running is not None and _running.owner == os.getpid() and _running.alive:
         with contextlib.suppress(OSError):
             _running.end()
 
 
-def _forked() -> None:
-    """The lock may be held by a thread that is not here."""
+def _reset_lock() -> None:
+    """Replace the lock after a fork: its holder may be a thread that the fork does not have."""
     global _lock
     _lock = threading.Lock()
 
 
-atexit.register(_end_with_the_page)
-os.register_at_fork(after_in_child=_forked)
+atexit.register(_end_at_exit)
+os.register_at_fork(after_in_child=_reset_lock)
 
 
-def _parsed(found: Mapping[str, Any], read: int, size: int) -> ParquetPreview:
+def _parse(found: Mapping[str, Any], read: int, size: int) -> ParquetPreview:
     return ParquetPreview(
         rows=int(found["rows"]),
         row_groups=int(found["row_groups"]),

@@ -1,18 +1,16 @@
-"""Text, CSV and JSON, as far as a page shows them.
+"""Previews of objects. The kind depends on the name, or on the first bytes if the name does not say.
 
-Which kind of look an object gets, by its name, and by its first bytes where the name says nothing.
-
-    kind       shown as                          read of it
+    kind       shown as                          bytes read
     parquet    schema, and the first rows        footer and first pages, by ranges
     csv        the first rows                    the first 64 KB
-    json       as it is, indented where whole    the first 64 KB
+    json       as it is, indented if complete    the first 64 KB
                and not deep
     text       the first lines                   the first 64 KB
     picture    itself                            all, by the browser, up to 20 MB
     html       itself, in a sandbox              all, by the browser, up to 20 MB
     none       nothing, but it can be downloaded
 
-The rule: what a look reads and shows is bounded, whatever the object says of itself.
+The bytes that a preview reads and shows are limited, whatever the object claims.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ _BY_ENDING: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a look into an object found; `note` says what is not shown."""
+    """The preview of an object; `note` says what is not shown."""
 
     kind: Kind
     text: str = ""
@@ -71,7 +69,7 @@ class Object:
     entry: Entry
 
     def part(self, start: int, length: int) -> bytes:
-        """Some of its bytes."""
+        """Read a range of its bytes, cut at its end."""
         length = min(length, self.entry.size - start)
         if length <= 0:
             return b""
@@ -79,12 +77,12 @@ class Object:
 
 
 def ending_of(path: str) -> str:
-    """What a name ends in, after its last dot."""
+    """Return the part of a name after its last dot, in lower case."""
     return path.rpartition("/")[2].rpartition(".")[2].lower()
 
 
-def look_at(one: Object) -> Preview:
-    """A look into an object."""
+def preview_of(one: Object) -> Preview:
+    """Return the preview of an object."""
     kind = _BY_ENDING.get(ending_of(one.entry.path), "text")
     if kind in ("picture", "html"):
         if one.entry.size > MOST_SHOWN_WHOLE:

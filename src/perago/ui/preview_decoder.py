@@ -1,7 +1,7 @@
-"""A program that decodes Parquet files for the page, in a process of its own with little memory and no keys.
+"""A program that decodes Parquet files for the page, in a separate process with little memory and no keys.
 
-It imports nothing of Perago, so that it starts quickly, and speaks JSON and plain bytes: whatever a hostile file makes of
-this process, what it says is only text to the page.  `parquet.py` starts it, and ends it when it takes too long.
+It imports nothing of Perago, so that it starts quickly, and speaks JSON and plain bytes: even if a hostile file takes over
+this process, its messages are only text to the page.  `parquet_preview.py` starts it, and kills it after a time limit.
 
     page                            decoder
                             ◀──     {"ready": true}, or {"problem": …}
@@ -25,37 +25,37 @@ _BUFFER = 64 * 1024
 
 
 def main(descriptor: int, memory: int) -> None:
-    """Answer requests until the page goes away."""
+    """Answer requests until the page closes the connection."""
     page = Connection(descriptor)
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        _say(page, {"problem": "Looking into Parquet needs pyarrow, which is part of Perago's extra `ui`."})
+        _send(page, {"problem": "Looking into Parquet needs pyarrow, which is part of Perago's extra `ui`."})
         return
     pa.set_cpu_count(1)
     _limit_memory(memory)
-    _say(page, {"ready": True})
+    _send(page, {"ready": True})
     with contextlib.suppress(EOFError, OSError):
         while True:
-            _say(page, _answer(page, json.loads(page.recv_bytes()), pa, pq))
+            _send(page, _answer(page, json.loads(page.recv_bytes()), pa, pq))
             pa.default_memory_pool().release_unused()
 
 
 def _answer(page: Connection, request: dict[str, int], pa: Any, pq: Any) -> dict[str, Any]:
-    source = _Ranged(page, request["size"])
+    source = _RangeFile(page, request["size"])
     try:
         with pq.ParquetFile(
             pa.PythonFile(source, mode="r"), buffer_size=_BUFFER, pre_buffer=False, memory_map=False
         ) as file:
-            return {"look": _look(file, request)}
+            return {"look": _preview(file, request)}
     except (MemoryError, pa.ArrowMemoryError):
         return {"too_much": True}
     except (pa.ArrowException, OSError, ValueError, UnicodeError, RecursionError) as error:
         return {"problem": f"It cannot be read as Parquet: {_cut(error, request['cell'])}"}
 
 
-def _look(file: Any, limits: dict[str, int]) -> dict[str, Any]:
+def _preview(file: Any, limits: dict[str, int]) -> dict[str, Any]:
     schema, footer = file.schema_arrow, file.metadata
     names = [field.name for field in schema]
     shown = list(dict.fromkeys(names))[: limits["columns"]]
@@ -82,7 +82,7 @@ def _look(file: Any, limits: dict[str, int]) -> dict[str, Any]:
 
 
 def _cells(column: Any, most: int) -> list[str]:
-    # One value at a time: its text may be large, and only the beginning is kept.
+    # One value at a time: its text may be large, and only the start is kept.
     return ["–" if (value := one.as_py()) is None else _cut(value, most) for one in column]
 
 
@@ -91,12 +91,12 @@ def _cut(value: object, most: int) -> str:
     return text if len(text) <= most else text[:most] + " …"
 
 
-def _say(page: Connection, what: dict[str, Any]) -> None:
-    page.send_bytes(json.dumps(what, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+def _send(page: Connection, message: dict[str, Any]) -> None:
+    page.send_bytes(json.dumps(message, ensure_ascii=False).encode("utf-8", "backslashreplace"))
 
 
 def _limit_memory(more: int) -> None:
-    """Refuse to have so much more memory than now; systems that cannot do so have the page's time limit only."""
+    """Limit the memory to `more` bytes above the present use. Systems without that have only the page's time limit."""
     try:
         import resource
 
@@ -108,8 +108,8 @@ def _limit_memory(more: int) -> None:
         return
 
 
-class _Ranged(io.RawIOBase):
-    """The object as a file, whose bytes the page gives out by ranges."""
+class _RangeFile(io.RawIOBase):
+    """The object as a file, whose bytes the page sends by ranges."""
 
     def __init__(self, page: Connection, size: int) -> None:
         self._page = page
@@ -117,34 +117,34 @@ class _Ranged(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Return the position of the next read."""
         return self._at
 
     def size(self) -> int:
-        """How large it is; Arrow asks."""
+        """Return the size; Arrow needs it."""
         return self._size
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
+        """Move the position, within the file."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = min(max(0, start + offset), self._size)
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """So many bytes from here on."""
+        """Read up to `size` bytes, or the rest."""
         left = self._size - self._at
         wanted = left if size is None or size < 0 else min(size, left)
         if not wanted:
             return b""
-        _say(self._page, {"read": [self._at, wanted]})
+        _send(self._page, {"read": [self._at, wanted]})
         data = self._page.recv_bytes()
         self._at += len(data)
         return data

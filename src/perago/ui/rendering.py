@@ -1,7 +1,7 @@
-"""Templates, and how values are shown in them.
+"""Render templates, and format values for them.
 
-The rules: everything is escaped, always.  What somebody else wrote cannot hide itself either: control characters and those
-that turn the direction of text are written out.  Links are made by `link`, so that no name can break out of one.
+Everything is escaped, always.  Foreign text cannot hide anything either: control characters and those that change the
+direction of text are escaped visibly.  Links are made by `link`, so that no name can break out of one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BAD = ("bad", "✕")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page that is sent again when it has changed."""
+    """A part of a page that is sent again when it changes."""
 
     id: str
     html: str
@@ -54,31 +54,31 @@ class Part:
 
 
 def render(template: str, **values: Any) -> str:
-    """A page."""
+    """Render a page."""
     return _environment().get_template(template).render(**values)
 
 
 def part(name: str, template: str, **values: Any) -> Part:
-    """A part of a page that is live."""
+    """Render a live part of a page."""
     html = render(template, **values)
     return Part(name, html, hashlib.sha256(html.encode("utf-8", "surrogatepass")).hexdigest()[:16])
 
 
 def shown(text: object) -> str:
-    """Somebody else's text, with what hides or turns text written out."""
+    """Return foreign text, with characters that hide or turn text escaped visibly."""
     safe = str(text).encode("utf-8", "backslashreplace").decode()
     return _HIDING.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(safe))
 
 
 def link(path: str, /, **query: object) -> str:
-    """An address on this page."""
+    """Return a link to a page of this application."""
     given = {name: str(value) for name, value in query.items() if value not in (None, "")}
     text = urlencode(given, quote_via=quote, errors="surrogatepass")
     return f"{path}?{text}" if text else path
 
 
 def pretty(value: Any) -> str:
-    """JSON for people, cut where it is very long."""
+    """Format JSON for people, cut if it is very long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     if depth_of(text) <= DEPTH:
         text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
@@ -88,7 +88,7 @@ def pretty(value: Any) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """A moment in UTC."""
+    """Format a moment in UTC."""
     return "–" if seconds is None else _utc(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -133,7 +133,7 @@ def _environment() -> Environment:
 
 
 def _version() -> str:
-    """What changes with the files that browsers keep."""
+    """Return a digest of the static files, which browsers cache by it."""
     total = hashlib.sha256()
     for file in sorted(STATIC.iterdir()):
         total.update(file.read_bytes())

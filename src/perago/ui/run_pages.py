@@ -1,4 +1,4 @@
-"""The pages of runs: the list, one run, and all that an attempt printed.  What is live is made of parts."""
+"""The pages of runs: the list, one run, and the output of an attempt.  Live content is made of parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUNS = 50
 
 
 def runs(site: Site, request: Request) -> str:
-    """The list of runs, newest first."""
+    """Render the list of runs, newest first."""
     at = At(_number(request, "runs"), _number(request, "workflows"))
     return render(
         "runs.html",
@@ -35,14 +35,14 @@ def runs(site: Site, request: Request) -> str:
 
 
 def runs_parts(site: Site, at: At) -> list[Part]:
-    """What of the list may change."""
+    """Render the live parts of the list."""
     page = page_of_runs(site.servers, RUNS, at)
     return [part("runs", "parts/runs.html", page=page, embedded=site.servers.embedded)]
 
 
 def run(site: Site, request: Request) -> str:
-    """One run: its graph, and one of its steps in full."""
-    found, step, skip = asked(site, request)
+    """Render one run: its graph, and one of its steps in full."""
+    found, step, skip = requested_run(site, request)
     parts, state, over = run_parts(site, found, step, skip)
     return render(
         "run.html",
@@ -57,8 +57,8 @@ def run(site: Site, request: Request) -> str:
     )
 
 
-def asked(site: Site, request: Request) -> tuple[RunHandle, str | None, int]:
-    """The run, the step and the page of its attempts that a request names."""
+def requested_run(site: Site, request: Request) -> tuple[RunHandle, str | None, int]:
+    """Return the run, the step and the offset of its attempts that a request names."""
     found = find(site.servers, request.query_params.get("id", ""))
     return found, request.query_params.get("step"), _number(request, "older")
 
@@ -66,21 +66,21 @@ def asked(site: Site, request: Request) -> tuple[RunHandle, str | None, int]:
 def run_parts(
     site: Site, found: RunHandle, wanted: str | None, skip: int
 ) -> tuple[list[Part], WorkflowState, bool]:
-    """What of a run may change, the workflow as it stands, and whether nothing will change any more."""
+    """Render the live parts of a run. Also returns the workflow's state, and whether the parts are final."""
     with site.orchestrator_of(found) as orchestrator:
-        going_on = found.going_on
+        alive = found.going_on  # read before the state, which is then the final one
         state = orchestrator.workflow(found.workflow_id)
         step = chosen_step(state, wanted)
         page = step_page(orchestrator, state, step, skip) if step is not None else None
     values: dict[str, Any] = {"found": found, "state": state, "step": step}
-    over = not state.running or not going_on
+    over = not state.running or not alive
     head = part("head", "parts/run_head.html", **values, took=_took(state), resume=found.resume(state))
     graph = part("graph", "parts/run_graph.html", **values, nodes=graph_of(state))
     return [head, graph, part("step", "parts/run_step.html", **values, page=page)], state, over
 
 
 def printed(site: Site, request: Request) -> StreamingResponse:
-    """All lines that an attempt printed, as text."""
+    """Return all lines that an attempt printed, as text."""
     found, task_id = (
         find(site.servers, request.query_params.get("id", "")),
         request.query_params.get("task", ""),

@@ -1,4 +1,4 @@
-"""Serving the page from a thread, beside whatever else the process does, until the block ends."""
+"""Serve the page from a thread of this process."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from perago.ui.data_source import Site
 from perago.ui.rendering import link
 
 PORT = 8642
-"""Where the page is unless somebody says otherwise; where that is taken, any free port."""
+"""Default port; if it is taken, any free port is used."""
 _LONGEST_START_SECONDS = 30.0
 _LONGEST_STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where the page is; `token` is part of the address where one is needed."""
+    """Address of the page; `token` is part of it if one is needed."""
 
     host: str
     port: int
     token: str | None
 
     def address(self, path: str = "/", /, **query: str) -> str:
-        """The address of a page, as a browser opens it."""
+        """Return the URL of a page for the browser."""
         host = self.host.strip("[]")
         where = f"[{host}]" if ":" in host else host
         return f"http://{where}:{self.port}{link(path, **query, token=self.token)}"
@@ -47,8 +47,8 @@ def serving(
     port: int | None = None,
     new_token: Callable[[], str] = lambda: secrets.token_urlsafe(32),
 ) -> Iterator[Served]:
-    """Serve the page for as long as the block runs; `RuntimeConfigError` where the address cannot be had."""
-    listening = _bound(host, port)
+    """Serve the page while the block runs. Raises `RuntimeConfigError` if the address is not available."""
+    listening = _bind(host, port)
     served = Served(host, listening.getsockname()[1], None if is_loopback(host) else new_token())
     config = uvicorn.Config(
         make_app(site, host=host, token=served.token),
@@ -75,7 +75,7 @@ def serving(
         site.close()
 
 
-def _bound(host: str, port: int | None) -> socket.socket:
+def _bind(host: str, port: int | None) -> socket.socket:
     wanted = [PORT, 0] if port is None else [port]
     for number in wanted:
         try:

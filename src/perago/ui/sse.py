@@ -1,7 +1,7 @@
-"""What is live: server-sent events with the parts of a page that have changed.
+"""Live updates: server-sent events with the parts of a page that have changed.
 
-The rule: the browser asks once and is told; nothing is sent while nothing changes, but for a sign of life.  A run that is
-over is told once more, and that was the last of it.
+The browser connects once; while nothing changes, only a keep-alive is sent.  When a run is over, its final parts are sent
+and the stream ends.
 """
 
 from __future__ import annotations
@@ -20,45 +20,44 @@ from perago.errors import PeragoError
 from perago.runtime.runs.listing import At
 from perago.ui.data_source import Site
 from perago.ui.rendering import Part
-from perago.ui.run_pages import asked, run_parts, runs_parts
+from perago.ui.run_pages import requested_run, run_parts, runs_parts
 
 PAUSE_SECONDS = 0.7
-_SIGN_OF_LIFE_SECONDS = 15.0
+_KEEP_ALIVE_SECONDS = 15.0
 _STEP_SECONDS = 0.1
 Parts = tuple[list[Part], bool]
-"""The parts as they are now, and whether they will stay so."""
+"""The current parts, and whether they are final."""
 
 
 def endpoint(site: Site) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    """Tells a browser what changes on the page that it shows."""
+    """Return the handler that streams the changes of a page."""
 
     async def live(request: Request) -> Response:
-        look = _looks(site, request)
-        return StreamingResponse(_events(site, look), media_type="text/event-stream")
+        return StreamingResponse(_events(site, _reader(site, request)), media_type="text/event-stream")
 
     return live
 
 
-def _looks(site: Site, request: Request) -> Callable[[], Parts]:
+def _reader(site: Site, request: Request) -> Callable[[], Parts]:
     if request.path_params["what"] == "runs":
         return lambda: (runs_parts(site, At()), False)
     if request.path_params["what"] != "run":
         raise HTTPException(404)
 
-    def look() -> Parts:
-        parts, _, over = run_parts(site, *asked(site, request))
+    def read() -> Parts:
+        parts, _, over = run_parts(site, *requested_run(site, request))
         return parts, over
 
-    return look
+    return read
 
 
-async def _events(site: Site, look: Callable[[], Parts]) -> AsyncIterator[str]:
+async def _events(site: Site, read: Callable[[], Parts]) -> AsyncIterator[str]:
     known: dict[str, str] = {}
     quiet = 0.0
     yield "retry: 2000\n\n"
     while not site.closing.is_set():
         try:
-            parts, over = await run_in_threadpool(look)
+            parts, over = await run_in_threadpool(read)
         except PeragoError as error:
             yield _event("trouble", {"text": site.mask(str(error))})
             parts, over = [], False
@@ -68,7 +67,7 @@ async def _events(site: Site, look: Callable[[], Parts]) -> AsyncIterator[str]:
         if changed:
             sent = [{"id": one.id, "digest": one.digest, "html": one.html} for one in changed]
             yield _event("parts", {"parts": sent})
-        elif quiet >= _SIGN_OF_LIFE_SECONDS:
+        elif quiet >= _KEEP_ALIVE_SECONDS:
             quiet = 0.0
             yield ": still here\n\n"
         if over:
@@ -78,7 +77,7 @@ async def _events(site: Site, look: Callable[[], Parts]) -> AsyncIterator[str]:
 
 
 async def _pause(site: Site) -> None:
-    """A moment, or less where the page is served no longer."""
+    """Wait a moment, or less if serving ends."""
     waited = 0.0
     while waited < PAUSE_SECONDS and not site.closing.is_set():
         await asyncio.sleep(_STEP_SECONDS)
@@ -86,5 +85,5 @@ async def _pause(site: Site) -> None:
 
 
 def _event(name: str, data: dict[str, Any]) -> str:
-    # ASCII on one line: no line of a log can end the event, or begin another.
+    # ASCII on one line, so that no text can end the event or start another.
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"

@@ -13,9 +13,9 @@ from perago.runtime.runs.inspect import OPEN, read_attempt, seconds_of, worker_t
 from perago.ui.graph import step_of
 
 ATTEMPTS = 10
-"""How many attempts of a step a page shows."""
+"""Attempts of a step on one page."""
 LINES = 200
-"""How many printed lines of an attempt a page shows: the newest."""
+"""Printed lines of an attempt on one page: the newest."""
 _WIDTH = 1000
 _WELL = OPEN | {"COMPLETED", "SKIPPED", "CANCELED"}
 PHASES: Mapping[str, Sequence[str]] = {
@@ -26,12 +26,12 @@ PHASES: Mapping[str, Sequence[str]] = {
     "stage": ("changes", "first fence", "stage"),
     "publish": ("claim", "publish", "hand over", "cleanup"),
 }
-"""What people call the steps of an attempt."""
+"""Steps of an attempt, grouped under the names that people know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The time that an execution spent on one thing, and its place in a bar of a thousand."""
+    """The time that an execution spent in a phase, and its place in a bar of width 1000."""
 
     name: str
     seconds: float
@@ -49,7 +49,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class AttemptView:
     """An attempt as the page shows it."""
 
     task: TaskState
@@ -65,22 +65,22 @@ class Shown:
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still change."""
+        """True if the attempt may still change."""
         return self.task.status in OPEN
 
 
 @dataclass(frozen=True, slots=True)
 class StepPage:
-    """Some attempts of a step, the newest first; `older` says where the next page begins, if there is one."""
+    """Some attempts of a step, newest first; `older` is the offset of the next page, or None."""
 
     reference: str
-    attempts: Sequence[Shown]
+    attempts: Sequence[AttemptView]
     total: int
     older: int | None
 
 
 def chosen_step(state: WorkflowState, wanted: str | None) -> str | None:
-    """The step that is asked for, or the one that people most likely want to see."""
+    """Return the requested step, or the one that people most likely want to see."""
     tasks = worker_tasks(state)
     if wanted is not None and any(wanted in (step_of(task), task.reference) for task in state.tasks):
         return next(step_of(task) for task in state.tasks if wanted in (step_of(task), task.reference))
@@ -92,15 +92,15 @@ def chosen_step(state: WorkflowState, wanted: str | None) -> str | None:
 
 
 def step_page(orchestrator: Orchestrator, state: WorkflowState, step: str, skip: int = 0) -> StepPage:
-    """A step's attempts; logs are read for those alone that are shown."""
+    """Return one page of a step's attempts. Logs are read only for these."""
     tasks = sorted((task for task in state.tasks if step_of(task) == step), key=lambda task: -task.seq)
     page = tasks[skip : skip + ATTEMPTS]
     older = skip + ATTEMPTS if len(tasks) > skip + ATTEMPTS else None
-    return StepPage(step, [_shown(orchestrator, task) for task in page], len(tasks), older)
+    return StepPage(step, [_view(orchestrator, task) for task in page], len(tasks), older)
 
 
 def phases_of(record: AttemptRecord | None) -> list[Phase]:
-    """Where the time of an execution went, in the order in which it was spent."""
+    """Return the time that an execution spent in each phase, in order."""
     if record is None or not record.seconds:
         return []
     known = {step.name for step in ORDER}
@@ -116,9 +116,9 @@ def phases_of(record: AttemptRecord | None) -> list[Phase]:
     return found
 
 
-def _shown(orchestrator: Orchestrator, task: TaskState) -> Shown:
+def _view(orchestrator: Orchestrator, task: TaskState) -> AttemptView:
     logged = read_attempt(orchestrator, task)
-    return Shown(
+    return AttemptView(
         task=task,
         lines=logged.lines[-LINES:],
         more_lines=max(0, len(logged.lines) - LINES),
@@ -141,7 +141,7 @@ def _result(task: TaskState) -> Any:
 
 
 def _places(values: Mapping[str, Any]) -> list[Place]:
-    """The workspaces in an input or an output; a step's input may join several."""
+    """Return the workspaces of an input or output; a step's input may join several."""
     given = values.get("workspace")
     return [
         Place(str(one["repository"]), str(one.get("branch", "")), str(one["ref"]))

@@ -1,4 +1,4 @@
-"""Text, CSV and JSON, as far as a page shows them."""
+"""Previews of text, CSV and JSON, cut to what a page shows."""
 
 from __future__ import annotations
 
@@ -11,21 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 ROWS = 100
-
-
 COLUMNS = 60
-
-
 CELL = 300
-
-
 DEPTH = 50
-
-
 INDENTED = 512 * 1024
-"""JSON that is deeper, or longer once it is indented, is shown as it is."""
-
-
+"""JSON that is deeper than `DEPTH`, or longer than this once indented, is shown as it is."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
@@ -39,7 +29,7 @@ class Table:
 
 
 def is_text(data: bytes) -> bool:
-    """Whether bytes are text as far as they go; a character that the cut went through does not count."""
+    """Return whether the bytes are UTF-8, ignoring a character truncated at the end."""
     if b"\0" in data:
         return False
     try:
@@ -50,9 +40,9 @@ def is_text(data: bytes) -> bool:
 
 
 def table_of(text: str, delimiter: str, *, whole: bool) -> Table | None:
-    """The first rows of a CSV; None where it is none."""
+    """Return the first rows of a CSV text, or None if it is not CSV."""
     if not whole:
-        # The last line may be cut.
+        # The last line may be incomplete.
         text = text.rpartition("\n")[0] or text
     try:
         rows = list(islice(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), ROWS + 1))
@@ -68,7 +58,7 @@ def table_of(text: str, delimiter: str, *, whole: bool) -> Table | None:
 
 
 def indented(text: str) -> str:
-    """A JSON text, indented; as it is where it is none, or where that would make much more of it."""
+    """Indent a JSON text. Returns it unchanged if it is not JSON, too deep, or too long once indented."""
     if depth_of(text) > DEPTH:
         return text
     try:
@@ -79,7 +69,7 @@ def indented(text: str) -> str:
 
 
 def depth_of(text: str) -> int:
-    """How deeply a JSON text is nested, before it is parsed."""
+    """Return the nesting depth of a JSON text, without parsing it."""
     depth = deepest = 0
     for bracket in _BRACKETS.findall(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(bracket, 0)
@@ -88,6 +78,6 @@ def depth_of(text: str) -> int:
 
 
 def cut(cell: object) -> str:
-    """A cell, no longer than people read."""
+    """Return the text of a cell, cut at `CELL` characters."""
     text = str(cell)
     return text if len(text) <= CELL else text[:CELL] + " …"

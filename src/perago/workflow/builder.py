@@ -1,18 +1,12 @@
-"""Steps side by side: a fork whose arms can be retried.
+"""Builds steps of Perago tasks for the official client's workflows: `step`, `fork`, and `given` for params.
 
-The rule: the JOIN never waits for a step that may fail and come again.  Conductor looks at it up to twenty times a second,
-and fails the whole workflow if it finds a failure there before the retry is scheduled (decision 0022).
+A type checker and `perago check` accept the same steps, as far as types can express it: the task's function carries both
+models in its type, so an editor marks a wrong param, keyword or result field.  Without a type checker, the same mistake
+fails the import of the module and names the line.
 
-A step's params: a model, in which fields may hold references instead of values.
-
-The rule: what the author wrote is what the workflow says.  Fields that were left out stay out, so that the task's own
-defaults hold when it runs.
-
-`step`: a step of a Perago task, for the official client's workflows.
-
-The rule: what a type checker accepts and what `perago check` accepts is the same, as far as a type can say it.  The task's
-function carries both models in its type, so the editor marks a wrong param, a wrong keyword and a wrong field of a result;
-without one, the same mistake ends the import of the module, with the line that holds it.
+Params are written as the author gave them.  Fields that were left out stay out, so the task's own defaults apply when it
+runs.  A fork's JOIN never waits for a step that may be retried: Conductor evaluates the JOIN up to twenty times a second,
+and fails the whole workflow if it sees a failure there before the retry is scheduled (decision 0022).
 """
 
 from __future__ import annotations
@@ -36,17 +30,25 @@ from perago.workflow.references import NoSuchField, Reference, Workspace, refere
 if TYPE_CHECKING:
     from typing import Never
 
+Model = TypeVar("Model", bound=BaseModel)
+Fields = ParamSpec("Fields")
+Params = TypeVar("Params", bound=BaseModel)
+Result = TypeVar("Result", bound=BaseModel)
+ResultOf = TypeVar("ResultOf", bound=BaseModel, covariant=True)
+
+_OUTPUT = ("workspace", "result")
+
 
 def fork(name: str, *arms: Sequence[Any]) -> Fork:
-    """A fork, and the join behind it: `workflow >> fork("both", [clean, count], [audit])`.
+    """Return a fork and its join: `workflow >> fork("both", [clean, count], [audit])`.
 
     Args:
-        name: The fork's own name, unique in the workflow; its join is called `<name>_join`.
-        arms: Lists of steps; the steps of a list run one after the other, the lists side by side.
+        name: The fork's name, unique in the workflow; its join is called `<name>_join`.
+        arms: Lists of steps; the steps of a list run one after the other, the lists in parallel.
     """
     if not isinstance(name, str) or not name.strip():
         raise TaskDefinitionError(
-            f"{calling_place()}: a fork needs a name of its own in the workflow, and got {shortened(name)}"
+            f"{calling_place()}: a fork needs a unique name in the workflow, and got {shortened(name)}"
         )
     for arm in arms or ((),):
         if not isinstance(arm, list | tuple) or not arm or not all(map(is_step, arm)):
@@ -57,15 +59,11 @@ def fork(name: str, *arms: Sequence[Any]) -> Fork:
     return Fork(name, arms)
 
 
-Model = TypeVar("Model", bound=BaseModel)
-Fields = ParamSpec("Fields")
-
-
 def given(model: Callable[Fields, Model], /, *args: Fields.args, **fields: Fields.kwargs) -> Model:
-    """A model some of whose fields come from earlier steps: `given(CountParams, top=clean.result.kept)`.
+    """Return a params model in which some fields come from earlier steps: `given(CountParams, top=clean.result.kept)`.
 
-    Type checkers see the model's own constructor.  The values that are known are checked when the step is made; the others
-    by the task, when it runs.
+    Type checkers see the model's own constructor.  Known values are checked when the step is created; the others by the
+    task, when it runs.
     """
     if not isinstance(model, type) or not issubclass(model, BaseModel) or args:
         raise TaskDefinitionError(
@@ -80,8 +78,8 @@ def given(model: Callable[Fields, Model], /, *args: Fields.args, **fields: Field
     return model.model_construct(**values)  # type: ignore[return-value]
 
 
-def written(value: Any) -> Any:
-    """A value as the workflow's JSON has it."""
+def to_json(value: Any) -> Any:
+    """Return a value as it is written into the workflow's JSON."""
     if isinstance(value, Reference):
         return str(value)
     if isinstance(value, BaseModel):
@@ -91,28 +89,31 @@ def written(value: Any) -> Any:
         )
         infos = type(value).model_fields
         return known | {
-            _key(name, infos.get(name)): written(one) for name, one in _set_fields(value) if name in later
+            _key(name, infos.get(name)): to_json(one) for name, one in _set_fields(value) if name in later
         }
     if isinstance(value, Mapping):
-        return {str(key): written(one) for key, one in value.items()}
+        return {str(key): to_json(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [written(one) for one in value]
+        return [to_json(one) for one in value]
     return to_jsonable_python(value)
 
 
 def references_in(value: Any) -> Iterator[Reference]:
-    """Every reference in a value, however deep."""
+    """Yield every reference in a value, at any depth."""
     for one in _leaves(value):
         if isinstance(one, Reference):
             yield one
 
 
 def refuse_secrets(params: BaseModel, label: str) -> None:
-    """A workflow's definition can be read by everyone who can see the server, and pydantic would write stars into it."""
+    """Raise `TaskDefinitionError` if params hold a secret.
+
+    Everyone with access to the server can read a workflow's definition, and pydantic would write stars into it.
+    """
     for one in _leaves(params):
         if isinstance(one, SecretStr | SecretBytes):
             raise TaskDefinitionError(
-                f"{calling_place()}: {label}: params hold {shortened(one)}, and a workflow's definition is no place for a "
+                f"{calling_place()}: {label}: params hold {shortened(one)}, and a workflow's definition must not contain a "
                 "secret; have the task read it where it runs"
             )
 
@@ -136,18 +137,11 @@ def _set_fields(model: BaseModel) -> list[tuple[str, Any]]:
 
 
 def _key(name: str, field: FieldInfo | None) -> str:
-    """The name that a field has in the JSON that the task reads."""
+    """Return the name of a field in the JSON that the task reads."""
     alias = None if field is None else field.validation_alias
     if isinstance(alias, AliasChoices):
         alias = alias.choices[0]
     return name if alias is None or isinstance(alias, AliasPath) else alias
-
-
-Params = TypeVar("Params", bound=BaseModel)
-Result = TypeVar("Result", bound=BaseModel)
-ResultOf = TypeVar("ResultOf", bound=BaseModel, covariant=True)
-
-_OUTPUT = ("workspace", "result")
 
 
 class Step(TaskStep, Generic[ResultOf]):
@@ -160,12 +154,12 @@ class Step(TaskStep, Generic[ResultOf]):
 
     @property
     def result(self) -> ResultOf:
-        """What the task returns; its fields are references to give to later steps."""
+        """The task's result; its fields are references that can be passed to later steps."""
         return cast(ResultOf, self._result)
 
     @property
     def workspace(self) -> Workspace:
-        """Where the step left its workspace: the next step that works on the branch starts here."""
+        """The workspace after the step: the next step that works on the branch starts here."""
         if self._workspace is None:
             raise NoSuchField(
                 f"{calling_place()}: step {self.task_reference_name!r} has no workspace: its task declares none"
@@ -173,7 +167,7 @@ class Step(TaskStep, Generic[ResultOf]):
         return self._workspace
 
     if TYPE_CHECKING:
-        # The client's classes take every unknown attribute for an output; of our steps only two exist.
+        # The client's classes treat every unknown attribute as an output; Perago's steps have only two.
         def __getattribute__(self, name: Never, /) -> Any: ...  # type: ignore[misc, override]
 
     else:
@@ -205,53 +199,51 @@ def step(
     params: BaseModel,
     workspace: Workspace | Sequence[Workspace] | None = None,
 ) -> Step[Result]:
-    """A step that runs a task, called `name` in its workflow; what is wrong with it is one `TaskDefinitionError`.
+    """Return a step that runs a task, called `name` in its workflow.  Raises `TaskDefinitionError` if it is wrong.
 
     Args:
         task: The function that is decorated with `@task`.
-        name: The step's own name (`taskReferenceName`), unique in its workflow.
-        workspace: Where it starts, for a task that has a workspace: `INPUT_WORKSPACE` or an earlier step's `.workspace`;
-            after a fork a list of them, `[a.workspace, b.workspace]`: it starts from the commit that holds all of them.
+        name: The step's name (`taskReferenceName`), unique in its workflow.
+        workspace: The workspace it starts from, if the task has one: `INPUT_WORKSPACE` or an earlier step's `.workspace`;
+            after a fork a list, `[a.workspace, b.workspace]`: it starts from the commit that contains all of them.
         params: The task's params model; `given(Model, …)` if some of its values come from earlier steps.
     """
     label = f"step {name!r}"
     definition = getattr(task, "__perago_task__", None)
     if not isinstance(definition, TaskDefinition):
-        _wrong(
-            f"{label}: {shortened(task)} is not a task; decorate the function with @task, and name it here"
-        )
+        _fail(f"{label}: {shortened(task)} is not a task; decorate the function with @task, and name it here")
     if not isinstance(name, str) or not name.strip():
-        _wrong(
-            f"a step of {definition.name!r} needs a name of its own in the workflow, and got {shortened(name)}"
-        )
+        _fail(f"a step of {definition.name!r} needs a unique name in the workflow, and got {shortened(name)}")
     if not isinstance(params, definition.params_model):
         wanted = definition.params_model.__name__
-        _wrong(f"{label}: params is {shortened(params)}; {definition.name!r} takes a {wanted}: {wanted}(…)")
+        _fail(f"{label}: params is {shortened(params)}; {definition.name!r} takes a {wanted}: {wanted}(…)")
     if workspace is None and definition.workspace is not None:
-        _wrong(
+        _fail(
             f"{label} has no workspace, and its task {definition.name!r} works on one; add "
             "workspace=INPUT_WORKSPACE, or an earlier step's .workspace"
         )
-    given = list(workspace) if isinstance(workspace, list | tuple) else [workspace]
-    if workspace is not None and not (given and all(isinstance(one, Workspace) for one in given)):
-        _wrong(
+    starts = list(workspace) if isinstance(workspace, list | tuple) else [workspace]
+    if workspace is not None and not (starts and all(isinstance(one, Workspace) for one in starts)):
+        _fail(
             f"{label}: workspace is {shortened(workspace)}; give it INPUT_WORKSPACE, an earlier step's .workspace, "
             "expression('${…}', Workspace), or a list of those to join"
         )
     refuse_secrets(params, label)
     inputs: dict[str, Any] = {}
     if workspace is not None:
-        inputs["workspace"] = list(map(str, given)) if isinstance(workspace, list | tuple) else str(workspace)
+        inputs["workspace"] = (
+            list(map(str, starts)) if isinstance(workspace, list | tuple) else str(workspace)
+        )
     try:
-        inputs["params"] = written(params)
+        inputs["params"] = to_json(params)
     except PydanticSerializationError as error:
-        _wrong(f"{label}: params have no JSON form: {error}; a workflow's definition is JSON")
+        _fail(f"{label}: params have no JSON form: {error}; a workflow's definition is JSON")
     for text in check_step(
         {"name": definition.name, "taskReferenceName": name, "inputParameters": inputs}, definition
     ):
-        _wrong(text)
+        _fail(text)
     return Step(definition, name, inputs)
 
 
-def _wrong(text: str) -> NoReturn:
+def _fail(text: str) -> NoReturn:
     raise TaskDefinitionError(f"{calling_place()}: {text}")

@@ -1,7 +1,7 @@
-"""From `module:name` to a workflow's definition.
+"""Loads a workflow's definition from `module:name`.
 
-The module part is a target like those of tasks, `app.flows` or `flows.py`, and is imported in the same way.  Whatever is
-wrong is one `TaskDefinitionError`; where the author's code failed, it names their line.
+The module part is a target as for tasks, `app.flows` or `flows.py`, and is imported in the same way.  Every failure is a
+`TaskDefinitionError`; if user code failed, it names the line.
 """
 
 from __future__ import annotations
@@ -16,33 +16,35 @@ from perago.protocol.suggestions import did_you_mean, listed
 
 
 def load_definition(source: str) -> dict[str, Any]:
-    """The definition of the workflow that a module holds under a name."""
+    """Return the definition of the workflow that `source`, `module:name`, names."""
     target, _, name = source.rpartition(":")
     if not target or not name:
         target = target or name
-        raise TaskDefinitionError(f"{target}: name a workflow of the module, {target}:NAME{_there(target)}")
+        raise TaskDefinitionError(
+            f"{target}: name a workflow of the module, {target}:NAME{_existing_workflows(target)}"
+        )
     module = imported(target)
     if name not in vars(module):
-        meant = did_you_mean(name, _workflows(module), otherwise=_there(target))
+        meant = did_you_mean(name, _workflows(module), otherwise=_existing_workflows(target))
         raise TaskDefinitionError(f"{source}: {target} has no {name!r}{meant}")
     found = vars(module)[name]
     if not is_workflow(found):
-        raise TaskDefinitionError(f"{source}: {_what_it_is(found)}{_there(target)}")
+        raise TaskDefinitionError(f"{source}: {_wrong_kind(found)}{_existing_workflows(target)}")
     return definition_of(found, source)
 
 
-def _what_it_is(found: object) -> str:
+def _wrong_kind(found: object) -> str:
     if isinstance(found, FunctionType):
         return "this is a function; call it in the module, and name the workflow that it returns"
-    return f"this is of the class {type(found).__name__}, not a workflow of the official client (ConductorWorkflow)"
+    return f"this is a {type(found).__name__}, not a workflow of the official client (ConductorWorkflow)"
 
 
 def _workflows(module: ModuleType) -> list[str]:
     return [name for name, value in vars(module).items() if is_workflow(value)]
 
 
-def _there(target: str) -> str:
-    """What a module has to offer, as the end of a sentence."""
+def _existing_workflows(target: str) -> str:
+    """Return the workflows of a module as the end of a sentence."""
     workflows = _workflows(imported(target))
     if workflows:
         return f"; {target} has {listed(workflows)}"

@@ -1,8 +1,8 @@
-"""References: the `${…}` expressions of a workflow, each with the type of the value that it will have.
+"""References: the `${…}` expressions of a workflow, each with the type of its future value.
 
-The rule: to a type checker a reference is the value (an `int`, a `str`, a model), in Python it is the expression's text.
-It can be passed on, taken apart by the fields and items that its type has, and put into an f-string.  Everything else that
-one can do with a value, comparing and calculating, would quietly work on the text, so it is refused.
+To a type checker a reference is the value (an `int`, a `str`, a model); at run time it is the expression's text.  It can be
+passed on, accessed by the fields and items of its type, and put into an f-string.  Comparing and calculating would
+silently work on the text, so they are refused.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _REFUSED = (
 
 
 class NoSuchField(TaskDefinitionError, AttributeError):
-    """A reference has no such field; an AttributeError too, so that `hasattr` can ask."""
+    """A reference has no such field; also an AttributeError, so that `hasattr` works."""
 
 
 class Reference(str):
-    """The text of an expression, with what is known of the value's shape."""
+    """The text of an expression, with the known shape of its value."""
 
     __slots__ = ("_shape",)
     _shape: Shape
@@ -46,7 +46,7 @@ class Reference(str):
     if not TYPE_CHECKING:
 
         def __getattribute__(self, name):
-            # Before the methods of str: a result may well have a field called `count` or `title`.
+            # Fields take precedence over the methods of str: a result may have a field called `count` or `title`.
             return super().__getattribute__(name) if name.startswith("_") else self._inner(name, f".{name}")
 
         def __getitem__(self, key):
@@ -112,22 +112,22 @@ else:
 
 
 def reference(text: str, shape: Shape, kind: type[Reference] = Reference) -> Reference:
-    """An expression with the shape of its value."""
+    """Return an expression with the shape of its value."""
     made = kind(text)
     made._shape = shape
     return made
 
 
 def workspace_at(text: str) -> Workspace:
-    """An expression that gives a workspace."""
+    """Return an expression whose value is a workspace."""
     made: Any = reference(text, Shape([_WORKSPACE], _WORKSPACE), Workspace)  # type: ignore[arg-type]
     return made  # type: ignore[no-any-return]
 
 
 def expression(text: str, kind: type[T], /) -> T:
-    """Any `${…}` expression as a value of the given type: of the workflow's input, or of a step that is not Perago's.
+    """Return any `${…}` expression as a value of the given type: for the workflow's input, or a step that is not Perago's.
 
-    The type is taken on trust: `expression(plays.input("day"), str)`.
+    The type is not checked: `expression(plays.input("day"), str)`.
     """
     if not isinstance(text, str) or whole(text) is None:
         raise TaskDefinitionError(
@@ -147,4 +147,4 @@ def expression(text: str, kind: type[T], /) -> T:
 
 
 INPUT_WORKSPACE: Workspace = workspace_at("${workflow.input.workspace}")
-"""The workspace that the workflow was started with: `perago run --workspace REPO[@BRANCH]`, and the same of `submit`."""
+"""The workspace that the workflow was started with: `perago run --workspace REPO[@BRANCH]`, likewise `submit`."""

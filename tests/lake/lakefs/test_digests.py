@@ -9,21 +9,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from perago.lake.lakefs.transfer.concurrency import Budget
-from perago.lake.lakefs.transfer.hashing import Digested, Hashers
+from perago.lake.lakefs.transfer.concurrency import MemoryBudget
+from perago.lake.lakefs.transfer.hashing import Digests, Hashers
 
 PIECES = [bytes([number]) * (1000 + number) for number in range(200)]
 
 
-def whole(pieces: list[bytes]) -> Digested:
+def whole(pieces: list[bytes]) -> Digests:
     data = b"".join(pieces)
-    return Digested(hashlib.md5(data).hexdigest(), zlib.crc32(data), len(data))
+    return Digests(hashlib.md5(data).hexdigest(), zlib.crc32(data), len(data))
 
 
 @pytest.mark.parametrize("cores", [1, 8])
 @pytest.mark.parametrize("room", [1, 3_000, 10**9], ids=["none", "a little", "enough"])
 def test_a_stream_comes_to_what_its_bytes_come_to_whoever_has_room_and_time(room: int, cores: int) -> None:
-    budget = Budget(room)
+    budget = MemoryBudget(room)
     with Hashers(budget, cores=cores) as hashers:
         digest = hashers.stream()
         for piece in PIECES:
@@ -34,7 +34,7 @@ def test_a_stream_comes_to_what_its_bytes_come_to_whoever_has_room_and_time(room
 
 @pytest.mark.parametrize("cores", [2, 6, 100])
 def test_many_streams_at_once_do_not_get_into_each_other(cores: int) -> None:
-    with Hashers(Budget(20_000), cores=cores) as hashers, ThreadPoolExecutor(8) as transfers:
+    with Hashers(MemoryBudget(20_000), cores=cores) as hashers, ThreadPoolExecutor(8) as transfers:
 
         def transfer(number: int) -> bool:
             mine = PIECES[number:] + PIECES[:number]
@@ -48,7 +48,7 @@ def test_many_streams_at_once_do_not_get_into_each_other(cores: int) -> None:
 
 def test_who_brings_bytes_does_not_wait_until_they_are_hashed() -> None:
     pool, gate = ThreadPoolExecutor(1), threading.Event()
-    with Hashers(Budget(10**6), cores=2, pool=pool) as hashers:
+    with Hashers(MemoryBudget(10**6), cores=2, pool=pool) as hashers:
         pool.submit(gate.wait)
         digest = hashers.stream()
         # The only thread that hashes is busy, and these come back all the same.
@@ -59,7 +59,7 @@ def test_who_brings_bytes_does_not_wait_until_they_are_hashed() -> None:
 
 
 def test_what_waits_for_a_transfer_that_failed_is_dropped_and_its_room_given_back() -> None:
-    budget, pool, gate = Budget(100), ThreadPoolExecutor(1), threading.Event()
+    budget, pool, gate = MemoryBudget(100), ThreadPoolExecutor(1), threading.Event()
     with Hashers(budget, cores=2, pool=pool) as hashers:
         pool.submit(gate.wait)
         digest = hashers.stream()
@@ -71,7 +71,7 @@ def test_what_waits_for_a_transfer_that_failed_is_dropped_and_its_room_given_bac
 
 def test_with_as_many_streams_as_cores_each_hashes_its_own() -> None:
     pool, gate = ThreadPoolExecutor(1), threading.Event()
-    with Hashers(Budget(10**6), cores=2, pool=pool) as hashers:
+    with Hashers(MemoryBudget(10**6), cores=2, pool=pool) as hashers:
         pool.submit(gate.wait)
         one, two = hashers.stream(), hashers.stream()
         # Nobody else hashes: the only other thread waits.
@@ -90,31 +90,33 @@ class TestLeaving:
 
     def test_on_a_slow_line_the_md5_is_finished(self) -> None:
         now = iter(range(10**6))
-        with Hashers(Budget(10**6), cores=2, hashed_below=10_000, clock=lambda: float(next(now))) as hashers:
-            digest = hashers.stream(may_leave=True)
+        with Hashers(
+            MemoryBudget(10**6), cores=2, hashed_below=10_000, clock=lambda: float(next(now))
+        ) as hashers:
+            digest = hashers.stream(may_defer=True)
             for piece in PIECES:
                 digest.update(piece)
             assert digest.result() == whole(PIECES)
 
     @pytest.mark.parametrize("cores", [1, 8])
     def test_on_a_fast_line_it_goes_on_from_where_it_was_left(self, cores: int) -> None:
-        with Hashers(Budget(10**6), cores=cores, hashed_below=100_000, clock=lambda: 0.0) as hashers:
-            digest = hashers.stream(may_leave=True)
+        with Hashers(MemoryBudget(10**6), cores=cores, hashed_below=100_000, clock=lambda: 0.0) as hashers:
+            digest = hashers.stream(may_defer=True)
             for piece in PIECES:
                 digest.update(piece)
             found = digest.result()
         data = b"".join(PIECES)
-        assert found.left is not None
-        assert 0 < found.left.at < len(data)
-        found.left.md5.update(data[found.left.at :])
-        assert (found.left.md5.hexdigest(), found.crc, found.size) == (
+        assert found.partial is not None
+        assert 0 < found.partial.at < len(data)
+        found.partial.md5.update(data[found.partial.at :])
+        assert (found.partial.md5.hexdigest(), found.crc, found.size) == (
             whole(PIECES).md5,
             zlib.crc32(data),
             len(data),
         )
 
     def test_a_stream_that_may_not_leave_it_does_not(self) -> None:
-        with Hashers(Budget(10**6), cores=2, hashed_below=0) as hashers:
+        with Hashers(MemoryBudget(10**6), cores=2, hashed_below=0) as hashers:
             digest = hashers.stream()
             for piece in PIECES:
                 digest.update(piece)

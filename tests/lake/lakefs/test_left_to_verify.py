@@ -127,7 +127,7 @@ class TestDamaged:
 
     def test_two_transfers_that_differ_and_fit_nothing_are_refused(self, leaving: Leaving) -> None:
         _, verification = leaving.download(WrittenSource(DAMAGED, DATA), an_entry(DATA, OTHER_MD5))
-        with pytest.raises(LakeError, match="two transfers gave other bytes"):
+        with pytest.raises(LakeError, match="two transfers gave different bytes"):
             verification.wait()
         assert leaving.kept() == []
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from perago.lake.lakefs.transfer.concurrency import Budget
+from perago.lake.lakefs.transfer.concurrency import MemoryBudget
 
 
 def test_room_is_taken_up_to_the_bound_and_given_back() -> None:
-    budget = Budget(100)
+    budget = MemoryBudget(100)
     assert budget.take(60, wait=False)
     assert budget.take(40, wait=False)
     assert not budget.take(1, wait=False)
@@ -18,7 +18,7 @@ def test_room_is_taken_up_to_the_bound_and_given_back() -> None:
 
 
 def test_a_wish_above_the_bound_is_granted_alone() -> None:
-    budget = Budget(100)
+    budget = MemoryBudget(100)
     assert budget.take(500, wait=False)
     assert not budget.take(1, wait=False)
     budget.give_back(500)
@@ -27,7 +27,7 @@ def test_a_wish_above_the_bound_is_granted_alone() -> None:
 
 
 def test_who_waits_goes_on_when_there_is_room() -> None:
-    budget = Budget(100)
+    budget = MemoryBudget(100)
     budget.take(100, wait=True)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(budget.take, 50, wait=True)
@@ -36,7 +36,7 @@ def test_who_waits_goes_on_when_there_is_room() -> None:
 
 
 def test_many_at_once_never_hold_more_than_the_bound() -> None:
-    budget, lock = Budget(100), threading.Lock()
+    budget, lock = MemoryBudget(100), threading.Lock()
     held, most = 0, 0
 
     def use(size: int) -> None:

@@ -172,7 +172,7 @@ class TestChecksums:
         entry = next(iter(lakefs_work.lake.list(lakefs_work.repository, commit, "")))
         with fault_proxy(lakefs_server.url, Fault("other bytes", f"{OBJECT}some/path")) as proxy:
             lake = open_lakefs(proxy.url)
-            with pytest.raises(LakeError, match=r"some/path.*two transfers gave other bytes"):
+            with pytest.raises(LakeError, match=r"some/path.*two transfers gave different bytes"):
                 lake.download(lakefs_work.repository, commit, [Download(entry, tmp_path / "out")])
         assert not (tmp_path / "out").exists()
         assert not list(tmp_path.glob(".perago-*"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perago.errors import OrchestratorRefused, OrchestratorUnavailable
-from perago.orchestrator.conductor.orchestrator import MOST, Unacknowledged
+from perago.orchestrator.conductor.orchestrator import MOST_UNACKNOWLEDGED, Unacknowledged
 
 
 def miss(unacknowledged: Unacknowledged, task_id: str) -> None:
@@ -28,7 +28,12 @@ def test_an_update_that_was_answered_is_not_noted_and_does_not_clear_one_that_wa
 
 def test_the_oldest_are_forgotten() -> None:
     unacknowledged = Unacknowledged()
-    for number in range(MOST + 2):
+    for number in range(MOST_UNACKNOWLEDGED + 2):
         miss(unacknowledged, str(number))
 
-    assert [str(number) in unacknowledged for number in (0, 1, 2, MOST + 1)] == [False, False, True, True]
+    assert [str(number) in unacknowledged for number in (0, 1, 2, MOST_UNACKNOWLEDGED + 1)] == [
+        False,
+        False,
+        True,
+        True,
+    ]

@@ -168,7 +168,7 @@ def test_every_task_works_on_the_new_branch_however_its_workspace_is_put_togethe
         ([simple("clean")], "x", "has no step 'x'; there are: clean"),
         ([fork("f", [simple("a")], [simple("b")]), join("j", "a", "b")], "a", "inside the FORK_JOIN 'f'"),
         ([loop(simple("a"))], "a", "inside the DO_WHILE 'again'.*start from 'again'"),
-        ([simple("bad"), simple("b")], "b", "has not come to step 'b'.*--resume"),
+        ([simple("bad"), simple("b")], "b", "has not reached step 'b'.*--resume"),
         ([fork("f", [simple("a")], [simple("bad")]), join("j", "a", "bad")], "j", "bad.* has not ended well"),
     ],
 )

@@ -15,7 +15,7 @@ from perago.orchestrator.local import step_types
 from perago.orchestrator.local.decider import decide, tasks_for
 from perago.orchestrator.local.parse import read_workflow
 from perago.orchestrator.local.state import Env, Run, Task
-from perago.orchestrator.local.step_types import STEP_TYPES, StepType, is_loop, is_system, looked_at
+from perago.orchestrator.local.step_types import STEP_TYPES, StepType, evaluated_tasks, is_loop, is_system
 
 ROWS = re.findall(
     r"^    ([A-Z_]+) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*) {2,}(never|in each round|between rounds)$",
@@ -68,7 +68,7 @@ BEGIN_WITH_IT = {
     "-": [],
     "the first step of its case": ["b"],
     "every branch, the JOIN that follows": ["b", "c", "join"],
-    "- (a look begins its body)": [],
+    "- (evaluation starts its body)": [],
 }
 
 
@@ -102,20 +102,20 @@ def test_a_type_begins_as_its_row_says(
     assert is_system(own) == (its_task != "a worker's")
     assert own.type == (its_task if is_system(own) else own.name)
     own.status = "IN_PROGRESS"
-    assert bool(looked_at([own], between_rounds=False)) == (looked == "in each round")
-    assert bool(looked_at([own], between_rounds=True)) == (looked == "between rounds")
+    assert bool(evaluated_tasks([own], between_rounds=False)) == (looked == "in each round")
+    assert bool(evaluated_tasks([own], between_rounds=True)) == (looked == "between rounds")
 
 
 @pytest.mark.parametrize("row", STEP_TYPES.values(), ids=STEP_TYPES)
-def test_only_a_system_task_is_looked_at(row: StepType) -> None:
-    assert row.look is None or row.task_type
+def test_only_a_system_task_is_evaluated(row: StepType) -> None:
+    assert row.evaluate is None or row.task_type
 
 
-def test_what_is_over_is_not_looked_at() -> None:
+def test_what_is_over_is_not_evaluated() -> None:
     [own] = begun("JOIN")
     own.end("CANCELED", 101.0)
 
-    assert looked_at([own], between_rounds=True) == []
+    assert evaluated_tasks([own], between_rounds=True) == []
 
 
 def test_a_look_at_a_loop_begins_its_body_and_the_loop_is_no_round_of_itself() -> None:

@@ -123,7 +123,7 @@ class TestResult:
     def test_a_name_that_is_no_utf8_is_refused(self, work: Work, tmp_path: Path) -> None:
         workdir, workspace = filled(work, tmp_path, {"a": b"1"})
         (Path(os.fsdecode(os.fsencode(workdir.path) + b"/\xff\xfe"))).write_bytes(b"x")
-        with pytest.raises(PostGuardrailViolation, match="no UTF-8"):
+        with pytest.raises(PostGuardrailViolation, match="not valid UTF-8"):
             workdir.result(work.lake, workspace)
 
     @pytest.mark.parametrize("prefix", ["", "_lakefs_actions_too/"])

@@ -139,7 +139,7 @@ def test_a_thread_of_a_class_that_cannot_be_asked_stops_nothing(let_go: threadin
         thread.start()
     thread.odd = True
     try:
-        assert "cannot be told: RuntimeError: not telling" in left.spoiled()
+        assert "left running: RuntimeError: not telling" in left.spoiled()
     finally:
         thread.odd = False
 
@@ -148,10 +148,10 @@ def test_a_thread_of_a_class_that_cannot_be_asked_stops_nothing(let_go: threadin
 def test_an_executor_leaves_although_a_thread_runs_on() -> None:
     code = (
         "import threading\n"
-        "from perago.runtime.worker.executor import _leave\n"
+        "from perago.runtime.worker.executor import _end_process\n"
         "from perago.runtime.process.process_leaks import busy_threads\n"
         "threading.Thread(target=threading.Event().wait).start()\n"
-        "_leave(0, at_once=bool(busy_threads(threading.enumerate())))\n"
+        "_end_process(0, immediately=bool(busy_threads(threading.enumerate())))\n"
     )
 
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

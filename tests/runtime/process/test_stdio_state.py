@@ -12,14 +12,14 @@ from perago.runtime.worker.output_capture import OutputReader
 
 EXECUTOR = """
 import io, os, sys, threading
-from perago.runtime.process import streams
+from perago.runtime.process import stdio_state
 from perago.runtime.worker.output_capture import Printer
 from perago.runtime.process.process_state import preserving_process_state
 
-streams.FLUSH_SECONDS = 0.05
+stdio_state.FLUSH_SECONDS = 0.05
 printer = Printer(int(sys.argv[1]))
 printer.begin("e1")
-with as_before():
+with preserving_process_state():
     print("printed first")
     {spoil}
 printer.end("e1")

@@ -34,7 +34,7 @@ def test_a_record_says_which_checks_did_not_pass_and_how_many_there_was_no_room_
     assert list(record_lines(record)) == [
         "check pre a: 3 files",
         "check post b: no rows (did not pass)",
-        "4 more checks are not kept",
+        "4 more checks are not recorded",
         "bytes: 0 B downloaded, 0 B uploaded, 10 B not moved",
     ]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.assembly import Embedded, Real
+from perago.backend import Embedded, Real
 from perago.backend import open_read_only_orchestrator
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
@@ -151,10 +151,10 @@ class TestPruning:
             judged = {run.id: (run, keep) for run, keep in judge_runs(tmp_path, older_than=50, now=now)}
             assert {name: keep for name, (_, keep) in judged.items()} == {
                 "old": "",
-                "going-on": "keep: it is going on",
+                "going-on": "keep: it is running",
                 "young": "keep: it is not that old",
             }
             assert remove_run(tmp_path, judged["old"][0]) == "removed"
             # It was resumed after it had been judged.
-            assert remove_run(tmp_path, judged["going-on"][0]) == "keep: it is going on"
+            assert remove_run(tmp_path, judged["going-on"][0]) == "keep: it is running"
         assert sorted(one.name for one in runs_folder(tmp_path).iterdir()) == ["going-on", "young"]

@@ -154,7 +154,7 @@ class TestWhatIsLookedAt:
         world.clock.sleep(DAY)
         [verdict] = verdicts(world, orchestrators=[], older_than=0)
         assert not verdict.goes
-        assert "none that Perago makes" in verdict.why
+        assert "does not create branches of this name" in verdict.why
 
     def test_without_a_name_all_repositories_are_looked_into(self, world: World) -> None:
         attempt = begun(world).attempt

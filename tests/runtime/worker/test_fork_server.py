@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.assembly import Embedded
+from perago.backend import Embedded
 from perago.runtime.process.process_setup import may_fork
 from perago.runtime.worker import fork_server
 from perago.runtime.worker.executor import ExecutorSpec
@@ -73,7 +73,7 @@ def test_without_its_template_a_worker_ends_what_runs_and_goes_on(site: Site) ->
     died, done = site.finished(second).tasks
     assert (died.status, done.status) == ("FAILED", "COMPLETED")
     assert f"exit code {ForkServer.NOT_KNOWN}" in died.reason
-    assert "is started without a template" in worker.said()
+    assert "is started without the fork server" in worker.said()
     assert worker.drain() == 0
 
 
@@ -141,7 +141,7 @@ def test_a_program_is_forked_only_while_it_has_one_thread(thread: str) -> None:
     lines = [
         "from perago.runtime.process.process_setup import mark_main_program",
         "from perago.runtime.worker import fork_server",
-        "is_ours()",
+        "mark_main_program()",
         f"fork_server.prepare(lambda: exec({thread!r}))",
         "print(fork_server.current_fork_server() is not None, end='')",
     ]

@@ -91,14 +91,14 @@ def test_a_result_that_a_proxy_answers_in_conductors_place_is_kept_and_sent_as_i
         sender.send(PendingResult("execution", ATTEMPT, DONE))
         delays.get(timeout=10)
         delays.get(timeout=10)
-        assert [pending.outcome for pending in outbox.parcels()] == [DONE]
+        assert [pending.outcome for pending in outbox.unsent()] == [DONE]
         back.set()
 
         assert delivered.get(timeout=10).accepted
 
     sent = [request.body for request in server.seen("POST", "/tasks")]
     assert all('"COMPLETED"' in body for body in sent)
-    assert list(outbox.parcels()) == []
+    assert list(outbox.unsent()) == []
 
 
 @pytest.mark.parametrize("status", [400, 413])
@@ -131,7 +131,7 @@ def test_a_result_of_a_task_that_conductor_does_not_know_is_given_up(tmp_path: P
 
         assert not delivered.get(timeout=10).accepted
 
-    assert list(outbox.parcels()) == []
+    assert list(outbox.unsent()) == []
 
 
 def stuck(tmp_path: Path, *current: Any) -> tuple[JobByHand, list[Delay], list[DeliveryResult], Outbox]:
@@ -169,7 +169,7 @@ def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_s
     assert len(said) == 2
     assert "500 JSON parse error" in said[0]
     assert "its lease is no longer extended" in said[1]
-    assert [pending.outcome for pending in outbox.parcels()] == [DONE]
+    assert [pending.outcome for pending in outbox.unsent()] == [DONE]
     assert not delivered
 
 
@@ -180,7 +180,7 @@ def test_a_result_that_is_never_taken_is_given_up_when_its_task_is_over(tmp_path
         hand.run_after(seconds)
 
     assert [(one.accepted, one.reason) for one in delivered] == [(False, "it is TIMED_OUT")]
-    assert list(outbox.parcels()) == []
+    assert list(outbox.unsent()) == []
 
 
 def test_a_server_that_says_nothing_at_all_keeps_its_results_and_their_leases(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_server_that_says_nothing_at_all_keeps_its_results_and_their_leases(tm
 
     assert not any(delay.let_go for delay in delays)
     assert not delivered
-    assert len(list(outbox.parcels())) == 1
+    assert len(list(outbox.unsent())) == 1
 
 
 # --- leases ------------------------------------------------------------------------------------------------------
@@ -291,12 +291,12 @@ def test_a_result_for_another_server_stays_and_is_named(
 ) -> None:
     Outbox(tmp_path, "http://old/api").put(PendingResult("execution", ATTEMPT, DONE))
 
-    assert list(Outbox(tmp_path, "http://new/api").parcels()) == []
+    assert list(Outbox(tmp_path, "http://new/api").unsent()) == []
 
     [said] = [record.getMessage() for record in caplog.records]
     assert "task-1" in said
     assert "is for http://old/api, not for http://new/api" in said
-    assert [pending.outcome for pending in Outbox(tmp_path, "http://old/api").parcels()] == [DONE]
+    assert [pending.outcome for pending in Outbox(tmp_path, "http://old/api").unsent()] == [DONE]
 
 
 def test_a_result_of_a_worker_that_noted_no_server_is_sent(tmp_path: Path) -> None:
@@ -307,4 +307,4 @@ def test_a_result_of_a_worker_that_noted_no_server_is_sent(tmp_path: Path) -> No
     assert "server" not in old
     file.write_text(old)
 
-    assert [pending.execution_id for pending in outbox.parcels()] == ["execution"]
+    assert [pending.execution_id for pending in outbox.unsent()] == ["execution"]

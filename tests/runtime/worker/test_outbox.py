@@ -19,4 +19,4 @@ def test_a_result_that_an_older_worker_wrote_with_more_fields_is_read(tmp_path: 
     data["attempt"]["workflow_name"] = "nightly"
     file.write_text(json.dumps(data))
 
-    assert list(Outbox(tmp_path).parcels()) == [written]
+    assert list(Outbox(tmp_path).unsent()) == [written]

@@ -13,7 +13,7 @@ from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.runs.log import RunLog
 from perago.runtime.worker.executor_protocol import Logged
-from perago.runtime.worker.task_logs import PassedOn, log_again
+from perago.runtime.worker.task_logs import ForwardingHandler, log_forwarded
 from perago.settings import load_settings
 
 ATTEMPT = Attempt("wf-1", "task-1", "clean", "clean", retry_count=0, seq=1, iteration=0)
@@ -23,7 +23,7 @@ log = logging.getLogger("perago.executor")
 def said_by_an_executor() -> list[Logged]:
     """A record with all that a record may have, and one that is too fine, as the supervisor gets them."""
     said: list[Logged] = []
-    with logging_by([PassedOn(said.append, beside=lambda _: None)]), attempt_logs(ATTEMPT, "exec-1"):
+    with logging_by([ForwardingHandler(said.append, beside=lambda _: None)]), attempt_logs(ATTEMPT, "exec-1"):
         log.debug("too fine")
         try:
             raise ValueError("broken")
@@ -51,8 +51,8 @@ def test_the_supervisor_shows_it_and_keeps_it_like_its_own(tmp_path: Path) -> No
     settings = load_settings({"PERAGO_ROOT": str(tmp_path)})
 
     with logging_to(settings, name="run", stream=shown, level=logging.ERROR, kept=RunLog(kept, Masker([]))):
-        log_again(said)
-        log_again(Logged("perago.executor", logging.WARNING, "for the file"))
+        log_forwarded(said)
+        log_forwarded(Logged("perago.executor", logging.WARNING, "for the file"))
 
     line, *trace = shown.getvalue().splitlines()
     assert "ERROR   executor     cleaning staging failed  [workflow=wf-1 task=task-1" in line
@@ -66,7 +66,7 @@ def test_a_process_that_a_body_forked_leaves_the_supervisors_pipe_alone(tmp_path
     said: list[Logged] = []
     beside = tmp_path / "beside"
 
-    with logging_by([PassedOn(said.append, beside=lambda text: _append(beside, text))]):
+    with logging_by([ForwardingHandler(said.append, beside=lambda text: _append(beside, text))]):
         child = os.fork()
         if child == 0:
             log.error("from a fork")

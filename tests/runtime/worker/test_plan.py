@@ -80,7 +80,7 @@ class Nowhere:
 def test_without_an_engine_all_slots_are_processes_for_all_tasks() -> None:
     plan = a_plan(None, None)
 
-    [slot_pool] = plan.crews
+    [slot_pool] = plan.slot_pools
     assert (slot_pool.tasks, slot_pool.slots) == (("task_0", "task_1"), 1)
     assert isinstance(slot_pool.launch, Processes)
 
@@ -91,7 +91,7 @@ def test_with_an_engine_plain_tasks_run_there_and_spark_tasks_in_processes_besid
     spark = replace(plan.tasks["task_1"], kind="spark")
     plan = replace(plan, slots=3, engine=engine, tasks={**plan.tasks, "task_1": spark})
 
-    on_engine, beside = plan.crews
+    on_engine, beside = plan.slot_pools
     assert (on_engine.tasks, on_engine.slots, on_engine.launch) == (("task_0",), 3, engine)
     assert (beside.tasks, beside.slots) == (("task_1",), 3)
     assert isinstance(beside.launch, Processes)
@@ -103,7 +103,7 @@ def test_slots_take_only_what_their_crew_runs_and_one_crew_does_not_wait_for_the
     plan = a_plan(None, None)
     spark = replace(plan.tasks["task_1"], kind="spark")
     plan = replace(plan, engine=Nowhere(), tasks={**plan.tasks, "task_1": spark})
-    plain, beside = (replace(slot_pool, launch=Told()) for slot_pool in plan.crews)
+    plain, beside = (replace(slot_pool, launch=Told()) for slot_pool in plan.slot_pools)
     slots = Slots([plain, beside], SlotCallbacks(print, print, print, print, Masker([])))
     for slot, _ in slots.start_due(0.0):
         slot.ready()

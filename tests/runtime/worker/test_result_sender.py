@@ -67,7 +67,7 @@ def test_an_accepted_result_drops_the_claim_and_leaves_the_outbox(lake: LocalLak
 
     assert delivery.accepted
     assert claims(lake) == []
-    assert list(Outbox(tmp_path).parcels()) == []
+    assert list(Outbox(tmp_path).unsent()) == []
 
 
 def test_a_result_is_in_the_outbox_before_it_is_sent_and_the_claim_is_kept_until_the_answer(
@@ -77,7 +77,7 @@ def test_a_result_is_in_the_outbox_before_it_is_sent_and_the_claim_is_kept_until
 
     class Watching(Scripted):
         def complete(self, *arguments: Any, **keywords: Any) -> bool:
-            seen.append((claims(lake), [pending.outcome for pending in Outbox(tmp_path).parcels()]))
+            seen.append((claims(lake), [pending.outcome for pending in Outbox(tmp_path).unsent()]))
             return super().complete(*arguments, **keywords)
 
     with carrying(Watching(complete=[True]), lake, tmp_path) as (sender, delivered):
@@ -107,7 +107,7 @@ def test_a_result_that_is_not_accepted_is_said_and_given_up(
 
     assert not delivery.accepted
     assert delivery.reason
-    assert list(Outbox(tmp_path).parcels()) == []
+    assert list(Outbox(tmp_path).unsent()) == []
 
 
 def test_a_result_that_the_server_refuses_becomes_a_failure_that_says_so(
@@ -183,7 +183,7 @@ def test_no_secret_that_an_earlier_worker_has_kept_is_sent(lake: LocalLake, tmp_
 def resume(pending: PendingResult, orchestrator: Any, lake: Any, root: Path) -> DeliveryResult:
     Outbox(root).put(pending)
     with carrying(orchestrator, lake, root) as (sender, delivered):
-        [found] = sender.outbox.parcels()
+        [found] = sender.outbox.unsent()
         assert found == pending
         sender.resume(found)
         return delivered.get(timeout=10)
@@ -198,7 +198,7 @@ def test_a_result_left_behind_is_sent_while_its_attempt_is_current_and_its_commi
     assert resume(pending, orchestrator, lake, tmp_path).accepted
 
     assert claims(lake) == []
-    assert list(Outbox(tmp_path).parcels()) == []
+    assert list(Outbox(tmp_path).unsent()) == []
 
 
 def test_a_result_left_behind_that_published_nothing_needs_no_head(lake: LocalLake, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_result_left_behind_by_an_attempt_that_is_over_is_dropped(
 
     assert not delivery.accepted
     assert claims(lake) == []
-    assert list(Outbox(tmp_path).parcels()) == []
+    assert list(Outbox(tmp_path).unsent()) == []
 
 
 def test_a_result_left_behind_whose_commit_is_not_the_head_any_more_is_dropped_and_its_claim_kept(
@@ -283,7 +283,7 @@ def test_a_file_in_the_outbox_that_cannot_be_read_stays_and_harms_no_other(tmp_p
     outbox.put(PendingResult("good", ATTEMPT, DONE))
     (tmp_path / "outbox" / "bad.json").write_text("{")
 
-    assert [pending.execution_id for pending in outbox.parcels()] == ["good"]
+    assert [pending.execution_id for pending in outbox.unsent()] == ["good"]
     assert (tmp_path / "outbox" / "bad.json").exists()
 
 
@@ -291,7 +291,7 @@ def test_a_result_that_a_killed_worker_was_writing_is_none_and_goes(tmp_path: Pa
     outbox = Outbox(tmp_path)
     half = tmp_path / "outbox" / ".execution.tmp"
     half.write_text('{"execution_id": "exe')
-    assert list(outbox.parcels()) == []
+    assert list(outbox.unsent()) == []
     assert not half.exists()
 
 
@@ -313,7 +313,7 @@ class TestATaskThatRebases:
         kept = Publication("songs", "main", published, ("mine/", "plays"))
         orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[True])
         Outbox(root).put(PendingResult("execution", ATTEMPT, DONE, kept, Claim("songs", CLAIM)))
-        [pending] = Outbox(root).parcels()
+        [pending] = Outbox(root).unsent()
         assert pending.publication == kept
         with carrying(orchestrator, lake, root) as (sender, delivered):
             sender.resume(pending)
@@ -337,7 +337,7 @@ class TestATaskThatRebases:
         [
             (lambda work: work.commit("main", {"mine/b": b"2"}), "'mine/b' has changed since"),
             (lambda work: work.commit("main", {"plays/x": b"2"}), "'plays/x' has changed since"),
-            (moved_away, "has it not among its newest"),
+            (moved_away, "does not have it among its newest"),
         ],
         ids=["in a folder", "at a path", "off the branch"],
     )

@@ -34,7 +34,7 @@ class Watched(Scripted):
 
     def current(self, attempt: Any) -> Any:
         claims = [branch.name for branch in self._lake.branches("songs", "perago-claim")]
-        self.kept.append((claims, len(list(Outbox(self._root).parcels()))))
+        self.kept.append((claims, len(list(Outbox(self._root).unsent()))))
         return super().current(attempt)
 
 
@@ -50,7 +50,7 @@ def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> DeliveryResult:
         sender.send(PendingResult("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM)))
         found = delivered.get(timeout=10)
     assert lake.branches("songs", "perago-claim") == []
-    assert list(Outbox(root).parcels()) == []
+    assert list(Outbox(root).unsent()) == []
     return found
 
 

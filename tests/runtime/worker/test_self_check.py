@@ -15,7 +15,7 @@ from perago.protocol.worker_faults import OwnReason
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.health import HealthState, check
 from perago.runtime.worker.job_scheduler import Job
-from perago.runtime.worker.self_check import IN_A_ROW, SelfCheck, ask_lake, try_to_work
+from perago.runtime.worker.self_check import IN_A_ROW, SelfCheck, ask_lake, probe_worker
 from tests.support.clock import eventually
 from tests.support.ports import refusing
 from tests.support.proxy import Fault, fault_proxy
@@ -208,7 +208,7 @@ def test_a_slot_whose_executors_never_become_ready_makes_the_worker_unhealthy_un
 
 
 def test_a_lake_that_answers_and_a_root_that_can_be_written_are_enough(tmp_path: Path) -> None:
-    try_to_work(LocalLake(tmp_path / "lake"), tmp_path)
+    probe_worker(LocalLake(tmp_path / "lake"), tmp_path)
 
     assert os.listdir(tmp_path) == ["lake"]
 
@@ -230,7 +230,7 @@ def test_a_root_that_is_full_will_not_do(tmp_path: Path) -> None:
     (tmp_path / ".probe").symlink_to("/dev/full")
 
     with pytest.raises(OSError, match="No space left"):
-        try_to_work(LocalLake(tmp_path / "lake"), tmp_path)
+        probe_worker(LocalLake(tmp_path / "lake"), tmp_path)
 
 
 # --- a whole worker ----------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from perago.assembly import Embedded, assemble_worker
+from perago.assembly import assemble_worker
+from perago.backend import Embedded
 from perago.declare.discovery import load_tasks
 from perago.declare.taskdef import build_taskdef
 from perago.errors import RuntimeConfigError
@@ -116,7 +117,7 @@ def test_a_reason_with_half_a_character_is_kept_and_found_again(tmp_path: Path) 
 
     outbox.put(PendingResult("execution", ATTEMPT, outcome))
 
-    assert [pending.outcome for pending in outbox.parcels()] == [outcome]
+    assert [pending.outcome for pending in outbox.unsent()] == [outcome]
 
 
 def test_a_result_that_cannot_be_written_down_at_all_is_sent_from_memory(tmp_path: Path) -> None:
@@ -137,8 +138,8 @@ def test_an_outbox_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     spoil(tmp_path / "outbox")
 
-    assert list(outbox.parcels()) == []
-    assert list(Outbox(tmp_path).parcels()) == []
+    assert list(outbox.unsent()) == []
+    assert list(Outbox(tmp_path).unsent()) == []
 
 
 def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) 
     (tmp_path / "outbox" / ".folder.tmp").mkdir()
     (tmp_path / "outbox" / "list.json").write_text("[]")
 
-    assert [pending.execution_id for pending in outbox.parcels()] == ["good"]
+    assert [pending.execution_id for pending in outbox.unsent()] == ["good"]
 
 
 # --- mistakes of our own -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ ERRORS: dict[str, tuple[Json, str]] = {
     ),
     "a step without a task": (
         workflow({"taskReferenceName": "one"}),
-        "step 'one' has no \"name\", which says its task",
+        "step 'one' has no \"name\", which names its task",
     ),
     "an input that is no object": (
         workflow(simple("one", name="other", inputParameters=["x"]), name="flow"),
@@ -156,7 +156,7 @@ ERRORS: dict[str, tuple[Json, str]] = {
     ),
     "a blank repository": (
         workflow(make("one", {**WORKSPACE, "repository": " "})),
-        "step 'one': workspace.repository must be a text that is not blank",
+        "step 'one': workspace.repository must be a non-blank string",
     ),
     "a workspace that is text": (
         workflow(make("one", "songs")),
@@ -164,12 +164,12 @@ ERRORS: dict[str, tuple[Json, str]] = {
     ),
     "the ref of a workspace instead of the workspace": (
         workflow(make("one"), make("two", "${one.output.workspace.ref}")),
-        "step 'two' takes its workspace from ${one.output.workspace.ref}, which is no workspace; "
+        "step 'two' takes its workspace from ${one.output.workspace.ref}, which is not a workspace; "
         "did you mean ${one.output.workspace}?",
     ),
     "the whole output instead of the workspace": (
         workflow(make("one"), make("two", "${one.output}")),
-        "step 'two' takes its workspace from ${one.output}, which is no workspace; did you mean "
+        "step 'two' takes its workspace from ${one.output}, which is not a workspace; did you mean "
         "${one.output.workspace}?",
     ),
 }

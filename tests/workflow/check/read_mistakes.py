@@ -74,8 +74,7 @@ ERRORS: dict[str, tuple[Json, str]] = {
     "a field of a number": (
         workflow(make("one"), make("two", after("one"), rows="${one.output.result.rows.total}")),
         "step 'two' takes ${one.output.result.rows.total}, but ${one.output.result.rows} is of the type "
-        "integer, in which there "
-        "is no 'total'",
+        "integer, which has no 'total'",
     ),
     "a wrong field that chooses a case": (
         workflow(

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from perago.declare.payload import parse_params
 from perago.errors import TaskInputError
 from perago.workflow.check.known_values import UNKNOWN
-from perago.workflow.check.schema import SchemaViolation, kind_of, misfits
+from perago.workflow.check.schema import SchemaViolation, kind_of, violations
 
 
 class Inner(BaseModel):
@@ -55,7 +55,7 @@ SCHEMA = Model.model_json_schema()
 
 
 def rules(**fields: Any) -> list[tuple[Any, str]]:
-    found = misfits({"text": "abc", **fields}, SCHEMA, SCHEMA)
+    found = violations({"text": "abc", **fields}, SCHEMA, SCHEMA)
     return [(one.path, one.rule) for one in found]
 
 
@@ -109,14 +109,14 @@ def test_what_does_not_fit_is_named_by_its_path_and_rule(
 
 
 def test_a_missing_field_is_missing_although_others_are_not_known() -> None:
-    assert list(misfits({"whole": UNKNOWN}, SCHEMA, SCHEMA)) == [SchemaViolation(("text",), "is missing")]
+    assert list(violations({"whole": UNKNOWN}, SCHEMA, SCHEMA)) == [SchemaViolation(("text",), "is missing")]
 
 
 @pytest.mark.parametrize(
     "schema", [True, None, {"type": "tuple"}, {"$ref": "#/$defs/gone"}, {"pattern": "(?<x"}, {"if": {}}]
 )
 def test_a_schema_that_is_not_understood_judges_nothing(schema: Any) -> None:
-    assert list(misfits("text", schema, {})) == []
+    assert list(violations("text", schema, {})) == []
 
 
 class Wide(BaseModel):
@@ -153,7 +153,7 @@ def test_nothing_that_a_worker_would_take_is_refused(value: dict[str, Any]) -> N
     except TaskInputError:
         return
 
-    assert list(misfits(value, schema, schema)) == []
+    assert list(violations(value, schema, schema)) == []
 
 
 def test_a_value_is_told_by_its_kind() -> None:

@@ -1,12 +1,12 @@
-"""The barrier: stops publish requests into a branch that are in flight on a lakeFS server.
+"""The barrier: stops publish requests in flight into a branch of a lakeFS server.
 
-lakeFS reads the target's record, resolves the source, merges, runs hooks, and swaps the record last, if nobody renewed
-it meanwhile; a hard reset does the same.  A merge renews the record before it looks for its own source.  So a merge from
-a branch that is not there publishes nothing, answers 404, and makes every request in flight lose its swap.  Such a
-request starts over and finds no source, if that was dropped before.  `perago fence prove` shows this order.
+lakeFS reads the target's record, resolves the source, merges, runs hooks, and swaps the record last, if it was not renewed
+meanwhile; a hard reset does the same.  A merge renews the record before it looks for its own source.  So a merge from a
+branch that does not exist publishes nothing, answers 404, and makes every request in flight lose its swap.  Such a request
+starts over and finds no source, if that was dropped before.  `perago fence prove` shows this order.
 
 The rule: only lakeFS's own 404 counts.  Each barrier leaves a sealed staging token on the branch until the next commit,
-so it is not sent without need.
+so it is sent only when needed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ NO_HEAD = "none: a barrier publishes nothing"
 def send_barrier(
     client: LakeFSClient, options: Options, repository: str, branch: str, timeout: float
 ) -> None:
-    """Renew the record of a branch; tried again on every answer but the one that counts, for `timeout` seconds."""
+    """Renew the record of a branch, retrying until lakeFS's own 404.
+
+    Raises `LakeForbidden` at once, and `LakeUnavailable` if there is no such 404 within `timeout` seconds.
+    """
     doing = f"send a barrier to branch {branch!r} of repository {repository!r}"
     until, failures = options.clock() + timeout, 0
     while True:
@@ -38,8 +41,8 @@ def send_barrier(
             raise
         except LakeError as error:
             failures += 1
-            pause = options.delay(failures)
-            if pause >= left:
+            delay = options.delay(failures)
+            if delay >= left:
                 hint = (
                     ". It has uncommitted objects: commit or reset them"
                     if isinstance(error, BranchDirty)
@@ -49,13 +52,13 @@ def send_barrier(
                     f"{doing}: not confirmed within {timeout:g} s, so a publish request may still be in flight: "
                     f"{error}{hint}"
                 ) from error
-        options.sleep(pause)
+        options.sleep(delay)
 
 
 def _merge_from_nowhere(
     client: LakeFSClient, doing: str, repository: str, branch: str, timeout: float
 ) -> None:
-    # A new name each time: nobody can have made a branch of it.  And an expected head that no head is.
+    # A new name each time, so that no such branch can exist; and an expected head that no branch can have.
     source = SOURCE + uuid.uuid4().hex
     wanted = sdk.Merge(
         message="perago: a barrier", metadata={EXPECTED_HEAD: NO_HEAD}, squash_merge=True, allow_empty=False
@@ -68,4 +71,4 @@ def _merge_from_nowhere(
         repeat=Repeat.UNSENT,
         timeout=timeout,
     )
-    raise LakeUnavailable(f"{doing}: it was answered with {made!r} instead of 404, which lakeFS would say")
+    raise LakeUnavailable(f"{doing}: the answer was {made!r} instead of 404, which lakeFS would say")

@@ -1,9 +1,9 @@
 """Calls to the lakeFS API: one pooled client per process, finite time-outs, bounded retries with jitter.
 
-The rule: a call that changes something is sent again only if the server never saw it or said that it put it off
-(`Repeat.UNSENT`; with `Repeat.UNSEEN` the caller decides what it means to be put off); calls that may be done twice are
-also sent again after 5xx and cut connections (`Repeat.ALWAYS`).  Nothing below this file retries: urllib3's own retries,
-which would repeat a hard reset, are off.
+The rule: a call that changes something is sent again only if the server never saw it or said that it was busy
+(`Repeat.UNSENT`; with `Repeat.UNSEEN` the caller decides what a busy server means); idempotent calls are also sent again
+after 5xx and cut connections (`Repeat.ALWAYS`).  Nothing below this file retries: urllib3's own retries, which would
+repeat a hard reset, are off.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Timeout = tuple[float, float] | float
 
 
 class Repeat(Enum):
-    """When a failed call may be sent again."""
+    """The condition for sending a failed call again."""
 
     ALWAYS = "idempotent: busy, 5xx, cut connections"
     UNSENT = "only if nothing can have happened: busy, or no connection"
@@ -48,7 +48,7 @@ class Repeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How patient and how parallel the adapter is; clock, sleep and random are passed in for tests."""
+    """Time-outs, retries and parallelism of the adapter; tests pass their own clock, sleep and random."""
 
     connect_timeout: float = 5
     read_timeout: float = 30
@@ -63,19 +63,19 @@ class Options:
     most_parts: int = 10_000
     ranges_above_bytes: int = 256 * 1024 * 1024
     hashed_below: int = 64 * 1024 * 1024
-    """Bytes a second, for each core, that are hashed as they come; see `transfer.digests`."""
+    """Bytes per second and core up to which downloads are hashed as they arrive; see `transfer.hashing`."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     random: random.Random = field(default_factory=random.Random)
 
     def delay(self, failures: int) -> float:
-        """How long to wait after so many failures: anything up to a bound that doubles."""
+        """Return the delay after `failures` failures: random, up to a bound that doubles."""
         bound = min(self.backoff_longest, self.backoff_seconds * 2.0 ** (failures - 1))
         return self.random.uniform(0, bound)
 
 
 class Apis:
-    """The parts of the SDK in use, over one connection pool."""
+    """The SDK's APIs that Perago uses, over one connection pool."""
 
     def __init__(self, configuration: Any, on_reconnect: Callable[[], None]) -> None:
         client = _PlainClient(configuration)
@@ -96,7 +96,7 @@ Call = Callable[[Apis, Timeout], Any]
 
 
 class LakeFSClient:
-    """The lakeFS API, as the adapter calls it; safe for threads, and for a process forked from this one."""
+    """Makes the adapter's calls to the lakeFS API; safe for threads and after a fork."""
 
     def __init__(self, endpoint: str, keys: tuple[str, str], options: Options) -> None:
         self._configuration = sdk.Configuration(host=f"{endpoint}/api/v1", username=keys[0], password=keys[1])
@@ -109,7 +109,7 @@ class LakeFSClient:
         self._apis: Apis | None = None
         self._owner = 0
         self.breaks = 0
-        """How many connections broke so far: after each of them the server may be another process."""
+        """The number of broken connections: after each, the server may be another process."""
 
     def call(
         self,
@@ -122,8 +122,8 @@ class LakeFSClient:
     ) -> Any:
         """Make one call, with retries as `repeat` allows.
 
-        `timeout` is for each try and for all tries together; `within` is for all tries together, each of which has the
-        usual time-outs.
+        `timeout` limits each try and all tries together; `within` limits all tries together, each of which has the usual
+        time-outs.
         """
         options = self._options
         usual = (options.connect_timeout, options.read_timeout)
@@ -149,13 +149,13 @@ class LakeFSClient:
     def pages(
         self, doing: str, page: Callable[[Apis, Timeout, str], Any], *, after: str = ""
     ) -> Iterator[list[Json]]:
-        """The results of a paged listing, a page at a time; one that goes round in a circle is an error."""
+        """Yield the results of a paged listing, one page at a time.  Raises `LakeError` if the pages repeat."""
         more = True
         seen: set[str] = set()
         while more:
             if after in seen:
                 raise LakeError(
-                    f"{doing}: the server comes back to the page after {after!r}: it would never end"
+                    f"{doing}: the server returned to the page after {after!r}, so the listing would never end"
                 )
             seen.add(after)
             answer = self.call(doing, partial(_page_at, page, after), repeat=Repeat.ALWAYS)
@@ -168,7 +168,7 @@ class LakeFSClient:
             after = following
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         with self._lock:
             apis, self._apis = self._apis, None
         if apis is not None and self._owner == os.getpid():
@@ -178,7 +178,7 @@ class LakeFSClient:
         self.breaks += 1
 
     def _open(self) -> Apis:
-        # A forked child must not write into its parent's sockets.
+        # A forked process must not write to its parent's sockets.
         if self._apis is None or self._owner != os.getpid():
             with self._lock:
                 if self._apis is None or self._owner != os.getpid():
@@ -189,14 +189,14 @@ class LakeFSClient:
 
 
 class _PlainClient(sdk.ApiClient):  # type: ignore[misc]
-    """Answers as plain JSON: a model per object would cost more than the call."""
+    """Returns answers as plain JSON: a model per object would cost more than the call."""
 
     def deserialize(self, response: Any, response_type: Any) -> Any:
         return response.data if response_type == "str" else json.loads(response.data)
 
 
 def check_status(answer: Any, expected: int, doing: str) -> None:
-    """Take an answer for lakeFS's own only with the status that lakeFS gives; a proxy's says nothing."""
+    """Raise `LakeUnavailable` unless the answer has lakeFS's own status; a proxy's answer proves nothing."""
     if answer.status_code != expected:
         raise LakeUnavailable(
             f"{doing}: the answer has status {answer.status_code}, and lakeFS would say {expected}"

@@ -1,6 +1,6 @@
-"""What each failure of the lakeFS SDK, of urllib3 and of obstore means in Perago's error tree.
+"""Translates failures of the lakeFS SDK, urllib3 and obstore into Perago's error tree.
 
-One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` shows that no class is missing.
+One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` checks that no class is missing.
 
     answer                                   becomes
     400 dirty branch                         BranchDirty
@@ -8,7 +8,7 @@ One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` sho
     412 with the fence's text                HeadMoved
     412 path already exists                  LakeConflict
     400, 412, 423, 429 and other 4xx         LakeRefused         the server decided, nothing changed
-    401 insufficient permissions             LakeForbidden       it knows the keys, a policy does not allow the call
+    401 insufficient permissions             LakeForbidden       the keys are known, a policy forbids the call
     401                                      LakeUnauthenticated
     403                                      LakeForbidden
     404, 410                                 LakeNotFound
@@ -16,8 +16,8 @@ One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` sho
     408, 499, 5xx, 3xx, no answer            LakeUnavailable     the call may have happened
     any status without lakeFS's JSON         LakeUnavailable     a proxy's answer says nothing about lakeFS
 
-Texts hold the server's message and what was being done: never a header, never a key.  Where nobody answered they name the
-address, without a login, and what to look at.
+Texts hold the server's message and what was being done: never a header, never a key.  If there was no answer they name
+the address, without a login, and a remedy.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _TEXTS: tuple[tuple[int, str, type[LakeError]], ...] = (
     (412, "path already exists", LakeConflict),
     (401, "insufficient permissions", LakeForbidden),
 )
-# Subclasses stand before their bases.
+# Subclasses come before their bases.
 _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
     (FileNotFoundError, LakeNotFound),
     (obs.NotFoundError, LakeNotFound),
@@ -83,7 +83,7 @@ _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
 )
 _NOT_SENT = (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError)
 _NO_ANSWER = (http.HTTPError, TimeoutError, ConnectionError)
-# urllib3 leads with its own object: "<_Bounded(host='lake', port=80) at 0x7f>: Failed to …".
+# urllib3 starts with the repr of its own object: "<_Bounded(host='lake', port=80) at 0x7f>: Failed to …".
 _OWN_OBJECT = re.compile(r"<?\w+\(host=[^)]*\)(?: at 0x[0-9a-f]+>)?: ")
 _REMEDY = "; check LAKECTL_SERVER_ENDPOINT_URL, and that lakeFS is up"
 _KEYS = "; check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
@@ -94,7 +94,7 @@ _LONGEST_TEXT = 600
 
 
 def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
-    """The error to raise for `error`, which came up while `doing` with the lakeFS at `address`."""
+    """Return the error to raise for `error`, which happened while `doing` with the lakeFS at `address`."""
     if isinstance(error, LakeError):
         return error
     if isinstance(error, sdk.ApiException):
@@ -112,26 +112,26 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
         return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{remedy}")
     if isinstance(error, json.JSONDecodeError):
         return not_lakefs(doing, address)
-    for raised, told in _CLASSES:
+    for raised, becomes in _CLASSES:
         if isinstance(error, raised):
-            return told(f"{doing}: {_short(error)}")
+            return becomes(f"{doing}: {_short(error)}")
     return LakeError(f"{doing}: {_short(error)}")
 
 
 def not_lakefs(doing: str, address: str) -> LakeUnavailable:
-    """The error for an answer that no lakeFS gives."""
+    """Return the error for an answer that cannot come from lakeFS."""
     named = f" of {address}" if address else ""
     return LakeUnavailable(f"{doing}: the answer{named} is not lakeFS's{_ELSEWHERE}")
 
 
 def address_of(endpoint: str) -> str:
-    """An endpoint as people may see it: without a login and what follows the path."""
+    """Return an endpoint fit for messages: without login, query and fragment."""
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
 
 def status_class(status: int, text: str = "") -> type[LakeError]:
-    """What an answer with this status and text means."""
+    """Return the error class for an answer with this status and text."""
     for when, part, becomes in _TEXTS:
         if status == when and part in text:
             return becomes
@@ -140,7 +140,7 @@ def status_class(status: int, text: str = "") -> type[LakeError]:
 
 
 def message_of(error: Any) -> str:
-    """The server's own words."""
+    """Return the message of a server's answer."""
     body = error.body if isinstance(error.body, str) else ""
     try:
         text = str(json.loads(body)["message"])
@@ -150,10 +150,10 @@ def message_of(error: Any) -> str:
 
 
 def is_own_answer(error: BaseException) -> bool:
-    """Whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
+    """Return whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
 
-    Its 404 says what was not found, in small letters; gateways say "Not Found", or that there is no such route.  A merge
-    that conflicts is answered like one that landed, with an empty reference.
+    Its 404 says what was "not found", in lower case; gateways say "Not Found", or that there is no such route.  A
+    conflicting merge is answered like one that landed, with an empty reference.
     """
     if not isinstance(error, sdk.ApiException):
         return False
@@ -170,19 +170,19 @@ def is_own_answer(error: BaseException) -> bool:
 
 
 def is_busy(error: BaseException) -> bool:
-    """The server put the call off: nothing happened, and the same call may do later."""
+    """Return whether the server was busy: nothing happened, and the same call may succeed later."""
     if not isinstance(error, sdk.ApiException):
         return False
     return error.status in _BUSY_STATUSES or (error.status == 500 and _LOCKED in message_of(error))
 
 
 def gave_no_answer(error: BaseException) -> bool:
-    """The connection failed, before or after the call was sent."""
+    """Return whether the connection failed, before or after the call was sent."""
     return isinstance(error, _NO_ANSWER)
 
 
 def was_not_sent(error: BaseException) -> bool:
-    """No connection came about, so the server never saw the call."""
+    """Return whether no connection was made, so that the server never saw the call."""
     return isinstance(error, _NOT_SENT)
 
 

@@ -1,17 +1,12 @@
-"""Hidden branches of the fence's own, on which it works and makes its proofs; none of them outlives its block.
+"""The hard fence on lakeFS: a pre-merge action that lets a merge through only onto the head it expects.
 
-The hard fence on lakeFS: a pre-merge action that lets a merge through only onto the head it expects.
+lakeFS runs the action inside the loop that moves the branch, with the head it is about to replace, so the comparison and
+the move are one step.  It reads actions from the *source* commit of a merge: a staging commit without the exact file is
+not fenced.  A merge that names no expected head passes.
 
-lakeFS runs the action inside the loop that moves the branch, with the head it is about to replace, so the
-comparison and the move are one step.  It reads actions from the *source* commit of a merge: a staging commit
-without the exact file is not fenced.  A merge that names no expected head passes.
-
-`Fence` puts the file on a branch, takes it away, and shows that it holds; all of it by merge, so that it works on
-protected branches too.
-
-Which commits carry the fence: read once for each commit, since commits never change.
-
-What was published from a fenced staging carries it as well, and is not read at all.
+`Fence` installs the file on a branch, removes it, and proves that it holds; all by merge, so that it works on protected
+branches too.  `Levels` knows which commits carry the file: it reads each commit once, since commits never change, and does
+not read what was published from a fenced staging, which carries it as well.
 """
 
 from __future__ import annotations
@@ -35,6 +30,10 @@ from perago.lake.lakefs.fence_probe import (
 from perago.protocol.metadata import EXPECTED_HEAD
 from perago.protocol.paths import ACTIONS
 
+V = TypeVar("V")
+
+_MOST_RECENT = 4096
+
 FENCE_PATH = f"{ACTIONS}perago-fence.yaml"
 
 FENCE_TEXT = f"""\
@@ -55,12 +54,12 @@ hooks:
 """
 
 Read = Callable[[str, str, str], Iterator[bytes]]
-"""`Lake.read`: the bytes of one object."""
+"""`Lake.read`: yields the bytes of one object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """What a branch is at after `install` or `remove`; `changed` is false where it was so before."""
+    """The head of a branch after `install` or `remove`; `changed` is False if there was nothing to do."""
 
     head: str
     changed: bool
@@ -68,14 +67,14 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A merge that the server refused, in its own words, and one that it let through."""
+    """The server's message on the merge that it refused, and the commit of the one that it accepted."""
 
     refused: str
     let_through: str
 
 
 class Fence:
-    """The fence of the branches of one lake."""
+    """Installs, removes and proves the fence on branches of one lake."""
 
     def __init__(self, lake: Lake, *, new_name: Callable[[], str] = new_side_name) -> None:
         self._lake = lake
@@ -93,7 +92,7 @@ class Fence:
             )
 
     def remove(self, repository: str, branch: str) -> Fenced:
-        """Take the file off a branch, whatever it says."""
+        """Remove the file from a branch, whatever its content."""
         head = self._lake.head(repository, branch).id
         if all(entry.path != FENCE_PATH for entry in self._lake.list(repository, head, ACTIONS)):
             return Fenced(head, changed=False)
@@ -104,7 +103,10 @@ class Fence:
             )
 
     def prove(self, repository: str, branch: str) -> Proof:
-        """Have the server refuse a merge that it must refuse; on two branches of its own, at the branch's head."""
+        """Let the server refuse a merge that it must refuse, on two throw-away branches at the branch's head.
+
+        Raises `LakeRefused` if the head does not carry the fence, and `LakeError` if the server accepts the merge.
+        """
         head = self._lake.head(repository, branch).id
         if not carries_fence(self._lake.read, repository, head):
             raise LakeRefused(
@@ -116,11 +118,11 @@ class Fence:
             self._lake.commit(repository, source, "A publication from the old head", SIGNED)
             self._sides.put(repository, target, "perago-fence-proof/first", "on the branch already")
             moved = self._lake.commit(repository, target, "A publication that was first", SIGNED)
-            refused = self._refusal(repository, _proof(source, target, head))
-            return Proof(refused, self._lake.merge(repository, _proof(source, target, moved)))
+            refused = self._refusal(repository, _proof_merge(source, target, head))
+            return Proof(refused, self._lake.merge(repository, _proof_merge(source, target, moved)))
 
     def prove_order(self, repository: str, branch: str) -> OrderProof:
-        """Have the server stop a publication in flight by a drop and a barrier; on branches of its own."""
+        """Let the server stop a publication in flight by a drop and a barrier, on throw-away branches."""
         return Order(self._lake, self._sides).prove(repository, self._lake.head(repository, branch).id)
 
     def _refusal(self, repository: str, merge: Merge) -> str:
@@ -140,47 +142,42 @@ class Fence:
         try:
             return self._lake.merge(repository, signed_merge(side, branch, head, message))
         except LandedElsewhere as landed:
-            # The branch moved meanwhile, and nothing compared: the file is there, or gone, all the same.
+            # The branch moved meanwhile and the server did not compare: the change has landed all the same.
             return landed.commit
 
 
-def _proof(source: str, target: str, expected_head: str) -> Merge:
-    # "hard": the server is to compare, and not the adapter by a look at the head.
+def _proof_merge(source: str, target: str, expected_head: str) -> Merge:
+    # "hard": the server must compare, not the adapter by reading the head.
     return replace(signed_merge(source, target, expected_head, "Prove the Perago fence"), level="hard")
 
 
 def carries_fence(read: Read, repository: str, ref: str) -> bool:
-    """Whether a ref holds the exact fence file; whether its server runs it is another question."""
+    """Return whether a ref holds the exact fence file; this says nothing about whether the server runs it."""
     try:
         return b"".join(read(repository, ref, FENCE_PATH)) == FENCE_TEXT.encode()
     except LakeNotFound:
         return False
 
 
-V = TypeVar("V")
-
-_MOST = 4096
-
-
 class Recent(Generic[V]):
-    """Values by repository and name, the newest few thousand."""
+    """A cache of the newest few thousand values, by repository and name."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], V] = OrderedDict()
 
     def get(self, repository: str, name: str) -> V | None:
-        """What was kept, if it still is."""
+        """Return the cached value, or None."""
         return self._known.get((repository, name))
 
     def keep(self, repository: str, name: str, value: V) -> None:
-        """Keep a value; an old one may have to go."""
+        """Cache a value; the oldest may be evicted."""
         self._known[repository, name] = value
-        while len(self._known) > _MOST:
+        while len(self._known) > _MOST_RECENT:
             self._known.popitem(last=False)
 
 
 class Levels:
-    """The fence level of commits: hard where one carries the exact fence file and the server is known to run it."""
+    """The fence level of commits: hard if a commit carries the exact fence file and the server is known to run it."""
 
     def __init__(self, read: Read, doubt: Callable[[str, str], str]) -> None:
         self._read = read
@@ -188,12 +185,12 @@ class Levels:
         self._known: Recent[bool] = Recent()
 
     def of(self, repository: str, commit: str) -> FenceLevel:
-        """Whether a merge from this commit is fenced by the server."""
+        """Return `hard` if the server fences a merge from this commit."""
         fenced = self._carries(repository, commit) and not self._doubt(repository, commit)
         return "hard" if fenced else "soft"
 
     def why_soft(self, repository: str, commit: str, branch: str) -> str:
-        """What a merge from this commit lacks to be fenced by the server, and what to do."""
+        """Return what a merge from this commit lacks for the server to fence it, and the remedy."""
         if not self._carries(repository, commit):
             return (
                 f"does not carry the fence: run `perago fence install {repository} {branch}` and start a new "
@@ -202,7 +199,7 @@ class Levels:
         return f"carries a fence that this server was not seen to hold: {self._doubt(repository, commit)}"
 
     def note_fenced(self, repository: str, commit: str) -> None:
-        """Take down that a commit carries the exact fence; whether the server runs it is asked for as ever."""
+        """Remember that a commit carries the exact fence; the server is still probed as usual."""
         self._known.keep(repository, commit, True)
 
     def _carries(self, repository: str, commit: str) -> bool:

@@ -1,18 +1,17 @@
-"""Whether a lakeFS server runs the fence that its commits carry: shown once by a merge that it must refuse.
+"""Probes of a lakeFS server: does it run the fence that its commits carry, and in which order does it publish?
 
-The fence file says nothing about the server: with `actions.enabled: false` it is an object like any other.  So
-before a merge counts as hard, the server has to refuse one: a commit that carries the fence is merged into a
-throw-away branch at that very commit, with an expected head that no commit has.  Three calls; where the server does
-not compare, an empty commit lands on the throw-away branch and goes with it.
+The fence file proves nothing about the server: with `actions.enabled: false` it is an object like any other.  So before a
+merge counts as hard, the server has to refuse one: a commit that carries the fence is merged into a throw-away branch at
+that same commit, with an expected head that no commit has.  This takes three calls; if the server does not compare, an
+empty commit lands on the throw-away branch and is dropped with it.
 
-The rule: no proof, no "hard".  A proof holds for the server; a doubt holds for one repository, since permissions
-differ.  Both are kept in this process and for a while only: someone may switch actions off, or on.  That takes a
-restart of the server, so a proof ends with the first connection that breaks, too.
+The rule: no proof, no "hard".  A proof holds for the server; a doubt holds for one repository, since permissions differ.
+Both are kept in this process and for a limited time: someone may switch actions off, or on.  That takes a restart of the
+server, so a proof also ends with the first broken connection.
 
-Shows the order in which a lakeFS server publishes, since no documentation promises it.
-
-A merge is held in flight by a pre-merge action that sleeps.  Meanwhile its source is dropped: it lands all the same,
-because the source was resolved first.  The same again with a barrier behind the drop: it must not land.
+No documentation promises the order of publishing, so `Order` probes it.  A pre-merge action that sleeps holds a merge in
+flight while its source is dropped: the merge lands all the same, because the source was resolved first.  The second time
+a barrier follows the drop, and the merge must not land.
 """
 
 from __future__ import annotations
@@ -40,22 +39,38 @@ from perago.protocol.paths import ACTIONS
 log = logging.getLogger("perago.lake.lakefs.fence")
 
 FENCE_KEY = "perago-fence"
-"""The logical task key of fence commits: no workflow step has it, so no retry takes one for its own."""
-
-
+"""The logical task key of fence commits: no workflow step has it, so no retry mistakes one for its own."""
 SIGNED = {KEY: FENCE_KEY}
-
-
+NO_HEAD = "0" * 64
+"""A head that no branch ever has."""
+KEPT_SECONDS = 600.0
+HELD_SECONDS = 3
+SENT_SECONDS = 1.0
+"""Time after which the merge has reached the action, which holds it."""
 _TIMEOUT = 60.0
+_BARRIER_SECONDS = 30.0
+
+_ACTION = f"""\
+name: perago order proof
+on:
+  pre-merge:
+hooks:
+  - id: hold
+    type: lua
+    properties:
+      script: |
+        local time = require("time")
+        time.sleep({HELD_SECONDS * 10**9})
+"""
 
 
 def new_side_name() -> str:
-    """A name that nobody else makes."""
+    """Return a new, unique branch name."""
     return proof_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 
 class SideBranches:
-    """Makes hidden branches in one lake, and puts text on them."""
+    """Creates short-lived hidden branches in one lake, and writes text to them."""
 
     def __init__(self, lake: Lake, new_name: Callable[[], str] = new_side_name) -> None:
         self._lake = lake
@@ -63,7 +78,7 @@ class SideBranches:
 
     @contextmanager
     def at(self, repository: str, commit: str) -> Iterator[str]:
-        """A branch at a commit, for the length of the block."""
+        """Create a branch at a commit, and drop it at the end of the block."""
         name = self._new_name()
         self._lake.create_branch(repository, name, commit)
         try:
@@ -72,7 +87,7 @@ class SideBranches:
             self._lake.drop_branch(repository, name)
 
     def put(self, repository: str, branch: str, path: str, text: str) -> None:
-        """An object on a branch, uncommitted."""
+        """Put an object onto a branch, uncommitted."""
         data = text.encode()
         checksum = hashlib.new(self._lake.checksum_algorithm, data).hexdigest()
         with TemporaryDirectory(prefix="perago-fence-") as folder:
@@ -82,19 +97,12 @@ class SideBranches:
 
 
 def signed_merge(source: str, target: str, expected_head: str, message: str) -> Merge:
-    """A merge that no retry takes for a publication of its own."""
+    """Return a merge that no retry mistakes for its own publication."""
     return Merge(source, target, expected_head, message, SIGNED, _TIMEOUT)
 
 
-KEPT_SECONDS = 600.0
-NO_HEAD = "0" * 64
-"""A head that no branch is ever at."""
-
-_TIMEOUT = 60.0
-
-
 class FenceProof:
-    """What is known of one server; safe for threads."""
+    """Remembers whether one server was seen to hold the fence; safe for threads."""
 
     def __init__(
         self,
@@ -112,7 +120,7 @@ class FenceProof:
         self._doubts: dict[str, tuple[float, str]] = {}
 
     def doubt(self, repository: str, commit: str) -> str:
-        """Why the server is not known to hold the fence that `commit` carries; empty where it was seen to."""
+        """Return why the server is not known to hold the fence that `commit` carries; empty if it was seen to."""
         if self._is_proven(self._clock()):
             return ""
         with self._lock:
@@ -120,7 +128,7 @@ class FenceProof:
             if self._is_proven(now):
                 return ""
             until, doubt = self._doubts.get(repository, (now, ""))
-            return doubt if now < until else self._ask(repository, commit)
+            return doubt if now < until else self._probe(repository, commit)
 
     def forget(self) -> None:
         """Drop the proof: the server was seen not to compare."""
@@ -129,15 +137,15 @@ class FenceProof:
     def _is_proven(self, now: float) -> bool:
         return now < self._proven_until and self._client.breaks == self._proven_at_break
 
-    def _ask(self, repository: str, commit: str) -> str:
-        """Have the server refuse, and remember what it did."""
-        said = self._doubts.pop(repository, (0.0, ""))[1]
+    def _probe(self, repository: str, commit: str) -> str:
+        """Let the server refuse a merge, remember the result and return the doubt, if any."""
+        last_doubt = self._doubts.pop(repository, (0.0, ""))[1]
         breaks = self._client.breaks
         try:
             doubt = self._prove(repository, commit)
         except LakeUnavailable as error:
             log.warning(
-                "the fence of repository %r could not be proven, its merges count as soft: %s",
+                "could not prove the fence of repository %r, its merges count as soft: %s",
                 repository,
                 error,
             )
@@ -149,7 +157,7 @@ class FenceProof:
             self._proven_until, self._proven_at_break = until, breaks
             return ""
         self._doubts[repository] = (until, doubt)
-        if doubt != said:
+        if doubt != last_doubt:
             log.warning(
                 "repository %r carries the fence, but its merges count as soft: %s", repository, doubt
             )
@@ -184,7 +192,7 @@ class FenceProof:
         finally:
             self._drop(repository, branch)
         return (
-            "the server let a merge through that expected another head, so it does not run actions: set "
+            "the server accepted a merge that expected another head, so it does not run actions: set "
             "`actions.enabled: true` in the lakeFS configuration, then run `perago fence prove`"
         )
 
@@ -199,35 +207,16 @@ class FenceProof:
             log.warning("failed to drop branch %s of %s: %s", branch, repository, error)
 
 
-HELD_SECONDS = 3
-SENT_SECONDS = 1.0
-"""After so long the merge has reached the action, and is held there."""
-
-_ACTION = f"""\
-name: perago order proof
-on:
-  pre-merge:
-hooks:
-  - id: hold
-    type: lua
-    properties:
-      script: |
-        local time = require("time")
-        time.sleep({HELD_SECONDS * 10**9})
-"""
-_BARRIER_SECONDS = 30.0
-
-
 @dataclass(frozen=True, slots=True)
 class OrderProof:
-    """A merge that landed although its source was dropped, and what the server said to one behind a barrier."""
+    """A commit that landed although its source was dropped, and the server's answer to a merge stopped by a barrier."""
 
     landed: str
     stopped: str
 
 
 class Order:
-    """The order of one lake's server."""
+    """Probes the order in which one lake's server publishes."""
 
     def __init__(
         self, lake: Lake, sides: SideBranches, *, sleep: Callable[[float], None] = time.sleep
@@ -237,18 +226,18 @@ class Order:
         self._sleep = sleep
 
     def prove(self, repository: str, head: str) -> OrderProof:
-        """Hold two merges in flight on branches of their own, and stop the second; `LakeError` if that fails."""
+        """Hold two merges in flight on throw-away branches, and stop the second.  Raises `LakeError` if that fails."""
         with self._held_merge(repository, head) as (source, _, merge):
             self._lake.drop_branch(repository, source)
-            landed = self._ending(merge)
+            landed = self._result_or_error(merge)
         if not isinstance(landed, str):
             raise LakeError(
-                f"the server's order could not be shown: a merge whose source was dropped in flight ended with {landed}"
+                f"could not prove the server's order: a merge whose source was dropped in flight ended with {landed}"
             )
         with self._held_merge(repository, head) as (source, target, merge):
             self._lake.drop_branch(repository, source)
             self._lake.barrier(repository, target, _BARRIER_SECONDS)
-            stopped = self._ending(merge)
+            stopped = self._result_or_error(merge)
             now = self._lake.head(repository, target).id
         if not isinstance(stopped, LakeNotFound) or now != head:
             raise LakeError(
@@ -259,25 +248,25 @@ class Order:
 
     @contextmanager
     def _held_merge(self, repository: str, head: str) -> Iterator[tuple[str, str, Future[str]]]:
-        """Source, target, and a merge of the one into the other that the server holds in flight."""
+        """Yield source, target, and a merge of source into target that the server holds in flight."""
         with ExitStack() as opened:
             target = opened.enter_context(self._sides.at(repository, head))
             source = opened.enter_context(self._sides.at(repository, head))
             self._sides.put(repository, source, f"{ACTIONS}perago-order-proof.yaml", _ACTION)
             self._lake.commit(repository, source, "A publication that is held in flight", SIGNED)
             pool = opened.enter_context(ThreadPoolExecutor(1, "perago-order-proof"))
-            # "hard": the adapter would prove the fence first, with a merge that this action holds as well.
+            # "hard": otherwise the adapter would prove the fence first, with a merge that this action holds too.
             request = replace(signed_merge(source, target, head, "Prove the server's order"), level="hard")
             merge = pool.submit(self._lake.merge, repository, request)
             self._sleep(SENT_SECONDS)
             if merge.done():
                 raise LakeError(
-                    f"the server's order could not be shown: a merge that its action holds for {HELD_SECONDS} s had "
-                    f"ended at once with {self._ending(merge)}; are actions switched off on this server?"
+                    f"could not prove the server's order: a merge that its action holds for {HELD_SECONDS} s "
+                    f"ended at once with {self._result_or_error(merge)}; are actions switched off on this server?"
                 )
             yield source, target, merge
 
     @staticmethod
-    def _ending(merge: Future[str]) -> str | BaseException:
+    def _result_or_error(merge: Future[str]) -> str | BaseException:
         error = merge.exception()
         return error if error is not None else merge.result()

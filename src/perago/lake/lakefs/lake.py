@@ -1,14 +1,14 @@
-"""The lake port over a lakeFS server: control through its API, bytes through its S3 gateway or past it (see transfer).
+"""The lake port over a lakeFS server: control through its API, bytes by gateway or presigned URL (see transfer).
 
-What holds here and not on the embedded lake:
+Differences from the embedded lake:
 
-- A merge is compared with its expected head by the server only where the staging commit carries the fence file
-  (see fence) and the server was seen to run it (see fence_proof); elsewhere this adapter reads the head right
-  before, and a window stays.  After every merge it reads the new commit's parent: a server that was seen to compare
-  may have been switched to not comparing since.
-- A hard reset has no compare on any server: the head is read right before, and a window stays.
-- A publish request is in flight between resolving its source and swapping the target's record, also after its client
-  hung up.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
+- The server compares a merge with its expected head only if the staging commit carries the fence file (see fence) and the
+  server was seen to run it (see fence_probe); otherwise this adapter reads the head right before, and a window remains.
+  After every merge it reads the new commit's parent: a server that was seen to compare may have been switched to not
+  comparing since.
+- A hard reset has no compare on any server: the head is read right before, and a window remains.
+- A publish request is in flight between resolving its source and swapping the target's record, even after its client has
+  disconnected.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.protocol.metadata import EXPECTED_HEAD
 
 _LEAST_SECONDS = 0.1
-"""What a publish call is given at least, where reading the head took up its time."""
+"""Minimum time-out of a publish call, if reading the head used up its time."""
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
@@ -101,11 +101,11 @@ class LakeFSLake(Refs):
         self._staged: Recent[str] = Recent()
 
     def server(self) -> str:
-        """lakeFS and its version; `LakeUnavailable` where what answers is something else."""
+        """Return the lakeFS edition and version.  Raises `LakeUnavailable` if another kind of server answers."""
         return server_name(self._client)
 
     def storage(self) -> tuple[str, bool]:
-        """The kind of object store behind it, and whether it hands out presigned addresses."""
+        """Return the kind of object store behind lakeFS, and whether it supports presigned URLs."""
         return store_of(self._client)
 
     def create_repository(
@@ -115,26 +115,26 @@ class LakeFSLake(Refs):
         message: str = "import",
         progress: Progress | None = None,
     ) -> None:
-        """Make a repository whose branch `main` holds `files`, as its second commit where there are any."""
+        """Create a repository whose branch `main` holds `files`, if any, as its second commit."""
         create_repository(self._client, name)
         if files:
             self.upload(name, "main", files, progress)
             self.commit(name, "main", message, {})
 
     def repositories(self) -> Sequence[str]:
-        """The names of all repositories."""
+        """Return the names of all repositories."""
         return repository_names(self._client)
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
-        """Objects whose path starts with `prefix`; a branch's uncommitted objects count."""
+        """Yield the objects whose path starts with `prefix`; a branch's uncommitted objects count."""
         return self._listings.entries(repository, ref, prefix)
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
-        """At most `limit` of what lies right below `prefix`, after the row `after`."""
+        """Return at most `limit` direct children of `prefix`, after the row `after`."""
         return folder_page(self._client, (repository, commit), prefix, after, limit)
 
     def stat(self, repository: str, ref: str, path: str) -> Entry:
-        """The one object of this very path; a branch's uncommitted objects count."""
+        """Return the object at exactly this path; a branch's uncommitted objects count."""
         return self._listings.entry(repository, ref, path)
 
     def download(
@@ -150,25 +150,25 @@ class LakeFSLake(Refs):
         return self._transfer.download((repository, ref), files, progress, verification)
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """One object's bytes, in pieces."""
+        """Yield an object's bytes, in pieces."""
         return self._transfer.read(repository, ref, path)
 
     def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
-        """So many of one object's bytes from `start`."""
+        """Return `length` bytes of an object from `start`."""
         return self._transfer.read_range(repository, ref, path, (start, start + length))
 
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Put files onto a branch, uncommitted; `LakeError` where a file's bytes are not its checksum's."""
+        """Put files onto a branch, uncommitted.  Raises `LakeError` if a file's bytes do not match its checksum."""
         self._transfer.upload(repository, branch, files, progress)
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already."""
+        """Put one small object onto a branch, uncommitted.  Raises `LakeConflict` if the path exists already."""
         create_object(self._client, repository, branch, path, content)
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+        """Remove objects from a branch, uncommitted; a missing path is not an error."""
         delete_objects(self._client, repository, branch, paths)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
@@ -176,27 +176,27 @@ class LakeFSLake(Refs):
         copy_objects(self._client, repository, branch, source, paths, self._options.parallel)
 
     def uncommitted(self, repository: str, branch: str) -> bool:
-        """Whether a branch holds uncommitted changes."""
+        """Return whether a branch holds uncommitted changes."""
         return is_dirty(self._client, repository, branch)
 
     def changed_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
-        """Paths with uncommitted changes, deletions included, in order."""
+        """Yield the paths with uncommitted changes, deletions included, in order."""
         return changed_paths(self._client, repository, branch, prefix, after)
 
     def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
-        """Paths at or below the roots whose objects differ between two commits, root by root."""
+        """Yield the paths at or below the roots whose objects differ between two commits, root by root."""
         return differing_paths(self._client, repository, left, right, roots)
 
     def changes(
         self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
     ) -> Changes:
-        """At most `limit` of what is different at the commit `right`."""
+        """Return at most `limit` differences of the commit `right` from `left`."""
         return change_page(self._client, (repository, left, right), prefix, after, limit)
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
-        """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
+        """Commit a branch's uncommitted changes, and return the commit id.  Raises `NothingToCommit` if there are none."""
         wanted = sdk.CommitCreation(message=message, metadata=dict(metadata))
         doing = f"commit branch {branch!r} of repository {repository!r}"
         try:
@@ -213,19 +213,19 @@ class LakeFSLake(Refs):
         return made
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Whether the server compares heads for a merge from `ref`: the exact file is there, and the server runs it."""
+        """Return `hard` if the server compares heads for a merge from `ref`: the exact file is there, and it is run."""
         return self._levels.of(repository, self._commit_id(repository, ref))
 
     def why_soft(self, repository: str, ref: str, branch: str) -> str:
-        """What a merge from `ref` into `branch` lacks to be fenced by the lake itself, and what to do."""
+        """Return what a merge from `ref` into `branch` lacks for the lake to fence it, and the remedy."""
         return self._levels.why_soft(repository, self._commit_id(repository, ref), branch)
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
-        """The pre-merge actions at `ref` that apply to `branch`, the exact fence aside."""
+        """Return the pre-merge actions at `ref` that apply to `branch`, except the exact fence."""
         return self._gates.of(repository, self._commit_id(repository, ref), branch)
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by squash merge, three ways: one commit, whose one parent is `expected_head`."""
+        """Publish by three-way squash merge: one commit, whose only parent is `expected_head`."""
         doing = f"merge {merge.source!r} into branch {merge.target!r} of repository {repository!r}"
         level, left = merge.level or self._source_level(repository, merge.source), merge.timeout
         if level == "soft":
@@ -245,9 +245,11 @@ class LakeFSLake(Refs):
                 timeout=left,
             )
         except LakeConflict as error:
-            # What the source changes is at the expected head as it was where the source was made, so only a moved head
-            # can hold what conflicts with it.
-            raise HeadMoved(f"{doing}: it moved on from {merge.expected_head}, and conflicts") from error
+            # The paths that the source changes are the same at the expected head as at the source's base, so only a
+            # moved head can conflict.
+            raise HeadMoved(
+                f"{doing}: the branch moved on from {merge.expected_head}, and conflicts"
+            ) from error
         except LakeBusy as error:
             if merge.put_off_is_an_answer:
                 raise HeadMoved(str(error)) from error
@@ -258,12 +260,12 @@ class LakeFSLake(Refs):
             raise LakeUnavailable(f"{doing}: the answer names no commit, so it is not lakeFS's") from None
         self._check_parent(repository, merge, made, level, doing)
         if merge.level == "hard" and merge.base == merge.expected_head:
-            # Nothing but the source is in it, and the source carries the fence: the next attempt need not look.
+            # The commit holds nothing but the source, which carries the fence: the next attempt need not read it.
             self._levels.note_fenced(repository, made)
         return made
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
+        """Publish by moving `branch` to the head of branch `source`.  Raises `HeadMoved` if it is not at `expected_head`."""
         doing = f"move branch {branch!r} of repository {repository!r} to {source!r}"
         left = self._check_head(repository, branch, expected_head, timeout, doing)
         answer = self._client.call(
@@ -281,7 +283,7 @@ class LakeFSLake(Refs):
         send_barrier(self._client, self._options, repository, branch, timeout)
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""
         self._transfer.close()
         self._client.close()
         self._cache.close()
@@ -293,7 +295,7 @@ class LakeFSLake(Refs):
         self.close()
 
     def _check_head(self, repository: str, branch: str, expected: str, timeout: float, doing: str) -> float:
-        """Raise `HeadMoved` unless the branch is at `expected`; return what is left of `timeout`."""
+        """Raise `HeadMoved` unless the branch is at `expected`; return the rest of `timeout`."""
         ends = self._options.clock() + timeout
         now = self.head(repository, branch, timeout=timeout).id
         if now != expected:
@@ -319,11 +321,11 @@ class LakeFSLake(Refs):
         )
 
     def _landed_commit(self, repository: str, branch: str, wanted: Any, error: LakeUnavailable) -> str:
-        """The head, if it is the commit that a cut connection leaves in doubt; else that doubt."""
+        """Return the head if it is the commit whose answer was lost; otherwise raise `error`."""
         try:
             head = self.head(repository, branch)
             ours = head.message == wanted.message and dict(head.metadata) == wanted.metadata
-            # A staging branch has one writer: nothing left to commit under our own words means it landed.
+            # A staging branch has one writer: our message and metadata and nothing uncommitted mean that it landed.
             landed = ours and not self.uncommitted(repository, branch)
         except LakeError:
             landed = False

@@ -1,21 +1,11 @@
-"""Listings: paged, the next page fetched while this one is used, and kept for commits, which never change.
+"""Listings and comparisons of lakeFS: objects of a ref, uncommitted changes, differences between commits, folder pages.
 
-An entry's checksum is the MD5 of its bytes where lakeFS can know it.  Objects that came by a multipart upload carry a
-hash of hashes of the same form, so uploads of ours above the gateway's smallest part size also carry their MD5 as
-metadata, which wins.  For other people's such objects see `checksums`.
+A full listing fetches the next page while the current one is used, and is cached for commits, which never change.  A page
+costs only its own rows; the server returns at most a thousand at a time, so larger pages are joined from several answers.
 
-What is uncommitted on a branch of lakeFS.
-
-What differs between two commits of lakeFS, at or below some paths.
-
-lakeFS compares names by their beginning, and a root is cut at path parts: `plays` stands for the object `plays` and for all
-below `plays/`, and `plays-old` sorts between the two.  So a root that may be either is asked for twice at most.
-
-The first answer is asked for alone: that one path differs is nearly always all that a caller wants to know.
-
-Pages of lakeFS's listings and comparisons, as the server cuts them: a page costs what is on it.
-
-The server gives at most a thousand rows at a time, so a larger page is put together from several answers.
+An entry's checksum is the MD5 of its bytes where lakeFS can know it.  Multipart uploads carry a hash of hashes of the same
+form, so Perago's uploads above the gateway's smallest part size also store their MD5 as metadata, which takes precedence.
+For multipart objects of other tools see `checksums`.
 """
 
 from __future__ import annotations
@@ -38,14 +28,17 @@ MD5_METADATA = "perago-md5"
 KEPT_AS = f"X-Amz-Meta-{MD5_METADATA}"
 
 _PAGE = 1000
+_FIRST_DIFF_PAGE = 1
+"""Callers nearly always ask only whether any path differs, so the first difference is fetched alone."""
+
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
-# As S3 writes it for an object in so many parts; lakeFS has it for imports and for uploads past it.
+# S3 appends the number of parts; lakeFS keeps that for imports and presigned uploads.
 _ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]{1,5})?")
 Row = tuple[str, int, str | None]
 
 
 class Listings:
-    """The objects of a ref, from the cache or from the server."""
+    """Lists the objects of a ref, from the cache or from the server."""
 
     def __init__(self, endpoint: str, client: LakeFSClient, cache: Cache) -> None:
         self._endpoint = endpoint
@@ -53,15 +46,15 @@ class Listings:
         self._cache = cache
 
     def entries(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
-        """Objects whose path starts with `prefix`, sorted by path."""
-        # Only a full id is sure to name a commit: lakeFS tries it before branches and tags.
+        """Yield the objects whose path starts with `prefix`, sorted by path."""
+        # Only a full id certainly names a commit: lakeFS tries it before branches and tags.
         if not (self._cache.enabled and _COMMIT_ID.fullmatch(ref)):
             pages = self._pages(repository, ref, prefix)
             return (Entry(*row) for rows in pages for row in rows)
-        return self._committed(repository, ref, prefix)
+        return self._cached_entries(repository, ref, prefix)
 
     def entry(self, repository: str, ref: str, path: str) -> Entry:
-        """The one object of this path, as a listing has it."""
+        """Return the object at exactly this path, as a listing shows it."""
         doing = f"look for {path!r} at {ref!r} of repository {repository!r}"
         found = self._client.call(
             doing,
@@ -73,19 +66,19 @@ class Listings:
         except (KeyError, TypeError) as error:
             raise not_lakefs(doing, address_of(self._endpoint)) from error
 
-    def _committed(self, repository: str, commit: str, prefix: str) -> Iterator[Entry]:
+    def _cached_entries(self, repository: str, commit: str, prefix: str) -> Iterator[Entry]:
         key = json.dumps([self._endpoint, repository, commit, prefix])
         name = f"pages.{hashlib.sha256(key.encode()).hexdigest()}"
-        kept = self._cache.lines(name)
-        if kept is not None:
-            yield from (Entry(*row) for line in kept for row in json.loads(line))
+        cached = self._cache.lines(name)
+        if cached is not None:
+            yield from (Entry(*row) for line in cached for row in json.loads(line))
             return
-        # As text, which takes a quarter of the memory of rows.
+        # Text takes a quarter of the memory of rows.
         lines: list[bytes] = []
         for rows in self._pages(repository, commit, prefix):
             lines.append(json.dumps(rows, separators=(",", ":")).encode() + b"\n")
             yield from (Entry(*row) for row in rows)
-        # Reached only when the caller took the listing to its end.
+        # Reached only if the caller read the whole listing.
         self._cache.save(name, *lines)
 
     def _pages(self, repository: str, ref: str, prefix: str) -> Iterator[list[Row]]:
@@ -96,12 +89,12 @@ class Listings:
                 repository, ref, prefix=prefix, after=after, amount=_PAGE, _request_timeout=limit
             )
 
-        for results in _one_ahead(self._client.pages(doing, page)):
+        for results in _prefetch(self._client.pages(doing, page)):
             yield [_row(one) for one in results]
 
 
 def repository_names(client: LakeFSClient) -> list[str]:
-    """The names of all repositories of the server."""
+    """Return the names of all repositories of the server."""
 
     def page(apis: Apis, limit: Timeout, after: str) -> Any:
         return apis.repositories.list_repositories(after=after, amount=_PAGE, _request_timeout=limit)
@@ -109,11 +102,11 @@ def repository_names(client: LakeFSClient) -> list[str]:
     return [one["id"] for results in client.pages("list the repositories", page) for one in results]
 
 
-def _one_ahead(pages: Iterator[list[Json]]) -> Iterator[list[Json]]:
-    """The same pages, the next one always under way."""
+def _prefetch(pages: Iterator[list[Json]]) -> Iterator[list[Json]]:
+    """Yield the same pages, fetching the next one while the current one is used."""
     first = next(pages, None)
     if first is None or len(first) < _PAGE:
-        # Nearly always the only one, and not worth a thread; but whether more follow is the server's word.
+        # Nearly always the only page, and not worth a thread; but only the server knows whether more follow.
         yield from () if first is None else (first,)
         yield from pages
         return
@@ -137,7 +130,7 @@ def _checksum(one: Json) -> str | None:
 
 
 def is_dirty(client: LakeFSClient, repository: str, branch: str) -> bool:
-    """Whether a branch holds uncommitted changes."""
+    """Return whether a branch holds uncommitted changes."""
     answer = client.call(
         f"look for uncommitted objects on branch {branch!r} of repository {repository!r}",
         lambda apis, limit: apis.branches.diff_branch(repository, branch, amount=1, _request_timeout=limit),
@@ -149,7 +142,7 @@ def is_dirty(client: LakeFSClient, repository: str, branch: str) -> bool:
 def changed_paths(
     client: LakeFSClient, repository: str, branch: str, prefix: str, after: str
 ) -> Iterator[str]:
-    """Paths after `after` that begin with `prefix` and have uncommitted changes, in order."""
+    """Yield, in order, the paths after `after` that start with `prefix` and have uncommitted changes."""
 
     def page(apis: Apis, limit: Timeout, start: str) -> Any:
         return apis.branches.diff_branch(
@@ -162,36 +155,39 @@ def changed_paths(
             yield str(one["path"])
 
 
-_FIRST, _DIFF_PAGE = 1, 1000
-
-
 def differing_paths(
     client: LakeFSClient, repository: str, left: str, right: str, roots: Sequence[str]
 ) -> Iterator[str]:
-    """Paths at or below the roots whose objects differ, root by root."""
+    """Yield the paths at or below the roots whose objects differ, root by root.
+
+    lakeFS compares by name prefix, but a root is matched by whole path parts: `plays` is the object `plays` and everything
+    below `plays/`, and `plays-old` sorts between the two.  So a root that may be either takes at most two requests.
+    """
     for root in roots:
         if root.endswith("/") or not root:
-            yield from _beginning_with(client, repository, left, right, root)
+            yield from _differing_below(client, repository, left, right, root)
             continue
-        # Of all names that begin so, that of the object itself comes first.
-        first = next(_beginning_with(client, repository, left, right, root), None)
+        # Of all names with this prefix, the object itself comes first.
+        first = next(_differing_below(client, repository, left, right, root), None)
         if first == root:
             yield root
         if first is not None:
-            yield from _beginning_with(client, repository, left, right, f"{root}/")
+            yield from _differing_below(client, repository, left, right, f"{root}/")
 
 
-def _beginning_with(
+def _differing_below(
     client: LakeFSClient, repository: str, left: str, right: str, prefix: str
 ) -> Iterator[str]:
-    found = compared(client, (repository, left, right), prefix, lambda after: _DIFF_PAGE if after else _FIRST)
+    found = compared(
+        client, (repository, left, right), prefix, lambda after: _PAGE if after else _FIRST_DIFF_PAGE
+    )
     return (str(one["path"]) for one in found)
 
 
 def compared(
     client: LakeFSClient, at: tuple[str, str, str], prefix: str, amount: Callable[[str], int], after: str = ""
 ) -> Iterator[Json]:
-    """The differences of two commits whose paths begin so, as the server tells them; a page has `amount(path before it)`."""
+    """Yield the server's differences between two commits below a prefix; a page after path `p` has `amount(p)` rows."""
     repository, left, right = at
 
     def page(apis: Apis, limit: Timeout, behind: str) -> Any:
@@ -211,11 +207,8 @@ def compared(
         yield from results
 
 
-_MOST = 1000
-
-
 def folder_page(client: LakeFSClient, at: tuple[str, str], prefix: str, after: str, limit: int) -> FolderPage:
-    """At most `limit` rows right below a prefix of a ref, after a row."""
+    """Return at most `limit` direct children of a prefix of a ref, after a row."""
     repository, ref = at
 
     def page(apis: Apis, timeout: Timeout, behind: str) -> Any:
@@ -224,7 +217,7 @@ def folder_page(client: LakeFSClient, at: tuple[str, str], prefix: str, after: s
             ref,
             prefix=prefix,
             after=behind,
-            amount=min(limit + 1, _MOST),
+            amount=min(limit + 1, _PAGE),
             delimiter="/",
             _request_timeout=timeout,
         )
@@ -238,8 +231,8 @@ def folder_page(client: LakeFSClient, at: tuple[str, str], prefix: str, after: s
 def change_page(
     client: LakeFSClient, at: tuple[str, str, str], prefix: str, after: str, limit: int
 ) -> Changes:
-    """At most `limit` differences between two commits below a prefix, after a path."""
-    found = compared(client, at, prefix, lambda _: min(limit + 1, _MOST), after)
+    """Return at most `limit` differences between two commits below a prefix, after a path."""
+    found = compared(client, at, prefix, lambda _: min(limit + 1, _PAGE), after)
     rows = [_change(one) for one in islice(found, limit + 1)]
     return Changes(rows[:limit], len(rows) > limit)
 

@@ -1,4 +1,4 @@
-"""Objects of a repository of lakeFS by its API: copied and deleted on the server, or made where there is none yet."""
+"""Copies, deletes and creates objects through the lakeFS API."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perago.errors import LakeError, LakeForbidden
 from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout, check_status
 from perago.lake.lakefs.sdk import sdk
 
-_DELETES_AT_ONCE = 1000
+_DELETES_PER_CALL = 1000
 
 
 def copy_objects(
@@ -31,10 +31,10 @@ def copy_objects(
 
 
 def create_object(client: LakeFSClient, repository: str, branch: str, path: str, content: bytes) -> None:
-    """Put an object where there is none; the server compares and swaps the branch's entry (`If-None-Match: *`)."""
+    """Create an object at a path that has none; the server compares and swaps the branch's entry (`If-None-Match: *`)."""
     doing = f"create object {path!r} on branch {branch!r} of repository {repository!r}"
 
-    # The SDK takes the name of a file, whatever it declares.
+    # The SDK wants a file name, whatever its signature declares.
     with tempfile.NamedTemporaryFile(prefix="perago-object-") as file:
         file.write(content)
         file.flush()
@@ -44,15 +44,15 @@ def create_object(client: LakeFSClient, repository: str, branch: str, path: str,
                 repository, branch, path, if_none_match="*", content=file.name, _request_timeout=limit
             )
 
-        # After a cut connection a 412 could be our own doing or another's, so the cut itself is the answer.
+        # After a cut connection, a 412 could come from our own first try, so do not retry: report the cut.
         check_status(client.call(doing, put, repeat=Repeat.UNSENT), 201, doing)
 
 
 def delete_objects(client: LakeFSClient, repository: str, branch: str, paths: Sequence[str]) -> None:
-    """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+    """Remove objects from a branch, uncommitted; a missing path is not an error."""
     doing = f"delete objects from branch {branch!r} of repository {repository!r}"
-    for start in range(0, len(paths), _DELETES_AT_ONCE):
-        batch = sdk.PathList(paths=[*paths[start : start + _DELETES_AT_ONCE]])
+    for start in range(0, len(paths), _DELETES_PER_CALL):
+        batch = sdk.PathList(paths=[*paths[start : start + _DELETES_PER_CALL]])
         answer = client.call(doing, partial(_delete, repository, branch, batch), repeat=Repeat.ALWAYS)
         for one in answer["errors"]:
             kind = LakeForbidden if one["status_code"] in (401, 403) else LakeError

@@ -1,10 +1,10 @@
-"""Which pre-merge actions stand before a branch of lakeFS, other than Perago's own fence.
+"""Finds the pre-merge actions that guard a branch of lakeFS, other than Perago's own fence.
 
-lakeFS takes every object below `_lakefs_actions/` for an action, whatever its name ends in, and runs the actions of a
+lakeFS treats every object below `_lakefs_actions/` as an action, whatever its name ends in, and runs the actions of a
 merge's source whose `on: pre-merge` fits the destination: no `branches` means every branch, otherwise one pattern has to
 match (Go's `path.Match`).  A hard reset runs none of them.
 
-The rule: what cannot be read as an action for certain counts as a gate.
+The rule: anything that cannot be read as an action with certainty counts as a gate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perago.protocol.paths import ACTIONS
 _EVENT = "pre-merge"
 _MERGE_KEY = "<<"
 
-# Go's path.Match: `*`, `?`, `[^a-z]` and `\` before a character that stands for itself.
+# Go's path.Match: `*`, `?`, `[^a-z]`, and `\` before a literal character.
 _CHARACTER = r"(?:\\.|[^\\\]-])"
 _TOKEN = re.compile(
     rf"(?P<many>\*)|(?P<one>\?)|\[(?P<none_of>\^?)(?P<ranges>(?:{_CHARACTER}(?:-{_CHARACTER})?)+)\]"
@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 
 
 class Gates:
-    """The gates of commits, read once for each: commits never change."""
+    """The gates of commits, read once per commit: commits never change."""
 
     def __init__(self, entries: Callable[[str, str, str], Iterator[Entry]], read: Read) -> None:
         self._entries = entries
@@ -40,7 +40,7 @@ class Gates:
         self._known: Recent[dict[str, bytes]] = Recent()
 
     def of(self, repository: str, commit: str, branch: str) -> Sequence[str]:
-        """The action files of a commit that a merge into `branch` would have to pass, the exact fence aside."""
+        """Return the action files of a commit that a merge into `branch` would have to pass, except the exact fence."""
         actions = self._known.get(repository, commit)
         if actions is None:
             paths = [entry.path for entry in self._entries(repository, commit, ACTIONS)]
@@ -50,9 +50,9 @@ class Gates:
 
 
 def is_gate(text: bytes, branch: str) -> bool:
-    """Whether an action may refuse a merge into a branch."""
+    """Return whether an action may refuse a merge into a branch."""
     try:
-        # BaseLoader leaves every scalar a string: the usual one reads the key `on` as true.
+        # BaseLoader leaves every scalar a string: the default loader reads the key `on` as true.
         action = yaml.load(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError):
         return True
@@ -70,7 +70,7 @@ def _applies(event: Any, branch: str) -> bool:
 
 
 def _matches(pattern: Any, branch: str) -> bool:
-    """Whether Go's `path.Match` would; a pattern that it would not take makes lakeFS refuse every merge."""
+    """Return whether Go's `path.Match` matches; an invalid pattern makes lakeFS refuse every merge, so it matches."""
     if not isinstance(pattern, str):
         return True
     at, regex = 0, ""
@@ -78,14 +78,14 @@ def _matches(pattern: Any, branch: str) -> bool:
         token = _TOKEN.match(pattern, at)
         if token is None:
             return True
-        at, regex = token.end(), regex + _translated(token)
+        at, regex = token.end(), regex + _to_regex(token)
     try:
         return re.fullmatch(regex, branch) is not None
     except re.error:
         return True
 
 
-def _translated(token: re.Match[str]) -> str:
+def _to_regex(token: re.Match[str]) -> str:
     if token["many"]:
         return "[^/]*"
     if token["one"]:
@@ -102,5 +102,5 @@ def _is_fence(path: str, text: bytes) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    # A merge key brings in other keys, which this loader does not resolve.
+    # A merge key adds keys that this loader does not resolve.
     return isinstance(value, dict) and _MERGE_KEY not in value

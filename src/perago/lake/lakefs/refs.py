@@ -1,11 +1,8 @@
-"""Branches, tags and commits of a lakeFS server, as the port asks for them.
+"""Branches, tags, commits and repositories of a lakeFS server, and the server's name and store.
 
 - `head` asks the log for `<branch>@`: one call, no batching delay on the server, and a tag of that name is refused.
-- Making and dropping count only with the status that lakeFS itself gives, never with a proxy's.
-
-Making a repository on a lakeFS server, where the server says in which storage it may be.
-
-Whether what answers at an address is lakeFS, which version of it, and what it says of its store.
+- Creating and dropping count only with the status that lakeFS itself gives, never with a proxy's.
+- A new repository goes to the server's default storage.
 """
 
 from __future__ import annotations
@@ -21,6 +18,8 @@ from perago.lake.lakefs.sdk import sdk
 
 _OWN_METADATA = ".lakefs."
 _PAGE = 1000
+_SECONDS = 10.0
+"""Enough for a server that is starting, and not too long to wait for one that is not lakeFS."""
 
 
 class Refs:
@@ -30,17 +29,17 @@ class Refs:
         self._client = client
 
     def commit_at(self, repository: str, ref: str) -> Commit:
-        """The commit that a branch, tag, commit id or unique id prefix names."""
+        """Return the commit that a branch, tag, commit id or unique id prefix names."""
         doing = f"read {ref!r} of repository {repository!r}"
         return _commit(self._newest(doing, repository, ref))
 
     def head(self, repository: str, branch: str, *, timeout: float | None = None) -> Commit:
-        """The commit a branch is at now; `timeout` bounds all tries together."""
+        """Return the commit a branch points to now; `timeout` limits all tries together."""
         doing = f"read the head of branch {branch!r} of repository {repository!r}"
         return _commit(self._newest(doing, repository, f"{branch}@", timeout))
 
     def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
-        """Commits from `ref` along first parents, newest first, at most `limit`."""
+        """Yield at most `limit` commits from `ref` along first parents, newest first."""
         doing = f"read the log of {ref!r} of repository {repository!r}"
 
         def page(apis: Apis, timeout: Timeout, after: str) -> Any:
@@ -52,9 +51,9 @@ class Refs:
         return self._first_commits(doing, page, limit)
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
-        """Make a branch at `source`; `LakeConflict` if the name is taken."""
+        """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
         wanted = sdk.BranchCreation(name=name, source=source, hidden=hidden)
-        # After a cut connection a 409 could be our own doing or another's, so the cut itself is the answer.
+        # After a cut connection, a 409 could come from our own first try, so do not retry: report the cut.
         doing = f"create branch {name!r} of repository {repository!r} at {source!r}"
         answer = self._client.call(
             doing,
@@ -66,7 +65,7 @@ class Refs:
         check_status(answer, 201, doing)
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Branches whose name starts with `prefix`, hidden ones included."""
+        """Return the branches whose name starts with `prefix`, hidden ones included."""
 
         def page(apis: Apis, limit: Timeout, after: str) -> Any:
             return apis.branches.list_branches(
@@ -76,7 +75,7 @@ class Refs:
         return self._refs(f"list the branches {prefix}* of repository {repository!r}", page)
 
     def drop_branch(self, repository: str, name: str) -> None:
-        """Remove a branch and what is uncommitted on it."""
+        """Remove a branch and its uncommitted objects."""
         self._drop(
             f"drop branch {name!r} of repository {repository!r}",
             lambda apis, limit: apis.branches.delete_branch_with_http_info(
@@ -85,7 +84,7 @@ class Refs:
         )
 
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
-        """Keep a commit under a name; `LakeConflict` if the name is taken."""
+        """Tag a commit.  Raises `LakeConflict` if the name is taken."""
         wanted = sdk.TagCreation(id=name, ref=commit)
         self._client.call(
             f"create tag {name!r} of repository {repository!r} at {commit!r}",
@@ -95,7 +94,7 @@ class Refs:
         )
 
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Tags whose name starts with `prefix`."""
+        """Return the tags whose name starts with `prefix`."""
 
         def page(apis: Apis, limit: Timeout, after: str) -> Any:
             return apis.tags.list_tags(
@@ -159,7 +158,7 @@ def _commit(answer: Json) -> Commit:
 
 
 def create_repository(client: LakeFSClient, name: str) -> None:
-    """Make a repository with branch `main` in a new folder of the server's default storage."""
+    """Create a repository with branch `main` in a new folder of the server's default storage."""
     doing = f"make repository {name!r}"
     storage = client.call(doing, _storage, repeat=Repeat.ALWAYS)
     prefix = storage.get("default_namespace_prefix") or ""
@@ -167,10 +166,10 @@ def create_repository(client: LakeFSClient, name: str) -> None:
         prefix = "local://"
     if not prefix:
         raise LakeRefused(
-            f"this lakeFS has no default storage for repository {name!r}: make it with "
-            f"`lakectl repo create lakefs://{name} STORAGE-NAMESPACE`, then go on without --import"
+            f"this lakeFS has no default storage for repository {name!r}: create it with "
+            f"`lakectl repo create lakefs://{name} STORAGE-NAMESPACE`, then continue without --import"
         )
-    # A namespace can be used once only, even after its repository is gone.
+    # A namespace can be used only once, even after its repository is deleted.
     separator = "" if prefix.endswith("/") else "/"
     place = f"{prefix}{separator}{name}-{secrets.token_hex(4)}"
     wanted = sdk.RepositoryCreation(name=name, storage_namespace=place, default_branch="main")
@@ -181,17 +180,8 @@ def create_repository(client: LakeFSClient, name: str) -> None:
     client.call(doing, create, repeat=Repeat.UNSENT)
 
 
-def _storage(apis: Apis, limit: Timeout) -> dict[str, Any]:
-    answer: dict[str, Any] = apis.config.get_config(_request_timeout=limit)
-    return dict(answer.get("storage_config") or {})
-
-
-_SECONDS = 10.0
-"""A server that starts gets so long; one that is none does not get much longer."""
-
-
 def server_name(client: LakeFSClient) -> str:
-    """lakeFS and its version, by its own word; any user may ask for it."""
+    """Return the server's edition and version, which any user may read.  Raises `LakeUnavailable` if it is not lakeFS."""
     doing = "ask lakeFS for its version"
     answer = client.call(doing, _config, repeat=Repeat.ALWAYS, timeout=_SECONDS)
     try:
@@ -199,16 +189,21 @@ def server_name(client: LakeFSClient) -> str:
         version, edition = said["version"], said.get("version_context") or "lakeFS"
     except (KeyError, TypeError, AttributeError):
         shown = " ".join(str(answer).split())[:80]
-        raise LakeUnavailable(f"{doing}: what answers there is not lakeFS: {shown!r}") from None
+        raise LakeUnavailable(f"{doing}: the server there is not lakeFS: {shown!r}") from None
     return f"{edition} {version}"
 
 
 def store_of(client: LakeFSClient) -> tuple[str, bool]:
-    """The kind of object store behind it, and whether it hands out presigned addresses."""
+    """Return the kind of object store behind lakeFS, and whether it supports presigned URLs."""
     doing = "ask lakeFS for its store"
     answer = client.call(doing, _config, repeat=Repeat.ALWAYS, timeout=_SECONDS)
     store = answer.get("storage_config") or {}
     return str(store.get("blockstore_type") or "unknown"), bool(store.get("pre_sign_support"))
+
+
+def _storage(apis: Apis, limit: Timeout) -> dict[str, Any]:
+    # Inside the call, so that an answer of another shape becomes a `LakeError`.
+    return dict(_config(apis, limit).get("storage_config") or {})
 
 
 def _config(apis: Apis, limit: Timeout) -> Any:

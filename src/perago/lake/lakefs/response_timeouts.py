@@ -1,7 +1,7 @@
-"""Connections on which an answer arrives whole within its time-out, or not at all.
+"""Connections on which a whole response arrives within its time-out, or not at all.
 
-A socket's time-out starts anew with every byte, so a server or proxy that sends its answer byte by byte would keep a
-call for ever.  Here one thread for all connections closes those whose whole answer has not come in time.
+A socket's time-out restarts with every byte, so a server or proxy that sends its response byte by byte would hold a call
+for ever.  Here one thread for all connections closes those whose whole response has not arrived in time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Deadline:
 
 
 class _Watch:
-    """Calls what is overdue; a thread per call, which is what a timer is, would cost more than the call."""
+    """Runs the callbacks of missed deadlines, on one thread: a `threading.Timer` per call would cost more than the call."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -43,20 +43,20 @@ class _Watch:
 
     @contextlib.contextmanager
     def within(self, seconds: float, give_up: Callable[[], None]) -> Iterator[_Deadline]:
-        """Call `give_up` if the block takes longer; what it yields then says `late`."""
+        """Call `give_up` if the block takes longer, and set `late` on the yielded deadline."""
         deadline = _Deadline(time.monotonic() + seconds, next(self._numbers), give_up)
         with self._changed:
             if not self._started:
                 threading.Thread(target=self._run, name="perago-deadlines", daemon=True).start()
                 self._started = True
             heapq.heappush(self._waiting, deadline)
-            # Asleep until an earlier deadline, or one that was met long ago: it will see this one then.
+            # A thread that wakes before this deadline (maybe for one that was met long ago) will see it then.
             if deadline.due < self._wakes_at:
                 self._changed.notify()
         try:
             yield deadline
         finally:
-            # Under the lock: once the block is left, its connection may be another call's.
+            # Under the lock: after the block, another call may use the connection.
             with self._changed:
                 deadline.give_up = None
                 while self._waiting and self._waiting[0].give_up is None:
@@ -79,23 +79,23 @@ class _Watch:
 _watch = _Watch()
 
 
-def _watch_anew() -> None:
-    """A forked child has its parent's deadlines and lock, but not its thread."""
+def _renew_watch() -> None:
+    """Start with an empty watch: a forked process inherits deadlines and lock, but not the thread."""
     global _watch
     _watch = _Watch()
 
 
-os.register_at_fork(after_in_child=_watch_anew)
+os.register_at_fork(after_in_child=_renew_watch)
 
 
 class _Bounded(HTTPConnection):
-    """Bounds the time from the request's end to the answer's end by the read time-out."""
+    """Bounds the time from the end of the request to the end of the response by the read time-out."""
 
     on_reconnect: Callable[[], None]
     _was_connected = False
 
     def connect(self) -> None:
-        # urllib3 replaces a connection that the server has closed without a word: only this tells.
+        # urllib3 silently replaces a connection that the server closed; only this call shows it.
         if self._was_connected:
             self.on_reconnect()
         self._was_connected = True
@@ -112,18 +112,18 @@ class _Bounded(HTTPConnection):
                 return super().getresponse()
         finally:
             if deadline is not None and deadline.late:
-                # What looks like an answer may be a part of one.
+                # A seemingly complete response may be truncated.
                 raise TimeoutError(f"the answer did not come within {self.timeout} s")
 
 
 class _BoundedTls(_Bounded, HTTPSConnection):
-    """The same over TLS."""
+    """A `_Bounded` connection over TLS."""
 
 
 def bound_answers(pools: urllib3.PoolManager, on_reconnect: Callable[[], None] = lambda: None) -> None:
-    """Have all connections of these pools bounded; before the first call.
+    """Bound all connections of these pools; call it before the first request.
 
-    `on_reconnect` is called when one of them is made anew, since the server has closed it.
+    `on_reconnect` is called when a connection is reopened because the server has closed it.
     """
 
     class Plain(_Bounded):

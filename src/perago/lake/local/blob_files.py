@@ -1,8 +1,8 @@
-"""The embedded lake's larger objects: files named by the checksum of what they hold.
+"""The embedded lake's larger objects: files named by the checksum of their content.
 
-The rules: bytes get their name only when they are whole and on disk, so a name that exists is a whole object; an
-object is never written again (mode 0444) and never hard-linked, so nothing a task does in its workdir reaches it.
-Copies are reflinks where the file system can do them: they cost no space until one side changes.
+The rules: bytes get their name only when they are complete and on disk, so a name that exists is a whole object; an object
+is never rewritten (mode 0444) and never hard-linked, so nothing a task does in its workdir reaches it.  Copies are
+reflinks where the file system supports them: they cost no space until one side changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Files:
-    """The content-addressed folder."""
+    """A content-addressed folder."""
 
     def __init__(self, folder: Path) -> None:
         self._objects = folder / "objects"
@@ -35,18 +35,18 @@ class Files:
         self._incoming.mkdir(exist_ok=True)
 
     def file(self, checksum: str) -> Path:
-        """Where the bytes of that checksum are."""
+        """Return the file that holds the bytes of a checksum."""
         return self._objects / checksum[:2] / checksum[2:]
 
-    def drop_leftovers(self, before: float) -> None:
-        """Remove what killed processes left half written before that time (seconds since the epoch)."""
+    def drop_partial_files(self, before: float) -> None:
+        """Remove partial files that killed processes left before that time (seconds since the epoch)."""
         for part in self._incoming.iterdir():
             with suppress(FileNotFoundError):
                 if part.stat().st_mtime < before:
                     part.unlink()
 
     def take(self, upload: Upload) -> None:
-        """Take a file in: when this returns its bytes are on disk, and its name is after `sync`."""
+        """Add a file: its bytes are on disk on return, its name after `sync`."""
         part = self._incoming / uuid.uuid4().hex
         try:
             with open(upload.source, "rb", buffering=0) as source:
@@ -56,7 +56,7 @@ class Files:
                 out = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
                 try:
                     copy_whole(source.fileno(), out)
-                    # What is hashed is our copy, not the source: a writer that is still at it cannot get between.
+                    # Hash the copy, not the source, which something may still be writing to.
                     check_unchanged(upload, os.fstat(out).st_size, _digest(out))
                     os.fsync(out)
                 finally:
@@ -72,36 +72,36 @@ class Files:
                 part.unlink()
 
     def sync(self, checksums: Iterable[str]) -> None:
-        """Bring the names of taken objects to disk, also those another process made and may not have synced."""
+        """Sync the names of added objects to disk, including those another process made and may not have synced."""
         folders = sorted({self.file(checksum).parent for checksum in checksums})
         for folder in [*folders, self._objects] if folders else ():
             _sync_folder(folder)
 
     def pieces(self, checksum: str, size: int) -> Iterator[bytes]:
-        """An object's bytes, in pieces."""
-        with open(self._opened(checksum, size), "rb") as source:
+        """Yield an object's bytes, in pieces."""
+        with open(self._open_checked(checksum, size), "rb") as source:
             while piece := source.read(_PIECE):
                 yield piece
 
     def part(self, checksum: str, size: int, start: int, length: int) -> bytes:
-        """Some of an object's bytes."""
-        with open(self._opened(checksum, size), "rb") as source:
+        """Return `length` bytes of an object from `start`."""
+        with open(self._open_checked(checksum, size), "rb") as source:
             source.seek(start)
             return source.read(length)
 
     def give(self, checksum: str, size: int, target: Path) -> None:
-        """Write an object's bytes to a file, which appears whole."""
-        source = self._opened(checksum, size)
+        """Write an object's bytes to a file, which appears only when complete."""
+        source = self._open_checked(checksum, size)
         try:
             with appearing(target) as out:
                 copy_whole(source, out)
                 if os.fstat(out).st_size != size:
-                    raise LakeError(f"object {checksum} was not copied whole to {target}")
+                    raise LakeError(f"object {checksum} was not copied completely to {target}")
         finally:
             os.close(source)
 
-    def _opened(self, checksum: str, size: int) -> int:
-        """An object, open for reading, of the size it must have."""
+    def _open_checked(self, checksum: str, size: int) -> int:
+        """Open an object for reading.  Raises `LakeError` if it is missing or has another size."""
         try:
             source = os.open(self.file(checksum), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -128,7 +128,7 @@ class Files:
 
 
 def check_unchanged(upload: Upload, size: int, digest: str) -> None:
-    """The bytes are those the caller looked at."""
+    """Raise `LakeError` unless size and digest are those the caller saw."""
     if (size, digest) != (upload.size, upload.checksum):
         raise LakeError(
             f"{upload.path} changed while it was uploaded: something still writes to {upload.source}"
@@ -137,7 +137,7 @@ def check_unchanged(upload: Upload, size: int, digest: str) -> None:
 
 @contextmanager
 def appearing(target: Path) -> Iterator[int]:
-    """A file to write to, which gets its name when the block ends well."""
+    """Yield a descriptor to write to; the file gets its name if the block succeeds, and is removed otherwise."""
     part = target.with_name(f".perago-{uuid.uuid4().hex}")
     out = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:

@@ -1,8 +1,8 @@
 """The embedded lake's bytes: small objects in the database, larger ones as files.
 
-A small object costs no wait for the disk of its own: it gets there with the transaction that publishes it.  A
-larger one is on disk before the database names it.  The size alone tells where an object is.  What is kept under a
-checksum are bytes that were hashed here, whatever the caller said.
+A small object is not synced separately: it reaches the disk with the transaction that publishes it.  A larger one is on
+disk before the database names it.  The size alone decides where an object is.  Every checksum was computed here, whatever
+the caller claimed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perago.lake.local.store import Store
 
 MOST_IN_DATABASE = 16 * 1024
 
-_BLOBS_AT_ONCE = 256
+_BLOBS_PER_BATCH = 256
 _THREADS = 4
 _FEW = 3
 
@@ -30,18 +30,18 @@ T = TypeVar("T")
 
 
 class Objects:
-    """All bytes of one lake, by checksum."""
+    """The objects of one lake, by checksum."""
 
     def __init__(self, store: Store, files: Files) -> None:
         self._store = store
         self._files = files
 
     def add(self, uploads: Sequence[Upload], progress: Progress | None) -> None:
-        """Take files in; `LakeError` where a file's bytes are not those of its checksum."""
+        """Add files.  Raises `LakeError` if a file's bytes do not match its checksum."""
         small = [upload for upload in uploads if upload.size <= MOST_IN_DATABASE]
         large = [upload for upload in uploads if upload.size > MOST_IN_DATABASE]
-        for at in range(0, len(small), _BLOBS_AT_ONCE):
-            batch = small[at : at + _BLOBS_AT_ONCE]
+        for at in range(0, len(small), _BLOBS_PER_BATCH):
+            batch = small[at : at + _BLOBS_PER_BATCH]
             self._store.add_blobs([(upload.checksum, _small_bytes(upload)) for upload in batch])
             _report(progress, batch)
 
@@ -49,11 +49,11 @@ class Objects:
             self._files.take(upload)
             _report(progress, [upload])
 
-        _side_by_side(take, large)
+        _in_parallel(take, large)
         self._files.sync(upload.checksum for upload in large)
 
     def add_bytes(self, content: bytes) -> tuple[int, str]:
-        """Take bytes in, and return their size and checksum."""
+        """Add bytes, and return their size and checksum."""
         checksum = hashlib.new(ALGORITHM, content).hexdigest()
         if len(content) <= MOST_IN_DATABASE:
             self._store.add_blobs([(checksum, content)])
@@ -65,7 +65,7 @@ class Objects:
         return len(content), checksum
 
     def copy_out(self, downloads: Sequence[tuple[Download, str]], progress: Progress | None) -> None:
-        """Write objects, given by checksum, to files, each of which appears whole."""
+        """Write objects, given by checksum, to files; each file appears only when complete."""
 
         def give(download: tuple[Download, str]) -> None:
             file, checksum = download
@@ -78,26 +78,26 @@ class Objects:
             if progress is not None:
                 progress(1, file.entry.size)
 
-        # Small ones cost the creation of a file and nothing to wait for: threads would only get in each other's way.
+        # Small ones cost only the creation of a file, without waiting: threads would just contend.
         for download in downloads:
             if download[0].entry.size <= MOST_IN_DATABASE:
                 give(download)
-        _side_by_side(give, [file for file in downloads if file[0].entry.size > MOST_IN_DATABASE])
+        _in_parallel(give, [file for file in downloads if file[0].entry.size > MOST_IN_DATABASE])
 
     def pieces(self, checksum: str, size: int) -> Iterator[bytes]:
-        """An object's bytes, in pieces."""
+        """Yield an object's bytes, in pieces."""
         if size <= MOST_IN_DATABASE:
             return iter([self._blob(checksum, size)])
         return self._files.pieces(checksum, size)
 
     def part(self, checksum: str, size: int, start: int, length: int) -> bytes:
-        """Some of an object's bytes."""
+        """Return `length` bytes of an object from `start`."""
         if size <= MOST_IN_DATABASE:
             return self._blob(checksum, size)[start : start + length]
         return self._files.part(checksum, size, start, length)
 
     def problem(self, checksum: str, size: int) -> str | None:
-        """What is wrong with an object that should be here, if anything."""
+        """Return what is wrong with an object, or None."""
         try:
             total = hashlib.new(ALGORITHM)
             for piece in self.pieces(checksum, size):
@@ -124,7 +124,7 @@ class Objects:
 
 
 def _small_bytes(upload: Upload) -> bytes:
-    """A small file's bytes, as the caller saw them."""
+    """Return a small file's bytes.  Raises `LakeError` if they are not those the caller saw."""
     try:
         with open(upload.source, "rb", buffering=0) as source:
             body = source.read(MOST_IN_DATABASE + 1)
@@ -139,12 +139,12 @@ def _report(progress: Progress | None, uploads: Sequence[Upload]) -> None:
         progress(len(uploads), sum(upload.size for upload in uploads))
 
 
-def _side_by_side(call: Callable[[T], None], items: Sequence[T]) -> None:
-    """Call for every item, several at once where it pays: most of the time goes into waiting for the disk."""
+def _in_parallel(call: Callable[[T], None], items: Sequence[T]) -> None:
+    """Call for every item, several at once if it pays off: most of the time is spent waiting for the disk."""
     if len(items) < _FEW:
         for item in items:
             call(item)
         return
     with ThreadPoolExecutor(_THREADS) as pool:
-        # Consumed, so that an error comes out here.
+        # Consume the results, so that an error is raised here.
         list(pool.map(call, items))

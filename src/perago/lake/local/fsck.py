@@ -1,4 +1,4 @@
-"""Whether an embedded lake is whole: every ref, commit, tree and object is there and is what its name says."""
+"""Checks an embedded lake: every ref, commit, tree and object must exist and match its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perago.lake.local.trees import decode, node_id
 
 
 def problems(db: sqlite3.Connection, objects: Objects) -> list[str]:
-    """What is broken, as sentences; empty for a whole lake."""
+    """Return every problem as a sentence; empty for an intact lake."""
     wanted: dict[str, tuple[int, str]] = {}
     return [*_refs(db), *_commits(db), *_nodes(db, wanted), *_objects(db, objects, wanted)]
 
@@ -44,7 +44,7 @@ def _commits(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _nodes(db: sqlite3.Connection, wanted: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """The problems of the trees; on the way, size and one path of every object that they name come into `wanted`."""
+    """Yield the problems of the trees, and collect size and one path of every object they name in `wanted`."""
     known = {name for (name,) in db.execute("SELECT id FROM nodes")}
     for name, body in db.execute("SELECT id, body FROM nodes"):
         if node_id(body) != name:
@@ -61,7 +61,7 @@ def _nodes(db: sqlite3.Connection, wanted: dict[str, tuple[int, str]]) -> Iterat
 
 
 def _objects(db: sqlite3.Connection, objects: Objects, wanted: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """The problems of the objects that the trees want, and of those that branches hold uncommitted."""
+    """Yield the problems of the objects that the trees name, and of uncommitted ones."""
     for path, size, checksum in db.execute(
         "SELECT path, size, checksum FROM staged WHERE checksum IS NOT NULL"
     ):

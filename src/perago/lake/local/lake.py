@@ -1,12 +1,11 @@
-"""The embedded lake: the whole port in one folder, with no server.
+"""The embedded lake: the whole port in one folder, without a server.
 
-    <folder>/lake.db      refs, commits, trees, uncommitted paths, small objects (SQLite, see local_store)
-    <folder>/objects/     larger objects, by checksum (see local_files)
-    <folder>/incoming/    bytes on their way in; what a killed process left there is removed after a day
+    <folder>/lake.db      refs, commits, trees, uncommitted paths, small objects (SQLite, see store)
+    <folder>/objects/     larger objects, by checksum (see blob_files)
+    <folder>/incoming/    files being added; those that a killed process left are removed after a day
 
-Any number of threads and processes may use one folder at once.  Bytes are on disk before a row names them, and each
-call that changes a ref is one transaction that compares the head it expects with the head there is: the fence is
-always hard.
+Any number of threads and processes may use one folder at once.  Bytes are on disk before a row names them, and each call
+that changes a ref is one transaction that compares the expected head with the current one: the fence is always hard.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ from perago.protocol.view import Roots
 
 DEFAULT_BRANCH = "main"
 
-_LEFTOVERS_STAY_SECONDS = 24 * 3600
+_PARTIAL_FILES_STAY_SECONDS = 24 * 3600
 
 
 class LocalLake:
-    """The lake port over one folder, which is made where it does not exist."""
+    """The lake port over one folder, which is created if missing."""
 
     relocation_level: FenceLevel = "hard"
     checksum_algorithm = ALGORITHM
 
     def __init__(self, folder: Path, *, clock: Callable[[], int] = time.time_ns) -> None:
-        """`clock` gives nanoseconds since the epoch."""
-        # Absolute, because task bodies may change the current folder.
+        """Open the lake; `clock` returns nanoseconds since the epoch."""
+        # Absolute, because task bodies may change the working directory.
         self._folder = folder = folder.absolute()
         self._clock = clock
         files = Files(folder)
-        files.drop_leftovers(before=clock() / 1e9 - _LEFTOVERS_STAY_SECONDS)
+        files.drop_partial_files(before=clock() / 1e9 - _PARTIAL_FILES_STAY_SECONDS)
         self._store = Store(folder / "lake.db")
         self._objects = Objects(self._store, files)
 
@@ -66,7 +65,7 @@ class LocalLake:
         return LocalLake, (self._folder,)
 
     def server(self) -> str:
-        """This lake, and where it is."""
+        """Return the kind of lake and its folder."""
         return f"embedded lake in {self._folder}"
 
     def create_repository(
@@ -76,7 +75,7 @@ class LocalLake:
         message: str = "Repository created",
         progress: Progress | None = None,
     ) -> None:
-        """Make a repository whose first commit, on branch `main`, holds `files`; `LakeConflict` if the name is taken."""
+        """Create a repository with `files` in the first commit of `main`.  Raises `LakeConflict` if the name is taken."""
         refs.check_repository_name(name)
         for file in files:
             refs.check_object_path(file.path)
@@ -94,38 +93,38 @@ class LocalLake:
             _add_branch(db, key, DEFAULT_BRANCH, first, hidden=False)
 
     def repositories(self) -> Sequence[str]:
-        """The names of all repositories."""
+        """Return the names of all repositories."""
         with self._store.read() as db:
             return [name for (name,) in db.execute("SELECT name FROM repositories ORDER BY name")]
 
     def commit_at(self, repository: str, ref: str) -> Commit:
-        """The commit that a branch, tag, commit id or unique id prefix names."""
+        """Return the commit that a branch, tag, commit id or unique id prefix names."""
         with self._store.read() as db:
             return refs.resolve(db, repository, ref)[0].commit
 
     def head(self, repository: str, branch: str) -> Commit:
-        """The commit a branch is at now."""
+        """Return the commit a branch points to now."""
         with self._store.read() as db:
             found = refs.find_branch(db, repository, branch)
             return refs.get_commit(db, found.repository, found.head).commit
 
     def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
-        """Commits from `ref` along first parents, newest first, at most `limit`."""
+        """Yield at most `limit` commits from `ref` along first parents, newest first."""
         return self._walk(repository, self.commit_at(repository, ref), limit)
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
-        """Objects whose path starts with `prefix`; a branch's uncommitted objects count."""
+        """Yield the objects whose path starts with `prefix`; a branch's uncommitted objects count."""
         with self._store.read() as db:
             commit, branch = refs.resolve(db, repository, ref)
             staged = refs.below(db, branch, prefix) if branch else {}
         return refs.overlaid(scan(self._store.nodes(), commit.tree, prefix), staged)
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
-        """At most `limit` of what lies right below `prefix`, after the row `after`."""
+        """Return at most `limit` direct children of `prefix`, after the row `after`."""
         return folder_page(self._store.nodes(), self._tree(repository, commit), prefix, after, limit)
 
     def stat(self, repository: str, ref: str, path: str) -> Entry:
-        """The one object of this very path; a branch's uncommitted objects count."""
+        """Return the object at exactly this path; a branch's uncommitted objects count."""
         return Entry(path, *self._object(repository, ref, path))
 
     def download(
@@ -137,8 +136,8 @@ class LocalLake:
         *,
         verification: Verification | None = None,
     ) -> Mapping[str, str]:
-        """Write the objects to their files, whose folders exist, and return checksum by object path; leaves nothing."""
-        # A checksum is the object's address, so an entry of a listing needs no second look at the tree.
+        """Write the objects to their files, whose folders exist, and return checksum by object path, all verified."""
+        # Objects are addressed by checksum, so a listed entry needs no lookup in the tree.
         found = [
             (file, file.entry.checksum or self._object(repository, ref, file.entry.path)[1]) for file in files
         ]
@@ -146,17 +145,17 @@ class LocalLake:
         return {file.entry.path: checksum for file, checksum in found}
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """One object's bytes, in pieces."""
+        """Yield an object's bytes, in pieces."""
         size, checksum = self._object(repository, ref, path)
         return self._objects.pieces(checksum, size)
 
     def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
-        """So many of one object's bytes from `start`."""
+        """Return `length` bytes of an object from `start`."""
         size, checksum = self._object(repository, ref, path)
         return self._objects.part(checksum, size, start, length)
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
-        """Make a branch at `source`; `LakeConflict` if the name is taken."""
+        """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
         refs.check_ref_name("branch", name)
         with self._store.write(durable=not hidden) as db:
             commit = refs.resolve(db, repository, source)[0].commit
@@ -165,12 +164,12 @@ class LocalLake:
                 raise LakeConflict(f"repository {repository!r} has a branch {name!r} already")
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Branches whose name starts with `prefix`, hidden ones included."""
+        """Return the branches whose name starts with `prefix`, hidden ones included."""
         with self._store.read() as db:
             return refs.named(db, "branches", repository, prefix)
 
     def drop_branch(self, repository: str, name: str) -> None:
-        """Remove a branch and what is uncommitted on it; the default branch is refused, as lakeFS does."""
+        """Remove a branch and its uncommitted objects.  Raises `LakeRefused` for the default branch, as lakeFS does."""
         if name == DEFAULT_BRANCH:
             raise LakeRefused(f"{name!r} is the default branch of repository {repository!r} and stays")
         with self._store.write(durable=False) as db:
@@ -184,20 +183,20 @@ class LocalLake:
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Put files onto a branch, uncommitted; `LakeError` where a file's bytes are not its checksum's."""
+        """Put files onto a branch, uncommitted.  Raises `LakeError` if a file's bytes do not match its checksum."""
         for file in files:
             refs.check_object_path(file.path)
         wanted = self._branch(repository, branch)
         self._objects.add(files, progress)
         with self._store.write(durable=False) as db:
-            self._still(db, repository, wanted)
+            self._check_not_dropped(db, repository, wanted)
             refs.put(db, wanted, {file.path: (file.size, file.checksum) for file in files})
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Put one small object onto a branch, uncommitted; `LakeConflict` if there is one of this path already."""
+        """Put one small object onto a branch, uncommitted.  Raises `LakeConflict` if the path exists already."""
         refs.check_object_path(path)
         value = self._objects.add_bytes(content)
-        # On disk before it returns: whoever made the object acts on it.
+        # On disk before it returns, because the caller acts on having created the object.
         with self._store.write(durable=True) as db:
             found = refs.find_branch(db, repository, branch)
             staged = refs.at(db, found, path)
@@ -209,7 +208,7 @@ class LocalLake:
             refs.put(db, found, {path: value})
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Remove objects from a branch, uncommitted; a path that is not there is no error."""
+        """Remove objects from a branch, uncommitted; a missing path is not an error."""
         with self._store.write(durable=False) as db:
             found = refs.find_branch(db, repository, branch)
             tree = refs.get_commit(db, found.repository, found.head).tree
@@ -223,44 +222,44 @@ class LocalLake:
         wanted = self._branch(repository, branch)
         objects = {path: self._object(repository, source, path) for path in paths}
         with self._store.write(durable=False) as db:
-            self._still(db, repository, wanted)
+            self._check_not_dropped(db, repository, wanted)
             refs.put(db, wanted, objects)
 
     def uncommitted(self, repository: str, branch: str) -> bool:
-        """Whether a branch holds uncommitted changes."""
+        """Return whether a branch holds uncommitted changes."""
         with self._store.read() as db:
             return refs.is_dirty(db, refs.find_branch(db, repository, branch))
 
     def changed_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
-        """Paths with uncommitted changes, deletions included, in order."""
+        """Yield the paths with uncommitted changes, deletions included, in order."""
         with self._store.read() as db:
             found = refs.below(db, refs.find_branch(db, repository, branch), prefix)
         return (path for path in found if path > after)
 
     def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
-        """Paths at or below the roots whose objects differ between two commits, root by root."""
+        """Yield the paths at or below the roots whose objects differ between two commits, root by root."""
         with self._store.read() as db:
             one, two = (refs.resolve(db, repository, ref)[0].tree for ref in (left, right))
         for root in roots:
-            # `plays` stands for an object or a folder, and never for `plays-old`.
+            # `plays` is an object or a folder, and never includes `plays-old`.
             found, only = differences(self._store.nodes(), one, two, root), Roots([root])
             yield from (path for path, _, _ in found if only.hold(path))
 
     def changes(
         self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
     ) -> Changes:
-        """At most `limit` of what is different at the commit `right`."""
+        """Return at most `limit` differences of the commit `right` from `left`."""
         trees = (self._tree(repository, left), self._tree(repository, right))
         return change_page(self._store.nodes(), trees, prefix, after, limit)
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
-        """Commit what is uncommitted on a branch; `NothingToCommit` if that is nothing."""
+        """Commit a branch's uncommitted changes, and return the commit id.  Raises `NothingToCommit` if there are none."""
         found = self._branch(repository, branch)
-        # A commit on a hidden branch counts only once a publication names it, and that brings both to disk.
+        # A commit on a hidden branch counts only once a publication names it, and that one syncs both to disk.
         with self._store.write(durable=not found.hidden) as db:
-            found = self._still(db, repository, found)
+            found = self._check_not_dropped(db, repository, found)
             staged = refs.below(db, found, "")
             old = refs.get_commit(db, found.repository, found.head).tree
             tree = update(self._store.nodes(db), old, staged) if staged else old
@@ -270,23 +269,23 @@ class LocalLake:
                 new = refs.add_commit(db, found.repository, tree, content, created_ns=self._clock())
                 refs.move_branch(db, found, new)
                 return new
-        # Objects that were uploaded as they are in the head are settled too, and the branch is clean.
+        # Uploads equal to the head are cleared too, so the branch is clean.
         raise NothingToCommit(f"commit: no changes on branch {branch!r} of repository {repository!r}")
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Always hard: every merge compares and swaps."""
+        """Return `hard`, always: every merge compares and swaps."""
         return "hard"
 
     def why_soft(self, repository: str, ref: str, branch: str) -> str:
-        """Nothing ever is."""
+        """Return "": no merge is soft."""
         return ""
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
-        """None: this lake runs no actions."""
+        """Return no gates: this lake runs no actions."""
         return ()
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by squash merge, three ways: one commit, whose one parent is `expected_head`."""
+        """Publish by three-way squash merge: one commit, whose only parent is `expected_head`."""
         with self._store.write(durable=True, timeout=merge.timeout) as db:
             source = refs.find_branch(db, repository, merge.source)
             target = refs.find_branch(db, repository, merge.target)
@@ -298,7 +297,7 @@ class LocalLake:
             return new
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`; `HeadMoved` if it is not at `expected_head`."""
+        """Publish by moving `branch` to the head of branch `source`.  Raises `HeadMoved` if it is not at `expected_head`."""
         with self._store.write(durable=True, timeout=timeout) as db:
             place = refs.find_branch(db, repository, source)
             target = refs.find_branch(db, repository, branch)
@@ -306,10 +305,10 @@ class LocalLake:
             refs.move_branch(db, target, place.head)
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Nothing to do: a publication here is one transaction, and never in flight."""
+        """Do nothing: a publication here is one transaction, and never in flight."""
 
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
-        """Keep a commit under a name; `LakeConflict` if the name is taken."""
+        """Tag a commit.  Raises `LakeConflict` if the name is taken."""
         refs.check_ref_name("tag", name)
         with self._store.write(durable=True, timeout=BUSY_SECONDS if timeout is None else timeout) as db:
             found = refs.resolve(db, repository, commit)[0].commit
@@ -319,7 +318,7 @@ class LocalLake:
                 raise LakeConflict(f"repository {repository!r} has a tag {name!r} already")
 
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Tags whose name starts with `prefix`."""
+        """Return the tags whose name starts with `prefix`."""
         with self._store.read() as db:
             return refs.named(db, "tags", repository, prefix)
 
@@ -330,12 +329,12 @@ class LocalLake:
             db.execute("DELETE FROM tags WHERE repository = ? AND name = ?", (key, name))
 
     def fsck(self) -> builtins.list[str]:
-        """What is broken, as sentences; half-written leftovers and objects that nothing names are not."""
+        """Return every problem as a sentence; partial files and unreferenced objects are not problems."""
         with self._store.read() as db:
             return problems(db, self._objects)
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""
         self._store.close()
 
     def _walk(self, repository: str, commit: Commit, limit: int) -> Iterator[Commit]:
@@ -362,8 +361,8 @@ class LocalLake:
         with self._store.read() as db:
             return refs.find_branch(db, repository, name)
 
-    def _still(self, db: sqlite3.Connection, repository: str, seen: refs.Branch) -> refs.Branch:
-        """That branch now; one of the same name made meanwhile is another, and nothing of ours may land on it."""
+    def _check_not_dropped(self, db: sqlite3.Connection, repository: str, seen: refs.Branch) -> refs.Branch:
+        """Return the branch's current row.  Raises `LakeNotFound` if it was dropped, even if its name was used again."""
         branch = refs.find_branch(db, repository, seen.name)
         if branch.key != seen.key:
             raise LakeNotFound(f"branch {seen.name!r} of repository {repository!r} was dropped meanwhile")

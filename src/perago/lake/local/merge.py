@@ -1,6 +1,6 @@
-"""What must hold before the embedded lake moves a branch by merge or relocation, and what a merge makes.
+"""The checks before the embedded lake moves a branch by merge or relocation, and the tree that a merge makes.
 
-Every function takes the connection of the transaction that then moves it, so nothing can change in between.
+Every function takes the connection of the transaction that then moves the branch, so nothing can change in between.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_SHOWN = 5
 
 
 def check_unmoved(db: sqlite3.Connection, target: Branch, expected_head: str) -> None:
-    """The target is at the expected head and has nothing uncommitted; `HeadMoved`, `BranchDirty`."""
+    """Raise `HeadMoved` if the target is not at the expected head, `BranchDirty` if it has uncommitted changes."""
     if target.head != expected_head:
         author = get_commit(db, target.repository, target.head).commit.metadata.get(KEY)
         signed = f"signed by {author}" if author else "not signed by any task"
@@ -34,32 +34,33 @@ def check_unmoved(db: sqlite3.Connection, target: Branch, expected_head: str) ->
 
 
 def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: Branch) -> str:
-    """The target's tree with what the source changed since both were one; `HeadMoved`, `LakeRefused`.
+    """Return the target's tree with the source's changes since their common commit.
 
-    Three ways, as lakeFS merges: a path that the source has left as it was keeps what the target has.  One that both
-    have changed, and not to the same, is a conflict.
+    A three-way merge, as in lakeFS: a path that the source did not change keeps the target's object; a path that both
+    changed differently is a conflict.  Raises `HeadMoved` on a conflict, and `LakeRefused` if the source changed nothing
+    or there is no common commit.
     """
     head = get_commit(db, source.repository, source.head)
     onto = get_commit(db, target.repository, target.head)
-    base = _common(db, source.repository, head, onto)
+    base = _common_ancestor(db, source.repository, head, onto)
     if base is None:
         raise LakeRefused(
             f"branch {source.name!r} at {source.head} and branch {target.name!r} at {target.head} have no commit in "
             f"common among the newest {LONGEST_WALK}: stage on that head"
         )
-    # As lakeFS has it: what the source changed may be on the target already, only to have changed nothing is refused.
+    # As in lakeFS: the target may have the source's changes already; only a source without changes is refused.
     if head.tree == base.tree:
         raise LakeRefused(f"merge: no changes from branch {source.name!r} to branch {target.name!r}")
     edits: Edits = {path: now for path, _, now in differences(nodes, base.tree, head.tree)}
     if base.tree != onto.tree:
-        edits = _without_conflicts(edits, nodes, base, onto, (source, target))
+        _check_conflicts(edits, nodes, base, onto, (source, target))
     return update(nodes, onto.tree, edits)
 
 
-def _without_conflicts(
+def _check_conflicts(
     edits: Edits, nodes: Nodes, base: StoredCommit, onto: StoredCommit, branches: tuple[Branch, Branch]
-) -> Edits:
-    """The same edits, if none of them is to a path that the target has changed as well."""
+) -> None:
+    """Raise `HeadMoved` if the target has changed a path of the edits differently."""
     theirs = {path: now for path, _, now in differences(nodes, base.tree, onto.tree)}
     both = sorted(path for path in edits.keys() & theirs.keys() if edits[path] != theirs[path])
     if both:
@@ -70,18 +71,17 @@ def _without_conflicts(
             f"branch {source.name!r} conflicts with branch {target.name!r} at {target.head}: both have changed "
             f"{shown}{more} since {base.commit.id}"
         )
-    return edits
 
 
-def _common(
+def _common_ancestor(
     db: sqlite3.Connection, repository: int, one: StoredCommit, two: StoredCommit
 ) -> StoredCommit | None:
-    """The newest commit that both have behind them along first parents; for a staging, the commit it was made at.
+    """Return the newest common first-parent ancestor, or None; for a staging, the commit it was made at.
 
-    Both are walked a step at a time, so that it costs the distance and not the history.
+    Both histories are walked in step, so that the cost is the distance and not the length of the history.
     """
     seen: set[str] = set()
-    for steps in zip_longest(_back(db, repository, one), _back(db, repository, two)):
+    for steps in zip_longest(_ancestors(db, repository, one), _ancestors(db, repository, two)):
         for step in steps:
             if step is None:
                 continue
@@ -91,7 +91,7 @@ def _common(
     return None
 
 
-def _back(db: sqlite3.Connection, repository: int, step: StoredCommit) -> Iterator[StoredCommit]:
+def _ancestors(db: sqlite3.Connection, repository: int, step: StoredCommit) -> Iterator[StoredCommit]:
     yield step
     for _ in range(LONGEST_WALK):
         parent = step.commit.first_parent

@@ -1,14 +1,12 @@
-"""Repositories, branches, tags and commits of the embedded lake, as rows.
+"""Repositories, branches, tags, commits and uncommitted objects of the embedded lake, as rows.
 
-Every function takes the connection of a running transaction.  Names follow lakeFS's rules, so that what runs on
-the embedded lake runs on the real one.  A ref is looked up as lakeFS does it: full commit id, branch, tag, id prefix.
+Every function takes the connection of a running transaction.  Names follow lakeFS's rules, so that what runs on the
+embedded lake runs on the real one.  A ref is resolved as lakeFS does it: full commit id, branch, tag, id prefix.
 
-A commit's id is the SHA-256 over its parents, tree, message, metadata and time in nanoseconds.  Two commits that
-agree in all of these are one commit, which harms nobody: heads are compared and swapped, not commits.
+A commit's id is the SHA-256 over its parents, tree, message, metadata and time in nanoseconds.  Two commits that agree in
+all of these are one commit, which is harmless: heads are compared and swapped, not commits.
 
-What is uncommitted on the embedded lake's branches, as rows over the head's tree.
-
-Every function takes the connection of a running transaction.  A path without a value is one that is removed.
+Uncommitted objects are rows over the head's tree; a path without a value is a removed object.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _COMMIT_COLUMNS = "id, parents, message, metadata, created_ns, tree"
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A branch's row."""
+    """The row of a branch."""
 
     key: int
     repository: int
@@ -52,7 +50,7 @@ class StoredCommit:
 
 
 def check_repository_name(name: str) -> None:
-    """lakeFS's rule for repository ids."""
+    """Raise `LakeRefused` if lakeFS does not allow this repository id."""
     if not _REPOSITORY_NAME.fullmatch(name):
         raise LakeRefused(
             f"repository name {name!r} is not allowed: 3 to 63 lower-case letters, digits and '-', "
@@ -61,7 +59,7 @@ def check_repository_name(name: str) -> None:
 
 
 def check_ref_name(kind: str, name: str) -> None:
-    """lakeFS's rule for branch names, kept for tags too."""
+    """Raise `LakeRefused` if lakeFS does not allow this branch name; tags follow the same rule."""
     if not _BRANCH_NAME.fullmatch(name):
         raise LakeRefused(
             f"{kind} name {name!r} is not allowed: letters, digits, '-' and '_', not starting with '-'"
@@ -69,7 +67,7 @@ def check_ref_name(kind: str, name: str) -> None:
 
 
 def check_object_path(path: str) -> None:
-    """lakeFS's limit on object paths, and that the path can be written down at all."""
+    """Raise `LakeRefused` if an object path exceeds lakeFS's limit or is not valid Unicode."""
     if is_not_unicode(path):
         raise LakeRefused(f"object path {path!r} is not valid Unicode: rename the file")
     length = len(path.encode())
@@ -78,7 +76,7 @@ def check_object_path(path: str) -> None:
 
 
 def repository_key(db: sqlite3.Connection, name: str) -> int:
-    """The row of a repository."""
+    """Return the row id of a repository.  Raises `LakeNotFound` if there is none."""
     row = db.execute("SELECT id FROM repositories WHERE name = ?", (name,)).fetchone()
     if row is None:
         raise LakeNotFound(f"the embedded lake has no repository {name!r}")
@@ -86,7 +84,7 @@ def repository_key(db: sqlite3.Connection, name: str) -> int:
 
 
 def find_branch(db: sqlite3.Connection, repository: str, name: str) -> Branch:
-    """A branch by name."""
+    """Return a branch by name.  Raises `LakeNotFound` if there is none."""
     branch = _branch(db, repository_key(db, repository), name)
     if branch is None:
         raise LakeNotFound(f"repository {repository!r} has no branch {name!r}")
@@ -99,7 +97,7 @@ def move_branch(db: sqlite3.Connection, branch: Branch, head: str) -> None:
 
 
 def resolve(db: sqlite3.Connection, repository: str, ref: str) -> tuple[StoredCommit, Branch | None]:
-    """The commit that a ref names, and the branch if it is one."""
+    """Return the commit that a ref names, and the branch if the ref is one."""
     key = repository_key(db, repository)
     commit = _find_commit(db, key, ref)
     if commit is not None:
@@ -114,7 +112,7 @@ def resolve(db: sqlite3.Connection, repository: str, ref: str) -> tuple[StoredCo
 
 
 def get_commit(db: sqlite3.Connection, repository: int, commit: str) -> StoredCommit:
-    """A commit by its full id."""
+    """Return a commit by its full id.  Raises `LakeNotFound` if there is none."""
     found = _find_commit(db, repository, commit)
     if found is None:
         raise LakeNotFound(f"the embedded lake has no commit {commit!r}")
@@ -124,7 +122,7 @@ def get_commit(db: sqlite3.Connection, repository: int, commit: str) -> StoredCo
 def add_commit(
     db: sqlite3.Connection, repository: int, tree: str, content: Commit, *, created_ns: int
 ) -> str:
-    """Write a commit with what `content` says (its id and time aside); its id."""
+    """Write a commit with the parents, message and metadata of `content`, and return its id."""
     parents, metadata = json.dumps(content.parents), json.dumps(dict(content.metadata), sort_keys=True)
     commit = commit_id(parents, tree, content.message, metadata, created_ns)
     db.execute(
@@ -136,14 +134,14 @@ def add_commit(
 
 
 def commit_id(parents: str, tree: str, message: str, metadata: str, created_ns: int) -> str:
-    """The name of a commit, over its columns as they are stored."""
+    """Return the id of a commit, computed from its columns as stored."""
     return hashlib.sha256(json.dumps([parents, tree, message, metadata, created_ns]).encode()).hexdigest()
 
 
 def named(db: sqlite3.Connection, table: str, repository: str, prefix: str) -> list[Ref]:
-    """Branches or tags whose name starts with `prefix`, by name."""
+    """Return the branches or tags whose name starts with `prefix`, sorted by name."""
     sql = f"SELECT name, head FROM {table} WHERE repository = ? AND name >= ? AND name < ? ORDER BY name"
-    # Names are ASCII, so DEL sorts after all that may follow the prefix.
+    # Names are ASCII, so DEL sorts after anything that may follow the prefix.
     return [Ref(*row) for row in db.execute(sql, (repository_key(db, repository), prefix, prefix + "\x7f"))]
 
 
@@ -164,7 +162,7 @@ def _find_commit(db: sqlite3.Connection, repository: int, commit: str) -> Stored
 
 
 def _by_prefix(db: sqlite3.Connection, key: int, repository: str, prefix: str) -> str:
-    """The one commit whose id starts so."""
+    """Return the only commit id with this prefix.  Raises `LakeNotFound` if there is none, or several."""
     rows: list[tuple[str]] = []
     if _ID_PREFIX.fullmatch(prefix):
         sql = "SELECT id FROM commits WHERE repository = ? AND id >= ? AND id < ? LIMIT 2"
@@ -176,35 +174,35 @@ def _by_prefix(db: sqlite3.Connection, key: int, repository: str, prefix: str) -
 
 
 def put(db: sqlite3.Connection, branch: Branch, objects: Mapping[str, Value | None]) -> None:
-    """Put objects onto a branch, over what was uncommitted there."""
+    """Put objects onto a branch, replacing uncommitted ones."""
     rows = [(branch.key, path, *(value or (0, None))) for path, value in objects.items()]
     db.executemany("INSERT OR REPLACE INTO staged (branch, path, size, checksum) VALUES (?, ?, ?, ?)", rows)
 
 
 def forget(db: sqlite3.Connection, branch: Branch, paths: Sequence[str]) -> None:
-    """Take back what is uncommitted at these paths."""
+    """Discard uncommitted changes at these paths."""
     rows = [(branch.key, path) for path in paths]
     db.executemany("DELETE FROM staged WHERE branch = ? AND path = ?", rows)
 
 
 def clear(db: sqlite3.Connection, branch: Branch) -> None:
-    """Take back all that is uncommitted on a branch."""
+    """Discard all uncommitted changes of a branch."""
     db.execute("DELETE FROM staged WHERE branch = ?", (branch.key,))
 
 
 def is_dirty(db: sqlite3.Connection, branch: Branch) -> bool:
-    """Whether a branch has uncommitted changes."""
+    """Return whether a branch has uncommitted changes."""
     return db.execute("SELECT 1 FROM staged WHERE branch = ? LIMIT 1", (branch.key,)).fetchone() is not None
 
 
 def at(db: sqlite3.Connection, branch: Branch, path: str) -> dict[str, Value | None]:
-    """What is uncommitted at one path: nothing, or one item."""
+    """Return the uncommitted change at one path: an empty dict, or one item."""
     sql = "SELECT path, size, checksum FROM staged WHERE branch = ? AND path = ?"
     return {row[0]: _value(row) for row in db.execute(sql, (branch.key, path))}
 
 
 def below(db: sqlite3.Connection, branch: Branch, prefix: str) -> dict[str, Value | None]:
-    """What is uncommitted below a prefix, in order of path."""
+    """Return the uncommitted changes below a prefix, sorted by path."""
     sql = "SELECT path, size, checksum FROM staged WHERE branch = ? AND path >= ? ORDER BY path"
     found: dict[str, Value | None] = {}
     for row in db.execute(sql, (branch.key, prefix)):
@@ -217,7 +215,7 @@ def below(db: sqlite3.Connection, branch: Branch, prefix: str) -> dict[str, Valu
 def overlaid(
     committed: Iterator[tuple[str, Value]], uncommitted: Mapping[str, Value | None]
 ) -> Iterator[Entry]:
-    """The committed objects with the uncommitted ones over them; both come in order, and so does the result."""
+    """Yield the committed objects overlaid with the uncommitted ones; inputs and result are sorted by path."""
     untouched = (item for item in committed if item[0] not in uncommitted)
     for path, value in merge(untouched, uncommitted.items(), key=lambda item: item[0]):
         if value is not None:

@@ -3,11 +3,11 @@
 SQLite in WAL mode, so that readers never wait for a writer.  The rules:
 
 - A connection is used by one thread at a time (a pool, not thread locals, so that a dead thread leaks none), and
-  never by a forked child: there the inherited ones are left alone and new ones are opened.
+  never by a forked process: it leaves the inherited ones alone and opens new ones.
 - Writers begin IMMEDIATE: what a transaction reads is still true when it writes, which is the compare in every
   compare-and-swap of the lake.
-- `durable` transactions (a commit, a merge, a tag, anything a caller acts on) are on disk before they return, and
-  with them all that went before.  The others survive the death of any process, but not a power cut.
+- `durable` transactions (a commit, a merge, a tag, anything a caller acts on) are on disk before they return, with
+  all earlier transactions.  The others survive the death of any process, but not a power cut.
 """
 
 from __future__ import annotations
@@ -57,37 +57,37 @@ class Store:
         self._file = file
         self._sleep = sleep
         self._process = os.getpid()
-        # deque's append and pop are atomic, so there is no lock that a fork could leave taken.
+        # deque's append and pop are atomic, so there is no lock that a fork could leave held.
         self._free: deque[_Connection] = deque()
         self._inherited: list[deque[_Connection]] = []
         self._nodes: dict[str, Node] = {}
 
     def read(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A snapshot: all that is read inside is of one moment."""
+        """Open a read transaction: everything read inside comes from one snapshot."""
         return self._transaction("BEGIN", "")
 
     def write(
         self, *, durable: bool, timeout: float = BUSY_SECONDS
     ) -> AbstractContextManager[sqlite3.Connection]:
-        """The one writer; an exception inside leaves everything as it was."""
+        """Open the only write transaction; an exception inside rolls it back."""
         return self._transaction("BEGIN IMMEDIATE", "FULL" if durable else "NORMAL", timeout)
 
     def nodes(self, db: sqlite3.Connection | None = None) -> TreeNodes:
-        """The trees' nodes, inside a transaction where one is given."""
+        """Return the trees' nodes, within the transaction `db` if given."""
         return TreeNodes(self, db, self._nodes)
 
     def body(self, table: str, name: str) -> bytes | None:
-        """The bytes of a node or blob, outside any transaction: they never change."""
+        """Return the bytes of a node or blob, or None; needs no transaction, because they never change."""
         with self._connection() as db:
             return _body(db, table, name)
 
     def add_blobs(self, blobs: Sequence[tuple[str, bytes]]) -> None:
-        """Keep bytes under their checksums."""
+        """Store bytes under their checksums."""
         with self.write(durable=False) as db:
             db.executemany("INSERT OR IGNORE INTO blobs (id, body) VALUES (?, ?)", blobs)
 
     def close(self) -> None:
-        """Close the connections that nobody uses; the store opens new ones when it is used again."""
+        """Close the idle connections; the store opens new ones when it is used again."""
         self._leave_inherited()
         while self._free:
             self._free.pop().close()
@@ -96,7 +96,7 @@ class Store:
     def _transaction(
         self, begin: str, synchronous: str, timeout: float = BUSY_SECONDS
     ) -> Iterator[sqlite3.Connection]:
-        """COMMIT at the end of the block, or ROLLBACK on any exception."""
+        """Commit at the end of the block, or roll back on any exception."""
         with self._connection(timeout) as db:
             if synchronous:
                 db.set("synchronous", synchronous)
@@ -127,37 +127,37 @@ class Store:
             raise LakeUnavailable(f"embedded lake {self._file}: {error}") from error
 
     def _give_back(self, free: deque[_Connection], db: _Connection) -> None:
-        """Only a connection that is sure to be outside any transaction may be used again."""
+        """Return a connection to the pool, or close it if it may be inside a transaction."""
         if db.in_transaction:
             db.close()
         else:
             free.append(db)
 
     def _leave_inherited(self) -> None:
-        """Closing a connection that a fork copied could break the parent's, so it is kept and not used."""
+        """Keep inherited connections unused after a fork: closing a copy could break the parent's."""
         if self._process != os.getpid():
             self._inherited.append(self._free)
             self._free = deque()
             self._process = os.getpid()
 
     def _open(self) -> _Connection:
-        """A connection; where the folder may not be written, one to look with: whatever writes fails."""
+        """Open a connection; read-only if the folder is not writable, so that writes fail."""
         try:
-            return self._opened("mode=rwc", make=True)
+            return self._connect("mode=rwc", create=True)
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith(_NOT_WRITABLE) or not self._file.is_file():
                 raise
         try:
-            return self._opened("mode=ro", make=False)
+            return self._connect("mode=ro", create=False)
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith(_NOT_WRITABLE):
                 raise
-        # Nobody has it open, and the files that SQLite would put beside it cannot be made.
-        return self._opened("mode=ro&immutable=1", make=False)
+        # No process has it open, and SQLite cannot create its files beside it: treat the file as immutable.
+        return self._connect("mode=ro&immutable=1", create=False)
 
-    def _opened(self, way: str, *, make: bool) -> _Connection:
+    def _connect(self, mode: str, *, create: bool) -> _Connection:
         db = sqlite3.connect(
-            f"{self._file.absolute().as_uri()}?{way}",
+            f"{self._file.absolute().as_uri()}?{mode}",
             uri=True,
             timeout=BUSY_SECONDS,
             isolation_level=None,
@@ -165,7 +165,7 @@ class Store:
             factory=_Connection,
         )
         try:
-            if make:
+            if create:
                 self._use_wal(db)
             if db.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
                 self._create(db)
@@ -175,7 +175,7 @@ class Store:
         return db
 
     def _use_wal(self, db: sqlite3.Connection) -> None:
-        """SQLite does not wait for its lock here, so when several processes make the lake at once we do."""
+        """Switch to WAL, waiting here: SQLite does not wait for this lock if several processes create the lake at once."""
         for _ in range(1000):
             try:
                 db.execute("PRAGMA journal_mode = WAL")
@@ -187,7 +187,7 @@ class Store:
         raise LakeUnavailable(f"embedded lake {self._file}: another process keeps the database locked")
 
     def _create(self, db: _Connection) -> None:
-        """Make the tables, in one transaction: whoever calls closes the connection if that fails, and undoes it by that."""
+        """Create the tables in one transaction; if it fails, the caller closes the connection, which rolls it back."""
         db.set("synchronous", "FULL")
         db.execute("BEGIN IMMEDIATE")
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -198,27 +198,27 @@ class Store:
         elif version != SCHEMA_VERSION:
             raise LakeError(
                 f"embedded lake {self._file} has format {version}, and this Perago reads {SCHEMA_VERSION}: "
-                "use the Perago that made it, or another root"
+                "use the Perago version that created it, or another root"
             )
         db.execute("COMMIT")
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that knows its settings: SQLite compiles a PRAGMA every time, and most would change nothing."""
+    """A connection that remembers its settings: SQLite compiles every PRAGMA, and most would change nothing."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._settings: dict[str, str | int] = {}
 
     def set(self, name: str, value: str | int) -> None:
-        """Have a setting of this connection at a value; only outside a transaction."""
+        """Set a PRAGMA of this connection, if it changes; only outside a transaction."""
         if self._settings.get(name) != value:
             self.execute(f"PRAGMA {name} = {value}")
             self._settings[name] = value
 
 
 class TreeNodes:
-    """The `Nodes` of local_trees over the database; decoded nodes are cached, as they never change."""
+    """The `Nodes` of `trees` over the database; decoded nodes are cached, as they never change."""
 
     def __init__(self, store: Store, db: sqlite3.Connection | None, cache: dict[str, Node]) -> None:
         self._store = store
@@ -226,18 +226,18 @@ class TreeNodes:
         self._cache = cache
 
     def get(self, node: str) -> Node:
-        """The node of that id."""
+        """Return the node with that id.  Raises `LakeError` if it is missing."""
         found = self._cache.get(node)
         if found is None:
             body = _body(self._db, "nodes", node) if self._db else self._store.body("nodes", node)
             if body is None:
-                raise LakeError(f"embedded lake: tree node {node} is missing; `fsck` tells what is lost")
+                raise LakeError(f"embedded lake: tree node {node} is missing; `fsck` reports what is lost")
             found = decode(body)
             self._remember(node, found)
         return found
 
     def put(self, node: Node) -> str:
-        """Keep a node; its id.  Only inside a transaction."""
+        """Store a node, and return its id; only inside a transaction."""
         if self._db is None:
             raise LakeError("embedded lake: tree nodes are written inside a transaction")
         body = node.encode()
@@ -247,7 +247,7 @@ class TreeNodes:
         return name
 
     def _remember(self, name: str, node: Node) -> None:
-        # A node of a transaction that is rolled back may stay here: its id says all that is in it.
+        # A node of a rolled-back transaction may stay cached: its id determines its content.
         if len(self._cache) >= CACHED_NODES:
             self._cache.clear()
         self._cache[name] = node

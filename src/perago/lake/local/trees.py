@@ -1,15 +1,15 @@
 """Trees of the embedded lake: sorted maps from path to object, cut into content-addressed nodes.
 
-A tree is a search tree whose nodes are named by the hash of their bytes.  Where a node ends is decided by the
-keys alone (a key whose hash is small ends its node), so
+A tree is a search tree whose nodes are named by the hash of their bytes.  The keys alone decide where a node ends (a key
+whose hash is small ends its node), so
 
-- the same objects give the same root, whatever the order of changes that led there: equal trees have equal ids;
-- a change rewrites one leaf and its ancestors, three nodes or so, however many objects there are and whether
-  they sit in one folder or in thousands; all other nodes, with all the folders in them, are shared between commits;
+- the same objects give the same root, whatever the order of the changes: equal trees have equal ids;
+- a change rewrites one leaf and its ancestors, about three nodes, however many objects there are and whether they are in
+  one folder or in thousands; commits share all other nodes, with all the folders in them;
 - a listing reads the leaves that hold its prefix, in order, and no others.
 
 Levels count from the leaves.  A leaf's value is (size, checksum) of an object; an inner node's is (objects below,
-node id) under the last key of the child.  `str` orders by code point, which is the order of the UTF-8 bytes.
+node id) under the last key of the child.  `str` sorts by code point, which is the order of the UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Protocol
 
 Value = tuple[int, str]
 Edits = Mapping[str, Value | None]
-"""What changes, by path; None removes."""
+"""New values by path; None removes the object."""
 
 MEAN_SIZE = 32
 MOST_SIZE = 256
@@ -32,19 +32,19 @@ _ENDS_BELOW = 2**32 // MEAN_SIZE
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: keys in order, and a value for each."""
+    """A tree node: sorted keys, and a value for each."""
 
     level: int
     keys: tuple[str, ...]
     values: tuple[Value, ...]
 
     def encode(self) -> bytes:
-        """The canonical bytes that name the node."""
+        """Return the canonical bytes, whose hash names the node."""
         body = [self.level, self.keys, self.values]
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
     def count(self) -> int:
-        """How many objects are at or below this node."""
+        """Return the number of objects at or below this node."""
         return len(self.keys) if self.level == 0 else sum(below for below, _ in self.values)
 
 
@@ -52,35 +52,35 @@ EMPTY = Node(level=0, keys=(), values=())
 
 
 class Nodes(Protocol):
-    """Where nodes are kept."""
+    """Storage for nodes."""
 
     def get(self, node: str) -> Node:
-        """The node of that id."""
+        """Return the node with that id."""
 
     def put(self, node: Node) -> str:
-        """Keep a node; its id."""
+        """Store a node, and return its id."""
 
 
 def node_id(body: bytes) -> str:
-    """The name of a node's bytes."""
+    """Return the id of a node with these bytes."""
     return hashlib.sha256(body).hexdigest()
 
 
 def decode(body: bytes) -> Node:
-    """A node from its bytes."""
+    """Return the node that these bytes encode."""
     level, keys, values = json.loads(body.decode())
     return Node(level, tuple(keys), tuple(map(tuple, values)))
 
 
 def find(nodes: Nodes, root: str, path: str) -> Value | None:
-    """The object at a path."""
+    """Return the object at a path, or None."""
     _, leaf = _seek(nodes, root, 0, path)
     at = bisect_left(leaf.keys, path)
     return leaf.values[at] if at < len(leaf.keys) and leaf.keys[at] == path else None
 
 
 def scan(nodes: Nodes, root: str, prefix: str, start: str = "") -> Iterator[tuple[str, Value]]:
-    """Objects whose path starts with `prefix` and is not before `start`, in order, leaf by leaf."""
+    """Yield the objects whose path starts with `prefix` and is not before `start`, in order, leaf by leaf."""
     last = nodes.get(root).keys[-1:]
     start = max(prefix, start)
     while True:
@@ -95,25 +95,25 @@ def scan(nodes: Nodes, root: str, prefix: str, start: str = "") -> Iterator[tupl
 
 
 def update(nodes: Nodes, root: str, edits: Edits) -> str:
-    """The root of the tree with the edits made; the same root if they change nothing."""
+    """Apply the edits and return the new root; the same root if they change nothing."""
     old = nodes.get(root)
     for level in range(old.level + 1):
         edits = _rewrite_level(nodes, root, level, edits)
         if not edits:
             return root
-    # What would be the node above the old root, which may still be good, edited like any other.
+    # Treat the old root, which may still be valid, as the only child of a node above it, and edit that node.
     above = _node(old.level + 1, [(old.keys[-1], (old.count(), root))] if old.keys else [])
-    row = _merged(above, edits.items())
+    row = _apply(above, edits.items())
     level = old.level
     while len(row) > 1:
         level += 1
         closed, rest = _cut(level, row)
-        row = [_keep(nodes, node) for node in [*closed, rest] if node.keys]
+        row = [_store(nodes, node) for node in [*closed, rest] if node.keys]
     return _lowest_single(nodes, row[0][1][1]) if row else nodes.put(EMPTY)
 
 
 def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[str, Value | None]:
-    """Make the edits in one level; what then changes in the level above."""
+    """Apply the edits to one level, and return the resulting edits of the level above."""
     todo = sorted(edits.items())
     keys = [key for key, _ in todo]
     last = nodes.get(root).keys[-1:]
@@ -123,27 +123,27 @@ def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[st
     while done < len(todo):
         start = keys[done]
         rest = Node(level, (), ())
-        # From the first touched node on, until a new node ends where an old one did: past that all is as it was.
+        # Rewrite from the first touched node until a new node ends where an old one did: the rest is unchanged.
         while True:
             name, node = _seek(nodes, root, level, start)
             final = node.keys[-1:] == last
             upto = len(todo) if final else bisect_right(keys, node.keys[-1], done)
             if node.keys:
                 old[node.keys[-1]] = (node.count(), name)
-            row = [*zip(rest.keys, rest.values, strict=True), *_merged(node, todo[done:upto])]
+            row = [*zip(rest.keys, rest.values, strict=True), *_apply(node, todo[done:upto])]
             done = upto
             closed, rest = _cut(level, row)
             if final and rest.keys:
                 closed.append(rest)
-            new.update(_keep(nodes, part) for part in closed)
+            new.update(_store(nodes, part) for part in closed)
             if final or not rest.keys:
                 break
             start = after(node.keys[-1])
     return {key: new.get(key) for key in old.keys() | new.keys() if new.get(key) != old.get(key)}
 
 
-def _merged(node: Node, edits: Iterable[tuple[str, Value | None]]) -> list[tuple[str, Value]]:
-    """A node's entries with the edits made."""
+def _apply(node: Node, edits: Iterable[tuple[str, Value | None]]) -> list[tuple[str, Value]]:
+    """Return a node's entries after the edits."""
     entries = dict(zip(node.keys, node.values, strict=True))
     for key, value in edits:
         if value is None:
@@ -154,7 +154,7 @@ def _merged(node: Node, edits: Iterable[tuple[str, Value | None]]) -> list[tuple
 
 
 def _cut(level: int, row: list[tuple[str, Value]]) -> tuple[list[Node], Node]:
-    """Cut entries into whole nodes, and the rest that no key ends."""
+    """Cut entries into complete nodes and a rest that no key ends."""
     closed: list[Node] = []
     begin = 0
     for at, (key, _) in enumerate(row, start=1):
@@ -165,7 +165,7 @@ def _cut(level: int, row: list[tuple[str, Value]]) -> tuple[list[Node], Node]:
 
 
 def _ends(level: int, key: str) -> bool:
-    """Whether a node ends after this key; another toss on every level, or a level could fail to shrink."""
+    """Return whether a node ends after this key.  The hash differs by level, or a level might not shrink."""
     toss = hashlib.blake2b(key.encode(), digest_size=4, salt=level.to_bytes(2, "big")).digest()
     return int.from_bytes(toss, "big") < _ENDS_BELOW
 
@@ -174,13 +174,13 @@ def _node(level: int, row: list[tuple[str, Value]]) -> Node:
     return Node(level, tuple(key for key, _ in row), tuple(value for _, value in row))
 
 
-def _keep(nodes: Nodes, node: Node) -> tuple[str, Value]:
-    """Keep a node; its entry in the level above."""
+def _store(nodes: Nodes, node: Node) -> tuple[str, Value]:
+    """Store a node, and return its entry in the level above."""
     return node.keys[-1], (node.count(), nodes.put(node))
 
 
 def _lowest_single(nodes: Nodes, root: str) -> str:
-    """The root without inner nodes of one child, so that equal trees have one root."""
+    """Return the root below all inner nodes with a single child, so that equal trees have equal roots."""
     node = nodes.get(root)
     while node.level > 0 and len(node.keys) == 1:
         root = node.values[0][1]
@@ -189,7 +189,7 @@ def _lowest_single(nodes: Nodes, root: str) -> str:
 
 
 def _seek(nodes: Nodes, root: str, level: int, key: str) -> tuple[str, Node]:
-    """The node of a level that holds or would hold a key, and its id."""
+    """Return the id and node of a level that holds or would hold a key."""
     name, node = root, nodes.get(root)
     while node.level > level:
         name = node.values[min(bisect_left(node.keys, key), len(node.keys) - 1)][1]
@@ -198,5 +198,5 @@ def _seek(nodes: Nodes, root: str, level: int, key: str) -> tuple[str, Node]:
 
 
 def after(key: str) -> str:
-    """The first key that sorts after this one."""
+    """Return the first key that sorts after this one."""
     return key + "\0"

@@ -1,1 +1,1 @@
-"""The orchestrator port over a Conductor server."""
+"""The orchestrator port on a Conductor server."""

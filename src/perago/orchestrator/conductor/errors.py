@@ -1,19 +1,19 @@
-"""The Conductor client's errors, turned into ours by one table.
+"""Translates the Conductor client's errors into Perago's, by one table.
 
     answer                                              error
-    400, 413                                            OrchestratorRefused: trying again is no use
-    404 in Conductor's own JSON, about what was asked   OrchestratorNotFound
+    400, 413                                            OrchestratorRefused: retrying is useless
+    404 in Conductor's own JSON, about the request      OrchestratorNotFound
     anything else: no answer (refused, cut, timed out),
-      5xx, 401, 403, a 404 from somewhere else          OrchestratorUnavailable: not now, and it may have happened
+      5xx, 401, 403, a 404 from somewhere else          OrchestratorUnavailable: retry; the call may have taken effect
 
-Whether a task is gone is Conductor's to say.  While it restarts, the proxy before it answers 404, a login page 302, a
-gateway 403; who took that for an answer about the task would throw away finished work.  Conductor's own answer
-(server 3.32.3) is `{"status": 404, "message": …, "instance": …, "retryable": …}`; it uses that form for a path that it
-does not serve too, with Spring's text, and that means a wrong CONDUCTOR_SERVER_URL.
+Only Conductor itself can say that a task is gone.  While it restarts, the proxy in front of it answers 404, a login page
+302, a gateway 403; taking that for an answer about the task would throw away finished work.  Conductor's own answer
+(server 3.32.3) is `{"status": 404, "message": …, "instance": …, "retryable": …}`.  It uses the same form, with Spring's
+text, for a path that it does not serve, and that means a wrong CONDUCTOR_SERVER_URL.
 
-Conductor says 500 to a body it cannot parse too, so an OrchestratorUnavailable may stay one however often it is tried.
-Texts name the step and what the server said, or its address where it said nothing.  They never hold a header: that is
-where the token travels.
+Conductor also answers 500 to a body it cannot parse, so retrying an OrchestratorUnavailable may never succeed.
+Messages name the step and the server's text, or its address if there was no answer.  They never include a header:
+headers carry the token.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from perago.errors import (
 )
 from perago.orchestrator.conductor import sdk
 
-_NO_USE = frozenset({400, 413})
+_REFUSED = frozenset({400, 413})
 _OWN_FIELDS = frozenset({"status", "message", "instance", "retryable"})
 _NO_SUCH_PATH = "No static resource"
 _KEYS = "; check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"
@@ -45,7 +45,7 @@ _HINTS = {
 
 @contextmanager
 def translated(step: str, address: str = "") -> Iterator[None]:
-    """Raise one of our errors, led by `step`, for one of the client's; `address` is where the server should be."""
+    """Translate the client's errors raised in the block; `step` starts the message, `address` is the server's."""
     try:
         yield
     except sdk.ERRORS as error:
@@ -53,21 +53,21 @@ def translated(step: str, address: str = "") -> Iterator[None]:
 
 
 def our_error(step: str, error: Exception, address: str = "") -> OrchestratorError:
-    """What the client's error means to us."""
+    """Return the Perago error for an error of the client."""
     status = _status(error)
     if not status and address:
-        said = f"Conductor at {address} gives no answer: {_said(error, status)}"
-        return OrchestratorUnavailable(f"cannot {step}: {said}{_NO_ANSWER}")
-    text = f"cannot {step}: {_said(error, status)}"
-    if status in _NO_USE:
+        text = f"Conductor at {address} gives no answer: {_message(error, status)}"
+        return OrchestratorUnavailable(f"cannot {step}: {text}{_NO_ANSWER}")
+    text = f"cannot {step}: {_message(error, status)}"
+    if status in _REFUSED:
         return OrchestratorRefused(text)
-    if status == 404 and _is_conductors(error):
+    if status == 404 and _is_from_conductor(error):
         return OrchestratorNotFound(text)
     return OrchestratorUnavailable(f"{text}{_HINTS.get(status, '')}")
 
 
-def _is_conductors(error: Exception) -> bool:
-    """Whether a 404 is Conductor's own, about what was asked for."""
+def _is_from_conductor(error: Exception) -> bool:
+    """Return whether a 404 is Conductor's own answer about the requested object."""
     body = _json(error)
     if body is None or not body.keys() >= _OWN_FIELDS or body["status"] != 404:
         return False
@@ -75,8 +75,8 @@ def _is_conductors(error: Exception) -> bool:
 
 
 def _status(error: Exception) -> int:
-    """The HTTP status, or 0 where there was no answer."""
-    # APIError keeps its code in args alone; the others have it as an attribute.
+    """Return the HTTP status, or 0 if there was no answer."""
+    # APIError has its code only in args; the others have it as an attribute.
     found = getattr(error, "status", None) or (error.args[0] if error.args else None)
     try:
         return int(getattr(found, "value", found) or 0)
@@ -84,8 +84,8 @@ def _status(error: Exception) -> int:
         return 0
 
 
-def _said(error: Exception, status: int) -> str:
-    """What the server said, on one line; what the connection said where the server was silent."""
+def _message(error: Exception, status: int) -> str:
+    """Return the server's message on one line, or the connection's error if there was no answer."""
     reason = getattr(error, "reason", None) or (error.args[1] if len(error.args) > 1 else "") or "no answer"
     if not status:
         return " ".join(str(reason).split())
@@ -98,7 +98,7 @@ def _said(error: Exception, status: int) -> str:
 
 
 def _json(error: Exception) -> dict[str, Any] | None:
-    """The answer's body where it is a JSON object."""
+    """Return the answer's body if it is a JSON object, else None."""
     try:
         found = json.loads(getattr(error, "body", None) or "")
     except (ValueError, TypeError):

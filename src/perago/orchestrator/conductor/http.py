@@ -1,17 +1,13 @@
-"""How calls to Conductor travel: over urllib3's pool, in the form in which the official client takes a connection.
+"""Calls to Conductor: the official client's HTTP layer and token handling, over our pool, time-outs and errors.
 
-By itself the client sends with httpx, which takes twice the CPU for each of the six calls that a worker makes for an
-attempt.  The rules: an error is one of httpx's, since those are what the client knows; a GET whose connection broke is
-sent once more on a new one, and nothing else ever is; where a proxy is set, httpx is used, which knows all about them.
+By default the client sends with httpx, which takes twice the CPU for each of the six calls that a worker makes for an
+attempt; so `Connection` puts urllib3's pool in its place.  It raises httpx's errors, the only ones the client knows.  If a
+proxy is set, httpx itself is used, which supports all of them.
 
-Calls to Conductor over the official client's HTTP layer: its token handling, our pool, time-outs and errors.
-
-The rules: every call has a finite time-out to connect and to answer, and only calls that may safely happen twice are
-tried again (`repeat=True`).  The client's typed layer is not used: it knows fewer fields than the server, and plain
-JSON is what the port speaks.
-
-A GET is sent once more on a fresh connection when the old one breaks (`connection.py`).  For a poll that is no more
-than the poll loop would do: the tasks of the lost answer stay IN_PROGRESS with nobody, until their lease runs out.
+Every call has a finite time-out to connect and to answer.  Only calls that may safely happen twice are retried
+(`repeat=True`), except that a GET whose connection broke is sent once more on a new one.  For a poll that is no more than
+the poll loop would do: the tasks of the lost answer stay IN_PROGRESS without a worker until their lease expires.
+The client's typed layer is not used: it knows fewer fields than the server, and the port speaks plain JSON.
 """
 
 from __future__ import annotations
@@ -41,13 +37,15 @@ from perago.orchestrator.conductor.sdk import (
 )
 from perago.orchestrator.conductor.wire import Request
 
+TRIES = 3
+FIRST_DELAY_SECONDS = 0.1
 _CONNECTIONS = 50
 # Below the server's own keep-alive (60 s), so that it does not close a connection just as we use it.
 _POOL = httpx.Limits(max_connections=100, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=30)
 
 
 def open_connection(url: str, *, connect_timeout: float, read_timeout: float) -> Any:
-    """A connection to the server of that address, as `httpx.Client` is one."""
+    """Return a connection to the server at `url`, usable like an `httpx.Client`."""
     timeout = httpx.Timeout(read_timeout, connect=connect_timeout)
     if _proxy_of(url):
         return httpx.Client(limits=_POOL, timeout=timeout)
@@ -55,7 +53,7 @@ def open_connection(url: str, *, connect_timeout: float, read_timeout: float) ->
 
 
 def _proxy_of(url: str) -> str | None:
-    """The proxy that the environment sets for an address."""
+    """Return the proxy that the environment sets for `url`, or None."""
     parts = urlsplit(url)
     known = urllib.request.getproxies()
     if parts.hostname and urllib.request.proxy_bypass(parts.hostname):
@@ -64,7 +62,7 @@ def _proxy_of(url: str) -> str | None:
 
 
 class Answer:
-    """What the client reads of an answer; it writes into one, too."""
+    """The part of `httpx.Response` that the client reads and writes."""
 
     def __init__(self, status: int, reason: str, headers: Mapping[str, str], data: bytes) -> None:
         self.status_code = status
@@ -76,12 +74,12 @@ class Answer:
 
 
 class Connection:
-    """What the client uses of `httpx.Client`; safe for threads."""
+    """The part of `httpx.Client` that the client uses, over urllib3; thread-safe."""
 
     is_closed = False
 
     def __init__(self, timeout: Any, *, secure: bool) -> None:
-        # The certificates that httpx trusts, those of SSL_CERT_FILE included.
+        # Trust the same certificates as httpx, including SSL_CERT_FILE.
         trusted = {"ssl_context": httpx.create_ssl_context()} if secure else {}
         self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=False, **trusted)
         self._timeout = timeout
@@ -96,11 +94,11 @@ class Connection:
         timeout: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Send a request and read all of its answer."""
+        """Send a request and read the whole answer."""
         address = f"{url}?{urlencode(params)}" if params else url
         body = content.encode() if isinstance(content, str) else content
         given = timeout if isinstance(timeout, httpx.Timeout) else self._timeout
-        for again in (method == "GET", False):
+        for may_retry in (method == "GET", False):
             try:
                 return self._once(method, address, body, given, headers or {})
             except (NewConnectionError, ConnectTimeoutError) as error:
@@ -108,16 +106,16 @@ class Connection:
             except ReadTimeoutError as error:
                 raise httpx.ReadTimeout(str(error)) from error
             except HTTPError as error:
-                if not again:
+                if not may_retry:
                     raise httpx.NetworkError(str(error)) from error
         raise AssertionError("unreachable")
 
     def post(self, url: str, *, content: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         return self.request("POST", url, content=content, headers=headers)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._pool.clear()
 
     def _once(
@@ -134,13 +132,9 @@ class Connection:
         return Answer(answer.status, answer.reason or "", answer.headers, answer.data)
 
 
-TRIES = 3
-FIRST_DELAY_SECONDS = 0.1
-
-
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where Conductor's API is, and the keys to trade for a token where it wants one."""
+    """The URL of Conductor's API, and the keys to exchange for a token if it requires one."""
 
     url: str
     auth_key: str | None = None
@@ -148,7 +142,7 @@ class Address:
 
 
 class ConductorApi:
-    """One server, called from any thread."""
+    """Calls one Conductor server; thread-safe."""
 
     def __init__(
         self,
@@ -168,7 +162,7 @@ class ConductorApi:
     def call(
         self, step: str, request: Request, *, read_timeout: float | None = None, repeat: bool = False
     ) -> Any:
-        """The answer as JSON, or as text where it is none; `repeat` where the call may happen twice."""
+        """Call the server and return its answer: JSON, or else text.  `repeat` retries a call that may happen twice."""
         timeouts = (self._timeouts[0], read_timeout or self._timeouts[1])
 
         def once() -> Any:
@@ -186,7 +180,7 @@ class ConductorApi:
         return self.persist(once) if repeat else once()
 
     def post_text(self, step: str, path: str, text: str) -> None:
-        """Send text as it is: the client's own way would send it as half a JSON string."""
+        """Send plain text; the client itself would send it as a broken JSON string."""
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         with translated(step, self._address), self._logged_in():
             headers |= (self._api.get_authentication_headers() or {}).get("header", {})
@@ -202,33 +196,33 @@ class ConductorApi:
                 raise ApiException(status=answer.status_code, reason=answer.reason_phrase, body=answer.text)
 
     def close(self) -> None:
-        """Give the connections back."""
-        # Where httpx is used, the client puts a pool of its own in place of a broken one.
+        """Close the connections."""
+        # With httpx, the client replaces a broken pool by a new one, so close both.
         self._api.rest_client.connection.close()
         self._http.close()
 
     @contextmanager
     def _logged_in(self) -> Iterator[None]:
-        """Get the first token, where the server was not there for it when the client was made."""
+        """Fetch the first token if the server was unreachable when the client was created."""
         configuration = self._api.configuration
         if configuration.authentication_settings is not None and configuration.AUTH_TOKEN is None:
             self._api.force_refresh_auth_token()
         try:
             yield
         except AuthorizationException:
-            # The client takes any 404 to its login for a server without logins, also that of a proxy whose Conductor
-            # restarts, and forgets its keys.  Who wants a token has logins.
+            # On any 404 to its login the client assumes a server without logins and drops its keys, even if a proxy sent
+            # it while Conductor restarts.  A server that asks for a token has logins, so restore the keys.
             if configuration.authentication_settings is None:
                 configuration.authentication_settings = self._keys
             raise
 
     def persist(self, once: Callable[[], Any]) -> Any:
-        """Try a call that may happen twice again while there is no answer, a few times."""
+        """Make a call that may happen twice; up to three tries while the server is unavailable."""
         for turn in range(TRIES - 1):
             try:
                 return once()
             except OrchestratorUnavailable:
-                # Jitter, so that workers that lost the server together do not come back together.
+                # Jitter, so that workers that lost the server together do not all return at once.
                 self._sleep(FIRST_DELAY_SECONDS * 2**turn * random.uniform(0.5, 1.5))
         return once()
 
@@ -236,7 +230,7 @@ class ConductorApi:
 def _configuration(url: str, keys: Any, http: Any) -> Any:
     configuration = Configuration(server_api_url=url.rstrip("/"))
     configuration.http_connection = http
-    # Said outright: by itself the client would read the environment, which is the settings' job.
+    # Set even if None: otherwise the client reads the environment, which is the settings' job.
     configuration.authentication_settings = keys
     return configuration
 

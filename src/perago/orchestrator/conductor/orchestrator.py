@@ -1,23 +1,19 @@
-"""Tasks of which an update got no answer: the server may carry it out at any time, or never.
+"""The orchestrator port on a real Conductor, over its official client (facts measured on server 3.32.3).
 
-The rule: what was noted once stays noted.  That a later update was answered does not say that the earlier one is over.
+Beyond plain calls, this adapter compensates for:
 
-The real Conductor, over its official client (facts measured on server 3.32.3).
-
-What this adapter makes up for, beyond plain calls:
-
-- *Late results.*  The server answers 200 to a result for a task that is over and ignores it.  `complete` reads the
+- *Late results.*  The server answers 200 to a result for a finished task and ignores it.  `complete` reads the
   task back: accepted means that the task has our status and our output.
-- *Updates that cover each other.*  The server renews a lease by reading the task and writing all of it back.  A result
+- *Updates that overwrite each other.*  The server renews a lease by reading the task and writing all of it back.  A result
   that lands in between is lost, task IN_PROGRESS, although it was answered 200 (seen in 40 of 100 tries that raced).
   So lease and result of one task never overlap here (both must go through one `ConductorOrchestrator`), and a task
   that reads back unfinished is an `OrchestratorUnavailable`: send the result again.
-- *Updates that land late.*  A lease extension that got no answer may be at the server still, and cover a result that was
-  read back already (seen in 1 of 50 tries after a pause of the server).  `may_be_covered` tells where to look again.
-- *Batches.*  A long poll for several tasks keeps the first ones until all have come or the time is up.  So the wait
-  is always for one task, and the rest of the batch is taken without waiting.  The longest wait the server takes is 5 s.
+- *Updates that land late.*  A lease extension that got no answer may still be at the server, and overwrite a result that
+  was already read back (seen in 1 of 50 tries after a pause of the server).  `may_be_covered` says when to check again.
+- *Batches.*  A long poll for several tasks holds the first ones back until all have come or the time is up.  So the wait
+  is always for one task, and the rest of the batch is taken without waiting.  The server's longest wait is 5 s.
 
-A poll is not tried again here, nor a result: see `conductor_http` for the one, the outbox does the other.
+Polls and results are not retried here: see `http` for polls; the outbox retries results.
 """
 
 from __future__ import annotations
@@ -40,12 +36,28 @@ from perago.orchestrator.conductor import wire
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
 
-MOST = 4096
-"""More than a worker has in flight; beyond that the oldest are forgotten."""
+MOST_UNACKNOWLEDGED = 4096
+"""More than a worker has in flight; above it the oldest are forgotten."""
+MAX_OUTPUT_BYTES = 3072 * 1024
+"""The server stores a larger output outside the task (by default in a temporary folder, lost on restart), and
+turns one of more than 10 MB into a terminal failure."""
+MAX_LOG_CHARS = 64 * 1024
+MAX_WAIT_SECONDS = 5.0
+_LOCKS = 256
+_NO_TASKDEF = "perago-asks-whether-this-is-conductor"
+_FAILED_BUT_OPTIONAL = "COMPLETED_WITH_ERRORS"
+_STORED_AS = {
+    "COMPLETED": {"COMPLETED"},
+    "FAILED": {"FAILED", _FAILED_BUT_OPTIONAL},
+    "FAILED_WITH_TERMINAL_ERROR": {"FAILED_WITH_TERMINAL_ERROR", _FAILED_BUT_OPTIONAL},
+}
 
 
 class Unacknowledged:
-    """Task ids; safe for threads."""
+    """Ids of tasks with an unanswered update, which the server may apply at any time, or never; thread-safe.
+
+    Ids are never removed: the answer to a later update does not prove that the earlier one is over.
+    """
 
     def __init__(self) -> None:
         self._tasks: dict[str, None] = {}
@@ -56,35 +68,20 @@ class Unacknowledged:
 
     @contextmanager
     def noting(self, task_id: str) -> Iterator[None]:
-        """Note the task if the update inside gets no answer."""
+        """Add the task if the update in the block gets no answer."""
         try:
             yield
         except OrchestratorUnavailable:
             with self._changing:
                 self._tasks[task_id] = None
-                while len(self._tasks) > MOST:
+                while len(self._tasks) > MOST_UNACKNOWLEDGED:
                     del self._tasks[next(iter(self._tasks))]
             raise
 
 
-MAX_OUTPUT_BYTES = 3072 * 1024
-"""The server keeps a larger output outside the task (by default in a temporary folder, gone with a restart), and
-turns one of more than 10 MB into a terminal failure."""
-MAX_LOG_CHARS = 64 * 1024
-MAX_WAIT_SECONDS = 5.0
-_LOCKS = 256
-_NO_TASKDEF = "perago-asks-whether-this-is-conductor"
-_FAILED_BUT_OPTIONAL = "COMPLETED_WITH_ERRORS"
-_KEPT_AS = {
-    "COMPLETED": {"COMPLETED"},
-    "FAILED": {"FAILED", _FAILED_BUT_OPTIONAL},
-    "FAILED_WITH_TERMINAL_ERROR": {"FAILED_WITH_TERMINAL_ERROR", _FAILED_BUT_OPTIONAL},
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to connect, to get an answer, and to get one to a result."""
+    """Seconds to wait for a connection, for an answer, and for the answer to a result."""
 
     connect: float = 5.0
     read: float = 30.0
@@ -92,7 +89,7 @@ class Timeouts:
 
 
 class ConductorOrchestrator:
-    """The orchestrator port on a Conductor server; safe to use from several threads."""
+    """The orchestrator port on a Conductor server; thread-safe."""
 
     def __init__(
         self,
@@ -104,7 +101,7 @@ class ConductorOrchestrator:
         max_output_bytes: int = MAX_OUTPUT_BYTES,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        # The client takes half a second to import: only who talks to a server pays for it.
+        # The client takes half a second to import, so import it only when a server is used.
         from perago.orchestrator.conductor.http import Address, ConductorApi
 
         self._address = wire.address(url)
@@ -121,14 +118,14 @@ class ConductorOrchestrator:
 
     @property
     def address(self) -> str:
-        """The server's URL without what may be secret in it."""
+        """The server's URL without secrets."""
         return self._address
 
     def server(self) -> str:
-        """Conductor and its version; `OrchestratorUnavailable` where what answers is something else."""
+        """Return "Conductor" and its version.  Raises `OrchestratorUnavailable` if something else answers."""
         step = f"find Conductor at {self._address}"
-        # Only Conductor says in its own words that there is no such TaskDef; its version is plain text, and anything
-        # that answers every path has one of those.
+        # Ask for a TaskDef that does not exist: only Conductor answers that in its own form.  The version proves nothing:
+        # it is plain text, which any server that answers every path would send.
         if self.taskdef(_NO_TASKDEF) is not None:
             raise OrchestratorUnavailable(
                 f"cannot {step}: what answers there knows a TaskDef {_NO_TASKDEF!r}, so it is not Conductor; "
@@ -143,7 +140,7 @@ class ConductorOrchestrator:
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
     ) -> Sequence[Assignment]:
-        """Take up to `count` tasks; wait up to `wait_seconds` (5 at the most) for the first."""
+        """Take up to `count` tasks; wait up to `wait_seconds` (at most 5) for the first."""
         wait = min(max(wait_seconds, 0.0), MAX_WAIT_SECONDS)
         found: list[Assignment] = []
         if count > 1 or not wait:
@@ -155,24 +152,24 @@ class ConductorOrchestrator:
         return found
 
     def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Those whose queues are not empty; tasks that wait for their retry's delay count."""
+        """Return the names with a non-empty queue, including tasks that wait for their retry delay."""
         step = "read the sizes of queues"
         names = "&".join(f"taskType={wire.segment(name)}" for name in task_names)
         sizes = self._api.call(step, wire.Request("GET", f"/tasks/queue/sizes?{names}"))
         return wire.read(step, sizes, lambda found: [name for name in task_names if found[name] > 0])
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
-        """What Conductor says about the attempt's task now."""
+        """Return the current state of the attempt's task."""
         return wire.read("read the task", self._task(attempt), wire.snapshot)
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
-        """Send the result and tell whether it was accepted; may be repeated."""
+        """Send the result and return whether it was accepted; may be repeated."""
         if not outcome.send:
             raise ValueError(f"an outcome that must keep silent was to be sent: {outcome.status}")
         body = wire.result(attempt, outcome, worker_id)
         self._refuse_oversized(attempt, body["outputData"])
         step = f"complete task {attempt.task_id}"
-        with self._alone(attempt):
+        with self._update_lock(attempt):
             self._api.call(
                 step, wire.Request("POST", "/tasks", body=body), read_timeout=self._timeouts.completion
             )
@@ -180,7 +177,7 @@ class ConductorOrchestrator:
         return wire.read(step, found, lambda task: self._accepted(attempt, body, task))
 
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
-        """Renew the task's lease; on a task that is over this changes nothing."""
+        """Renew the task's lease; no effect on a finished task."""
         step = f"extend the lease of task {attempt.task_id}"
         request = wire.Request("POST", "/tasks", body=wire.lease(attempt, worker_id))
 
@@ -188,28 +185,28 @@ class ConductorOrchestrator:
             with self._unacknowledged.noting(attempt.task_id):
                 self._api.call(step, request)
 
-        with self._alone(attempt):
+        with self._update_lock(attempt):
             self._api.persist(once)
 
     def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
-        """Whether a lease extension of the task may still be under way."""
+        """Return whether a lease extension of the task may still be in flight."""
         return left_behind or attempt.task_id in self._unacknowledged
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Add lines to the task's log, in entries of at most `MAX_LOG_CHARS`; only a longer line is cut."""
+        """Append lines to the task's log, in entries of at most `MAX_LOG_CHARS`; only a longer line is cut."""
         path = f"/tasks/{wire.segment(attempt.task_id)}/log"
         for text in wire.log_entries(lines, MAX_LOG_CHARS):
             self._api.post_text(f"write the log of task {attempt.task_id}", path, text)
 
     def task_log(self, task_id: str) -> Sequence[LogLine]:
-        """The lines of a task's log, oldest first."""
+        """Return the lines of a task's log, oldest first."""
         step = f"read the log of task {task_id}"
         request = wire.Request("GET", f"/tasks/{wire.segment(task_id)}/log")
         answer = self._api.call(step, request, repeat=True)
         return wire.read(step, answer, wire.log_lines)
 
     def taskdef(self, name: str) -> Json | None:
-        """The registered TaskDef with all the fields the server has, or None."""
+        """Return the registered TaskDef with all fields of the server, or None."""
         step = f"read the TaskDef {name!r}"
         try:
             answer = self._api.call(
@@ -224,7 +221,7 @@ class ConductorOrchestrator:
         for definition in definitions:
             step = f"register the TaskDef {definition.get('name')!r}"
             try:
-                # An update keeps who created the definition and when; a POST would overwrite that.
+                # A PUT keeps the creator and creation time; a POST would overwrite them.
                 self._api.call(
                     step, wire.Request("PUT", "/metadata/taskdefs", body=dict(definition)), repeat=True
                 )
@@ -239,13 +236,13 @@ class ConductorOrchestrator:
         answer = self._api.call(
             step, wire.Request("PUT", "/metadata/workflow", body=[dict(definition)]), repeat=True
         )
-        # The call succeeds as a whole and lists what it did not take.
+        # The call succeeds as a whole and lists the definitions that it refused.
         errors = wire.read(step, answer, lambda found: found.get("bulkErrorResults") or {})
         if errors:
             raise OrchestratorRefused(f"cannot {step}: {'; '.join(map(str, errors.values()))}")
 
     def workflow_definition(self, name: str, version: int | None = None) -> Json | None:
-        """The registered workflow definition with all the fields the server has, or None."""
+        """Return the registered workflow definition with all fields of the server, or None."""
         step = f"read the workflow definition {name!r}"
         query = {} if version is None else {"version": version}
         path = f"/metadata/workflow/{wire.segment(name)}"
@@ -256,14 +253,14 @@ class ConductorOrchestrator:
         return wire.read(step, answer, wire.json_object)
 
     def workflow_versions(self) -> Mapping[str, Sequence[int]]:
-        """The versions of every registered workflow, by name."""
+        """Return the versions of every registered workflow, by name."""
         step = "list the workflow definitions"
         request = wire.Request("GET", "/metadata/workflow/names-and-versions")
         answer = self._api.call(step, request, repeat=True)
         return wire.read(step, answer, wire.versions)
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
-        """Start a workflow and return its id; not tried again, since each call that lands starts one."""
+        """Start a workflow and return its id; never retried, since every call that lands starts one."""
         query = {} if version is None else {"version": version}
         step = f"start the workflow {name!r}"
         return str(
@@ -271,30 +268,30 @@ class ConductorOrchestrator:
         )
 
     def workflow(self, workflow_id: str) -> WorkflowState:
-        """The workflow as it stands, every retry of every task included."""
+        """Return the current state of the workflow, including every retry of every task."""
         step = f"read the workflow {workflow_id}"
         path = f"/workflow/{wire.segment(workflow_id)}"
         answer = self._api.call(step, wire.Request("GET", path, {"includeTasks": "true"}), repeat=True)
         return wire.read(step, answer, wire.workflow)
 
     def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
-        """The workflows that were started last, newest first, as the server's index has them."""
+        """Return the newest workflows first, from the server's index."""
         step = "list the workflows"
         query = {"start": start, "size": count, "sort": "startTime:DESC"}
         answer = self._api.call(step, wire.Request("GET", "/workflow/search", query), repeat=True)
         return wire.read(step, answer, lambda found: [wire.summary(one) for one in found["results"]])
 
     def retry_workflow(self, workflow_id: str) -> None:
-        """Have a workflow that ended badly go on; not tried again, since the second call would meet a running one."""
-        step = f"go on with the workflow {workflow_id}"
-        # The server's own answers are a 404 where the workflow is running and a 409 where nothing is left to do.
+        """Resume a failed workflow; never retried, since a second call would find it running."""
+        step = f"resume the workflow {workflow_id}"
+        # The server itself answers 404 for a running workflow and 409 if nothing is left to do: not usable as errors.
         state = self.workflow(workflow_id)
         if state.running or state.status == "COMPLETED":
             raise OrchestratorRefused(f"cannot {step}: it is {state.status}")
         self._api.call(step, wire.Request("POST", f"/workflow/{wire.segment(workflow_id)}/retry"))
 
     def close(self) -> None:
-        """Give connections back."""
+        """Close the connections."""
         self._api.close()
 
     def _take(self, task_name: str, worker_id: str, count: int, wait: float) -> list[Assignment]:
@@ -308,7 +305,7 @@ class ConductorOrchestrator:
         try:
             return self._take(task_name, worker_id, count, 0)
         except OrchestratorError:
-            # The first task is ours already: an error here must not lose it.  The next poll says it again.
+            # The first task is already ours: an error here must not lose it.  The next poll will raise it again.
             return []
 
     def _task(self, attempt: Attempt) -> Any:
@@ -319,10 +316,10 @@ class ConductorOrchestrator:
 
     def _accepted(self, attempt: Attempt, sent: Json, found: Json) -> bool:
         if found["status"] in TERMINAL_STATUSES:
-            # Not by worker id: a result that is sent again may come from the worker's next life.
-            kept_elsewhere = bool(found.get("externalOutputPayloadStoragePath"))
-            same_output = kept_elsewhere or (found.get("outputData") or {}) == sent["outputData"]
-            return found["status"] in _KEPT_AS[sent["status"]] and same_output
+            # Do not compare worker ids: a restarted worker may resend the result.
+            stored_elsewhere = bool(found.get("externalOutputPayloadStoragePath"))
+            same_output = stored_elsewhere or (found.get("outputData") or {}) == sent["outputData"]
+            return found["status"] in _STORED_AS[sent["status"]] and same_output
         if not self._workflow_runs(attempt):
             return False
         raise OrchestratorUnavailable(
@@ -344,6 +341,6 @@ class ConductorOrchestrator:
                 f"takes {self._max_output_bytes}: put bulk into the workspace and return where it is"
             )
 
-    def _alone(self, attempt: Attempt) -> threading.Lock:
-        """What a call holds while it updates this task."""
+    def _update_lock(self, attempt: Attempt) -> threading.Lock:
+        """Return the lock to hold while updating this task."""
         return self._locks[hash(attempt.task_id) % _LOCKS]

@@ -1,7 +1,7 @@
-"""Conductor's official client as Perago uses it: its HTTP layer, without its workers, its typed calls and its models.
+"""Imports only the HTTP layer of Conductor's official client, without its workers, typed calls and models.
 
-All of the client takes half a second to import, for which every executor and every command would wait, and it changes how
-multiprocessing starts processes.  A body that imports it gets it as it is.
+The whole client takes half a second to import, a delay for every executor and every command, and it changes how
+multiprocessing starts processes.  A body that imports it gets the unchanged client.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CLIENT = "conductor.client"
 _COMMAND = "httpx._main"
 
 
-def _imported() -> Mapping[str, ModuleType]:
+def _import_client() -> Mapping[str, ModuleType]:
     parts = (
         "configuration.configuration",
         "configuration.settings.authentication_settings",
@@ -35,17 +35,17 @@ def _imported() -> Mapping[str, ModuleType]:
         without_init=[f"{_CLIENT}{package}" for package in bare],
     )
     ours = {part: found[f"{_CLIENT}.{part}"] for part in parts}
-    # The one model that the HTTP layer itself makes.
+    # The only model that the HTTP layer itself creates.
     found[f"{_CLIENT}.http.models"].Token = ours["http.models.token"].Token  # type: ignore[attr-defined]
     return ours
 
 
 def _httpx() -> Any:
-    """httpx, whose own command line, with all that draws on terminals, is imported when somebody calls it."""
+    """Import httpx without its command line and terminal libraries, which are imported on first call."""
     if "httpx" not in sys.modules:
-        later = ModuleType(_COMMAND)
-        later.main = _main  # type: ignore[attr-defined]
-        sys.modules[_COMMAND] = later
+        stub = ModuleType(_COMMAND)
+        stub.main = _main  # type: ignore[attr-defined]
+        sys.modules[_COMMAND] = stub
         try:
             importlib.import_module("httpx")
         finally:
@@ -58,7 +58,7 @@ def _main() -> Any:
 
 
 httpx: Any = _httpx()
-_parts = _imported()
+_parts = _import_client()
 
 # The client has no types.
 ApiClient: Any = _parts["http.api_client"].ApiClient
@@ -71,4 +71,4 @@ ERRORS: tuple[type[Exception], ...] = (
     _parts["http.async_rest"].ApiException,
     _parts["exceptions.api_error"].APIError,
 )
-"""What the client raises."""
+"""The exceptions that the client raises."""

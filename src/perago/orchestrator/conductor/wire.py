@@ -1,7 +1,7 @@
-"""Conductor's JSON, to and from the port's values.  No I/O.
+"""Converts between Conductor's JSON and the port's values.  No I/O.
 
 An answer without the fields that Conductor always sends comes from something else (a proxy, the web pages, a wrong
-path in CONDUCTOR_SERVER_URL) and says nothing about the call: `OrchestratorUnavailable`.
+path in CONDUCTOR_SERVER_URL) and says nothing about the call: it raises `OrchestratorUnavailable`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXTERNAL_INPUT = "externalInputPayloadStoragePath"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of the server; `path` starts below `/api`."""
+    """A request to the server; `path` starts below `/api`."""
 
     method: str
     path: str
@@ -33,12 +33,12 @@ class Request:
 
 
 def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:
-    """`answer` through `parse`, or an error that says what came instead."""
+    """Return `parse(answer)`.  Raises `OrchestratorUnavailable` with an excerpt if the answer is not Conductor's."""
     try:
         return parse(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         shown = repr(" ".join(str(answer).split())[:80])
-        # In JSON that is nearly right, what is missing helps; a page is just no answer.
+        # For JSON, name what is missing; for a web page, the excerpt is enough.
         wrong = shown if isinstance(answer, str) else f"{type(error).__name__} {error} in {shown}"
         raise OrchestratorUnavailable(
             f"cannot {step}: the answer is not Conductor's ({wrong}); "
@@ -47,23 +47,23 @@ def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:
 
 
 def address(url: str) -> str:
-    """A URL as the name of its server: no password, no query, and one spelling."""
+    """Normalize a server's URL, without password and query."""
     parts = urlsplit(url)
     return f"{parts.scheme.lower()}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
 
 
 def segment(name: str) -> str:
-    """A name as one segment of a path."""
+    """Quote a name as one segment of a path."""
     return quote(name, safe="")
 
 
 def json_object(answer: Any) -> dict[str, Any]:
-    """An answer that is one JSON object."""
+    """Parse an answer that must be a JSON object."""
     return {**answer}
 
 
 def assignment(task: Mapping[str, Any]) -> Assignment:
-    """A polled task."""
+    """Parse a polled task."""
     return Assignment(
         Attempt(
             workflow_instance_id=task["workflowInstanceId"],
@@ -81,7 +81,7 @@ def assignment(task: Mapping[str, Any]) -> Assignment:
 
 
 def snapshot(task: Mapping[str, Any]) -> AttemptSnapshot:
-    """What a task read back says about its attempt."""
+    """Parse a task that was read back, as the state of its attempt."""
     return AttemptSnapshot(
         status=task["status"],
         workflow_instance_id=task["workflowInstanceId"],
@@ -92,7 +92,7 @@ def snapshot(task: Mapping[str, Any]) -> AttemptSnapshot:
 
 
 def workflow(answer: Mapping[str, Any]) -> WorkflowState:
-    """A workflow with its tasks, in the order they were scheduled."""
+    """Parse a workflow; its tasks are in the order they were scheduled."""
     tasks = sorted(answer.get("tasks") or [], key=lambda task: int(task["seq"]))
     return WorkflowState(
         id=answer["workflowId"],
@@ -109,12 +109,12 @@ def workflow(answer: Mapping[str, Any]) -> WorkflowState:
 
 
 def versions(answer: Mapping[str, Any]) -> dict[str, list[int]]:
-    """The versions of every workflow definition, by name."""
+    """Parse the versions of all workflow definitions, oldest first, by name."""
     return {name: sorted(int(one["version"]) for one in found) for name, found in answer.items()}
 
 
 def summary(found: Mapping[str, Any]) -> WorkflowSummary:
-    """A workflow as the server's index shows it: moments as text there, and an end even where it goes on again."""
+    """Parse a workflow of the server's index, where times are text and a resumed workflow still has its old end."""
     over = found["status"] not in ("RUNNING", "PAUSED")
     return WorkflowSummary(
         id=found["workflowId"],
@@ -127,7 +127,7 @@ def summary(found: Mapping[str, Any]) -> WorkflowSummary:
 
 
 def log_entries(lines: Sequence[str], most_chars: int) -> Iterator[str]:
-    """Lines as entries of a task's log, as few as the length allows; a line that is too long by itself is cut."""
+    """Join lines into as few log entries as the length allows; a single line that is too long is cut."""
     entry: list[str] = []
     length = 0
     for line in (_bounded(line, most_chars) for line in lines):
@@ -136,7 +136,7 @@ def log_entries(lines: Sequence[str], most_chars: int) -> Iterator[str]:
             entry, length = [], 0
         entry.append(line)
         length += len(line) + 1
-    # The server has no use for an entry without text.
+    # An entry without text has no use on the server.
     if any(entry):
         yield "\n".join(entry)
 
@@ -148,7 +148,7 @@ def _bounded(line: str, most_chars: int) -> str:
 
 
 def log_lines(answer: Any) -> list[LogLine]:
-    """The lines in the entries of a task's log; for a task that it does not know the server sends nothing at all."""
+    """Parse the lines of a task's log, oldest first; for an unknown task the server sends an empty answer."""
     return [
         LogLine(entry["createdTime"] / 1000, line)
         for entry in sorted(answer or (), key=lambda entry: int(entry["createdTime"]))
@@ -157,7 +157,7 @@ def log_lines(answer: Any) -> list[LogLine]:
 
 
 def result(attempt: Attempt, outcome: Outcome, worker_id: str) -> dict[str, Any]:
-    """The update that ends a task."""
+    """Return the update that ends a task."""
     body: dict[str, Any] = {
         "workflowInstanceId": attempt.workflow_instance_id,
         "taskId": attempt.task_id,
@@ -171,7 +171,7 @@ def result(attempt: Attempt, outcome: Outcome, worker_id: str) -> dict[str, Any]
 
 
 def lease(attempt: Attempt, worker_id: str) -> dict[str, Any]:
-    """The update that renews a lease; without the flag the same update would queue the task again."""
+    """Return the update that renews a lease; without `extendLease` the server would queue the task again."""
     return {
         "workflowInstanceId": attempt.workflow_instance_id,
         "taskId": attempt.task_id,
@@ -182,12 +182,12 @@ def lease(attempt: Attempt, worker_id: str) -> dict[str, Any]:
 
 
 def json_bytes(value: Json) -> int:
-    """How long a value is as JSON, as the server counts it."""
+    """Return the size of a value as JSON, as the server counts it."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
 def _task_state(task: Mapping[str, Any]) -> TaskState:
-    # A SIMPLE task's taskType is its own name; its kind is in the workflow's definition of it.
+    # A SIMPLE task's taskType is its name; the real type is in its step of the definition.
     kind = (task.get("workflowTask") or {}).get("type") or task["taskType"]
     return TaskState(
         reference=task["referenceTaskName"],
@@ -211,7 +211,7 @@ def _task_state(task: Mapping[str, Any]) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """A moment of the server's; 0 is its way to say that there is none."""
+    """Convert a time of the server; 0 means none."""
     return milliseconds / 1000 if milliseconds else None
 
 
@@ -220,7 +220,7 @@ def _moment(text: str | None) -> float | None:
 
 
 def _retry_limit(step: Mapping[str, Any]) -> int | None:
-    """How many retries the step says, or else its TaskDef."""
+    """Return the retries that the step allows, or else its TaskDef; None if neither says."""
     for source in (step, step.get("taskDefinition") or {}):
         if source.get("retryCount") is not None:
             return int(source["retryCount"])
@@ -228,7 +228,7 @@ def _retry_limit(step: Mapping[str, Any]) -> int | None:
 
 
 def _input(task: Mapping[str, Any]) -> Json:
-    """The input; one that the server keeps elsewhere is shown by where, so that validation names the cause."""
+    """Return the input; for one in external storage, only its path, so that validation names the cause."""
     if task.get(EXTERNAL_INPUT):
         return {EXTERNAL_INPUT: task[EXTERNAL_INPUT]}
     return task.get("inputData") or {}

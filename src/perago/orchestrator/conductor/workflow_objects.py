@@ -1,10 +1,10 @@
-"""The official client's workflow classes: the step that ours is made of, an empty workflow, and a workflow's JSON.
+"""Builds workflows with the official client's classes, and converts them to JSON.
 
-The rule: nothing here talks to a server.  The client's workflow wants an executor, which holds a connection, only to
-register and to start itself; Perago does both its own way, so there is none.
+Nothing here talks to a server.  The client's workflow needs an executor, which holds a connection, only to register and
+start itself; Perago does both itself, so the executor is None.
 
-The client names a fork that is written as a list, and a workflow inside a workflow, with a random part, new in every
-process.  In the JSON these parts are numbers, so that one source gives one definition.
+The client names a fork that is written as a list, and a workflow inside a workflow, with a random part that is new in
+every process.  In the JSON these parts are numbers, so that the same source always gives the same definition.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from conductor.client.workflow.task.task_type import TaskType
 from perago.errors import TaskDefinitionError
 
 _RANDOM = re.compile(r".*_([2-9A-HJ-NP-Za-km-z]{22})")
-"""The alphabet and the length of the random part in the client's names."""
+"""Matches names with the client's random part, by its alphabet and length."""
 _RANDOMLY_NAMED = ("FORK_JOIN", "SUB_WORKFLOW")
 
 
 class TaskStep(SimpleTask):  # type: ignore[misc]  # the client has no types
-    """A step that a worker runs, as the client's classes take it."""
+    """A step that a worker runs, in the form of the client's classes."""
 
     def __init__(self, task: str, reference: str, inputs: Mapping[str, Any]) -> None:
         super().__init__(task_def_name=task, task_reference_name=reference)
@@ -44,7 +44,7 @@ class Fork(TaskInterface):  # type: ignore[misc]  # the client has no types
         self._arms = arms
 
     def to_workflow_task(self) -> list[Any]:
-        """Both steps, in the client's form."""
+        """Return both steps, in the client's form."""
         fork = super().to_workflow_task()
         ends = [_Noop(f"{arm[-1].task_reference_name}_done") for arm in self._arms]
         fork.fork_tasks = [
@@ -75,27 +75,30 @@ def new_workflow(
     owner_email: str | None = None,
     description: str | None = None,
 ) -> ConductorWorkflow:
-    """A workflow of the official client without steps and without a server; add steps with `>>`."""
+    """Return an empty workflow of the official client, without a server; add steps with `>>`."""
     made = ConductorWorkflow(executor=None, name=name, version=version, description=description)
     return made if owner_email is None else made.owner_email(owner_email)
 
 
 def is_step(found: object) -> bool:
-    """Whether an object is a step of the official client."""
+    """Return whether an object is a step of the official client."""
     return isinstance(found, TaskInterface)
 
 
 def is_workflow(found: object) -> bool:
-    """Whether an object is a workflow of the official client."""
+    """Return whether an object is a workflow of the official client."""
     return isinstance(found, ConductorWorkflow)
 
 
 def definition_of(workflow: Any, source: str) -> dict[str, Any]:
-    """The workflow's JSON, as the client would send it; `source` is what its user calls it."""
+    """Return the workflow's JSON, as the client would send it; `source` names it in errors.
+
+    Raises `TaskDefinitionError` if the client cannot build it, or if it holds a value without a JSON form.
+    """
     try:
         made = _plain(workflow.to_workflow_def())
     except Exception as error:
-        # The client builds it only now, out of what the author's classes hold.
+        # The client builds it only here, from the author's objects, so any error is possible.
         raise TaskDefinitionError(
             f"{source}: the official client cannot make a definition of it: {type(error).__name__}: {error}; "
             "its to_workflow_def(), called in Python, shows where"
@@ -124,7 +127,7 @@ def _random_parts(value: Any) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """The client's models by their names in JSON, without the fields that nobody set."""
+    """Convert the client's models to JSON values, without the fields that are not set."""
     if isinstance(value, str) and not isinstance(value, Enum):
         return str(value)
     if hasattr(value, "swagger_types"):

@@ -1,1 +1,1 @@
-"""The embedded orchestrator."""
+"""The embedded orchestrator: Conductor's workflows in one SQLite file, without a server."""

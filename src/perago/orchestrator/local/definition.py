@@ -1,7 +1,7 @@
-"""A workflow definition as a tree of steps, and the one question asked of it: what comes next.
+"""A workflow definition as a tree of steps, with the step that follows each one.
 
-Only forms that `parse` has accepted get here, so nothing is checked again.  A step's place is kept when
-the tree is built: its neighbours in the list it stands in, and the step that holds that list.
+`parse` has validated the definition, so nothing is checked here.  Each step's place is recorded when the tree is
+built: the next step in its list, and the step that holds the list.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Step:
     loop_over: Sequence[Step] = ()
 
     def blocks(self) -> Iterator[Sequence[Step]]:
-        """The lists of steps inside this one."""
+        """Yield the lists of steps inside this one."""
         yield from self.cases.values()
         yield self.default_case
         yield from self.branches
         yield self.loop_over
 
     def walk(self) -> Iterator[Step]:
-        """This step and everything inside it, in the order of the file."""
+        """Yield this step and every step inside it, in the order of the file."""
         yield self
         for block in self.blocks():
             for step in block:
@@ -63,7 +63,7 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowDefinition:
-    """A workflow's steps and what it says about itself."""
+    """A workflow's steps and settings."""
 
     name: str
     version: int
@@ -76,24 +76,24 @@ class WorkflowDefinition:
     _places: dict[str, _Place] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._settle(self.steps, None)
+        self._index(self.steps, None)
 
     def step(self, reference: str) -> Step:
-        """The step of that reference, without a loop's mark."""
+        """Return the step of a reference, which has no iteration suffix."""
         return self._places[reference].step
 
     def next_after(self, reference: str) -> Step | None:
-        """What follows a step once it is over; None at the end of the workflow or of a loop's body."""
+        """Return the step after this one; None at the end of the workflow or of a loop's body."""
         place = self._places[reference]
         while place.following is None:
-            # The last step of a loop's body hands over to the loop, which decides for itself.
+            # After the last step of a loop's body, the loop itself decides.
             if place.parent is None or place.parent.type == DO_WHILE:
                 return None
             place = self._places[place.parent.reference]
         return place.following
 
     def holders(self, reference: str) -> list[Step]:
-        """The steps that a step stands in, the innermost first."""
+        """Return the steps that contain a step, innermost first."""
         found = []
         parent = self._places[reference].parent
         while parent is not None:
@@ -102,7 +102,7 @@ class WorkflowDefinition:
         return found
 
     def before(self, reference: str) -> frozenset[str]:
-        """The references of everything that is over, or decided, when a step's turn comes: all that stands before it."""
+        """Return the references of all steps before a step: they are over, or decided, when it is scheduled."""
         found: set[str] = set()
         for own in [self.step(reference), *self.holders(reference)]:
             parent = self._places[own.reference].parent
@@ -114,27 +114,27 @@ class WorkflowDefinition:
         return frozenset(found)
 
     def inside(self, loop: Step) -> frozenset[str]:
-        """The references of everything in a loop's body."""
+        """Return the references of all steps in a loop's body."""
         return frozenset(step.reference for step in loop.walk()) - {loop.reference}
 
     def walk(self) -> Iterator[Step]:
-        """Every step, in the order of the file."""
+        """Yield every step, in the order of the file."""
         for step in self.steps:
             yield from step.walk()
 
-    def _settle(self, block: Sequence[Step], parent: Step | None) -> None:
+    def _index(self, block: Sequence[Step], parent: Step | None) -> None:
         for index, step in enumerate(block, start=1):
             following = block[index] if index < len(block) else None
             self._places[step.reference] = _Place(step, parent, following)
             for inner in step.blocks():
-                self._settle(inner, step)
+                self._index(inner, step)
 
 
 def in_loop(reference: str, iteration: int) -> str:
-    """The reference a loop's step has in one iteration."""
+    """Return the reference of a loop's step in one iteration."""
     return f"{reference}{LOOP_MARK}{iteration}"
 
 
 def without_loop(reference: str) -> str:
-    """The reference as the definition has it."""
+    """Return the reference without its iteration suffix."""
     return reference.split(LOOP_MARK)[0]

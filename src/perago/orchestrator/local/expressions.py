@@ -1,11 +1,11 @@
-"""`${…}` in inputs and outputs, resolved the way Conductor resolves them.
+"""Resolves `${…}` in inputs and outputs the way Conductor does.
 
-    "${ref.output.path[0]}"     the value itself, whatever its type; null where there is nothing
+    "${ref.output.path[0]}"     the value itself, whatever its type; null if there is none
     "run ${ref.output.n} ok"    text; values are written as Java writes them (null, true, 1.5, {a=1}, [1, b])
     "$${ref}"                   the text "${ref}"
 
-How an expression is written is in `protocol/expressions.py`; what is not understood there is refused when the workflow
-is registered, never guessed at while it runs.
+The grammar is in `workflow/model/expressions.py`; an expression outside it is refused when the workflow is
+registered, never guessed while it runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perago.workflow.model.expressions import EXPRESSION, TASK_ID, Part, parse_p
 
 
 def resolve(value: Any, scope: Mapping[str, Any], *, task_id: str | None = None) -> Any:
-    """`value` with every expression in it replaced from `scope`."""
+    """Return `value` with every expression in it resolved from `scope`."""
     if isinstance(value, str):
         return _resolve_text(value, scope, task_id)
     if isinstance(value, Mapping):
@@ -31,7 +31,7 @@ def resolve(value: Any, scope: Mapping[str, Any], *, task_id: str | None = None)
 
 
 def java_text(value: Any) -> str:
-    """A JSON value as Java's toString writes it."""
+    """Format a JSON value as Java's toString does."""
     match value:
         case None:
             return "null"
@@ -52,22 +52,22 @@ def _resolve_text(text: str, scope: Mapping[str, Any], task_id: str | None) -> A
     if whole is not None:
         return _read(whole[1], scope, task_id, unresolved=text)
 
-    def written(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         return java_text(_read(match[1], scope, task_id, unresolved=match[0]))
 
-    return EXPRESSION.sub(written, text).replace("$${", "${")
+    return EXPRESSION.sub(replacement, text).replace("$${", "${")
 
 
 def _read(path: str, scope: Mapping[str, Any], task_id: str | None, *, unresolved: str) -> Any:
     if path == TASK_ID:
-        # Only a task's own input knows its id; elsewhere Conductor leaves the text as it is.
+        # Only a task's input can refer to its id; elsewhere Conductor leaves the text unresolved.
         return unresolved if task_id is None else task_id
     value: Any = scope
     for part in parse_path(path):
         value = _step(value, part)
         if value is None:
             return None
-    # A copy: what an input takes over must not change when its source goes on.
+    # Copy, so that an input does not change when its source does.
     return copy.deepcopy(value)
 
 
@@ -81,7 +81,7 @@ def _step(value: Any, part: Part) -> Any:
 
 
 def _java_double(value: float) -> str:
-    """Java's Double.toString: decimal between 1e-3 and 1e7, else one digit, a point and an exponent."""
+    """Format as Java's Double.toString: decimal between 1e-3 and 1e7, else one digit, a point and an exponent."""
     if value != value or value in (float("inf"), float("-inf")):
         return {"inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), "NaN")
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -1,12 +1,12 @@
-"""The JavaScript of loop conditions and SWITCH expressions: which part of it is understood, as a tree.
+"""Parses the supported subset of JavaScript, for loop conditions and SWITCH expressions.
 
     $.loop['iteration'] < $.limit && !$.check.done
     if ($.loop.iteration < 3) { true; } else { false; }
     (function () { if ($.n > 3) { return 'big'; } return 'small'; })()
 
-Understood: literals, `$`, members, arithmetic, comparison, logic, `?:`, `if`/`else`, and a function called on
-the spot.  Nothing is looked up by name but `$`, so a script can reach nothing else.  Anything more raises
-`UnsupportedScript`, which says what and where.
+Supported: literals, `$`, members, arithmetic, comparison, logic, `?:`, `if`/`else`, and an immediately called
+function.  `$` is the only name, so a script can reach nothing else.  Anything more raises `UnsupportedScript`, which
+names the token and its line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 
 class UnsupportedScript(ValueError):
-    """The script is not in the supported part of JavaScript."""
+    """The script is outside the supported subset of JavaScript."""
 
 
 class Undefined:
@@ -72,7 +72,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Statements; its value is that of the last one that has any."""
+    """Statements; the value of the last one is the block's."""
 
     statements: Sequence[Node]
 
@@ -84,7 +84,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function called where it is written."""
+    """An immediately called function."""
 
     body: Block
 
@@ -101,7 +101,7 @@ _TOKEN = re.compile(
 )
 _LITERALS = {"true": True, "false": False, "null": None, "undefined": UNDEFINED}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
-# From loosest to tightest; all of them bind to the left.
+# From loosest to tightest; all are left-associative.
 _LEVELS: Sequence[frozenset[str]] = (
     frozenset({"||", "??"}),
     frozenset({"&&"}),
@@ -121,7 +121,7 @@ class _Token:
 
 @lru_cache(maxsize=256)
 def parse_script(text: str) -> Block:
-    """The script as a tree."""
+    """Parse a script into a tree.  Raises `UnsupportedScript`."""
     parser = _Parser(_tokens(text))
     program = parser.block_until("")
     if not program.statements:
@@ -146,7 +146,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Recursive descent over the tokens of one script."""
+    """Recursive-descent parser over the tokens of one script."""
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = tokens
@@ -154,7 +154,7 @@ class _Parser:
         self._in_function = 0
 
     def block_until(self, closing: str) -> Block:
-        """Statements up to `closing`, which is taken; the empty text is the end of the script."""
+        """Parse statements up to and including `closing`; empty means the end of the script."""
         statements: list[Node] = []
         while self._next.text != closing or (not closing and self._next.kind != "end"):
             if not self._take(";"):

@@ -1,7 +1,7 @@
 """The embedded orchestrator: Conductor's workflows on one machine, in one SQLite file, without a server.
 
 It keeps the port's rules and agrees with Conductor task by task on what it supports (docs/embedded-orchestrator.md).
-Nothing runs in the background: time-outs are seen to by whoever calls next, by the clock that was passed in.
+Nothing runs in the background: the next call applies time-outs, by the clock that was passed in.
 Several processes and threads may use the same file.
 """
 
@@ -56,12 +56,12 @@ from perago.protocol.outcome import Outcome
 
 _POLL_STEP_SECONDS = 0.01
 _LOG_LINES = 2000
-# The record of an execution, the longest line that Perago writes itself, stays whole.
+# Fits the record of an execution, the longest line that Perago itself writes.
 _LOG_LINE_CHARACTERS = MOST_BYTES
 
 
 class LocalOrchestrator:
-    """The orchestrator port over a SQLite file."""
+    """The orchestrator port on a SQLite file."""
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class LocalOrchestrator:
 
     @property
     def address(self) -> str:
-        """The file that holds it."""
+        """The path of the SQLite file, with the prefix `embedded:`."""
         return f"embedded:{self._path}"
 
     def server(self) -> str:
-        """This orchestrator, and where it is."""
+        """Return the kind of orchestrator and its file."""
         return f"embedded orchestrator in {self._path}"
 
-    # Tasks: what a worker asks.
+    # Tasks: the calls of a worker.
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
@@ -105,12 +105,12 @@ class LocalOrchestrator:
             waited += step
 
     def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
-        """All of them: to take nothing costs no more than to ask whether there is something."""
+        """Return all names: a poll without a result costs no more than this call would."""
         return task_names
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
-        """What the orchestrator says about the attempt's task now."""
-        self._see_to_lease(attempt.task_id)
+        """Return the current state of the attempt's task."""
+        self._expire_lease(attempt.task_id)
         with self._store.reading() as connection:
             task, _ = load_task(connection, attempt.task_id)
         return AttemptSnapshot(
@@ -118,10 +118,10 @@ class LocalOrchestrator:
         )
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
-        """Send the result and tell whether it was accepted: only a task that is in progress takes one."""
+        """Store the result and return whether it was accepted: only a task in progress accepts one."""
         if not outcome.send or outcome.status not in {"COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR"}:
             raise OrchestratorRefused(f"{outcome.status} is not a result to send for task {attempt.task_id}")
-        self._see_to_lease(attempt.task_id)
+        self._expire_lease(attempt.task_id)
         with self._store.writing() as connection:
             found, _ = load_task(connection, attempt.task_id)
             if found.status != IN_PROGRESS or is_system(found):
@@ -139,7 +139,7 @@ class LocalOrchestrator:
         return True
 
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
-        """Renew the task's lease; on a task that is over nothing happens."""
+        """Renew the task's lease; no effect on a finished task."""
         with self._store.writing() as connection:
             task, rules = load_task(connection, attempt.task_id)
             if task.status == IN_PROGRESS:
@@ -150,12 +150,12 @@ class LocalOrchestrator:
                 )
 
     def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
-        """Never: every update here is one transaction."""
+        """Return False: every update here is one transaction."""
         del attempt, left_behind
         return False
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Add lines to the task's log; the newest 2000 are kept, each cut at 4096 characters."""
+        """Append lines to the task's log; keeps the newest 2000, each cut at 4096 characters."""
         now = self._clock()
         with self._store.writing() as connection:
             connection.executemany(
@@ -169,14 +169,14 @@ class LocalOrchestrator:
             )
 
     def task_log(self, task_id: str) -> Sequence[LogLine]:
-        """The lines of a task's log, oldest first."""
+        """Return the lines of a task's log, oldest first."""
         with self._store.reading() as connection:
             return log_lines(connection, task_id)
 
     # Definitions.
 
     def taskdef(self, name: str) -> Json | None:
-        """The registered TaskDef, or None."""
+        """Return the registered TaskDef, or None."""
         with self._store.reading() as connection:
             row = connection.execute("SELECT body FROM taskdef WHERE name = ?", (name,)).fetchone()
         return None if row is None else json.loads(row[0])
@@ -188,7 +188,7 @@ class LocalOrchestrator:
             connection.executemany("INSERT OR REPLACE INTO taskdef VALUES (?, ?)", bodies)
 
     def register_workflow(self, definition: Json) -> None:
-        """Create or update a workflow definition; what cannot run here is refused, all of it by name."""
+        """Create or update a workflow definition.  Raises `OrchestratorRefused` naming everything that cannot run here."""
         body = dump_json(definition, "the workflow definition")
         parsed = parse_workflow(body)
         with self._store.writing() as connection:
@@ -197,26 +197,26 @@ class LocalOrchestrator:
             )
 
     def workflow_definition(self, name: str, version: int | None = None) -> Json | None:
-        """The registered workflow definition, as it was sent, or None."""
+        """Return the registered workflow definition exactly as it was sent, or None."""
         with self._store.reading() as connection:
             body = find_workflow(connection, name, version)
         return None if body is None else json.loads(body)
 
     def workflow_versions(self) -> Mapping[str, Sequence[int]]:
-        """The versions of every registered workflow, by name."""
+        """Return the versions of every registered workflow, by name."""
         with self._store.reading() as connection:
             return workflow_versions(connection)
 
     # Workflows.
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
-        """Start a workflow, the newest version unless one is asked for, and return its id."""
+        """Start a workflow, by default its newest version, and return its id."""
         with self._store.writing() as connection:
             body = workflow_body(connection, name, version)
             definition = parse_workflow(body)
             taskdefs = registered_taskdefs(connection, definition)
             env = self._env()
-            # Conductor puts the template below an input that has something in it, not below an empty one.
+            # Like Conductor, fill up a non-empty input from the template, but not an empty one.
             filled = {**definition.input_template, **input} if input else {}
             run = Run(env.new_id(), definition, parse_rules(taskdefs), filled, env.now)
             insert_run(connection, run, body, taskdefs)
@@ -225,35 +225,35 @@ class LocalOrchestrator:
         return run.id
 
     def recording(self, workflow_id: str, reference: str) -> Recording:
-        """What a workflow did before a step, so that another one can start there."""
+        """Return the part of a workflow before a step, so that another workflow can start there."""
         with self._store.reading() as connection:
             return recording_of(connection, workflow_id, reference)
 
     def start_from(self, recorded: Recording, branches: Branches) -> str:
-        """Start a workflow at a step, with what was done before it, on other branches; returns its id."""
+        """Start a workflow at a step of a recorded one, on other branches, and return its id."""
         with self._store.writing() as connection:
             return start_from(connection, recorded, branches, self._env())
 
     def workflow(self, workflow_id: str) -> WorkflowState:
-        """The workflow as it stands."""
+        """Return the current state of the workflow."""
         self.tick()
         with self._store.reading() as connection:
             return workflow_state(load_run(connection, workflow_id), definition_of(connection, workflow_id))
 
     def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
-        """The workflows that were started last, newest first."""
+        """Return the newest workflows first."""
         with self._store.reading() as connection:
             return summaries(connection, count, start)
 
     def retry_workflow(self, workflow_id: str) -> None:
-        """Have a workflow that ended badly go on, by the TaskDefs it has."""
+        """Resume a failed workflow, with the TaskDefs it was started with."""
         with self._store.writing() as connection:
             run = load_run(connection, workflow_id)
             retry_run(run, self._env())
             save_run(connection, run)
 
     def take_over(self, workflow_id: str, reason: str) -> None:
-        """Free a workflow from a process that is known to be dead, and have it go by the TaskDefs registered now."""
+        """Retry the tasks that a dead process held, and switch the workflow to the TaskDefs registered now."""
         with self._store.writing() as connection:
             run = load_run(connection, workflow_id)
             renew_taskdefs(connection, run)
@@ -261,7 +261,7 @@ class LocalOrchestrator:
             save_run(connection, run)
 
     def terminate(self, workflow_id: str, reason: str) -> None:
-        """End a workflow as TERMINATED; one that is COMPLETED is refused."""
+        """End a workflow as TERMINATED.  Raises `OrchestratorRefused` if it is COMPLETED."""
         with self._store.writing() as connection:
             run = load_run(connection, workflow_id)
             if run.status == "COMPLETED":
@@ -273,7 +273,7 @@ class LocalOrchestrator:
     # Time.
 
     def tick(self) -> None:
-        """See to everything that is out of time by now."""
+        """Apply every time-out that is due."""
         now = self._clock()
         with self._store.reading() as connection:
             due = due_runs(connection, now)
@@ -284,7 +284,7 @@ class LocalOrchestrator:
     def time_out_in_progress(self, reason: str) -> Sequence[str]:
         """Time out every task in progress, because its worker is known to be dead; returns their ids.
 
-        Each counts as a try, and its retry follows as the TaskDef says.
+        Each counts as a failed attempt, and is retried as its TaskDef says.
         """
         with self._store.writing() as connection:
             rows = connection.execute("SELECT id FROM task WHERE status = 'IN_PROGRESS'").fetchall()
@@ -297,9 +297,9 @@ class LocalOrchestrator:
         return [task.id for task in dead]
 
     def requeue(self, task_id: str) -> None:
-        """For tests: put a task in progress back into its queue under the same id, so that it gets a twin.
+        """Put a task in progress back into its queue under the same id, so that it gets a twin; for tests.
 
-        Conductor does this on a plain IN_PROGRESS update, and now and then by itself.
+        Conductor does this on a plain IN_PROGRESS update, and sometimes unprompted.
         """
         with self._store.writing() as connection:
             task, rules = load_task(connection, task_id)
@@ -310,22 +310,22 @@ class LocalOrchestrator:
             save_task(connection, task, rules)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         self._store.close()
 
-    # Inside.
+    # Internals.
 
     def _take(self, name: str, worker_id: str, count: int) -> list[Assignment]:
         self.tick()
         with self._store.reading() as connection:
-            # A look without the write lock first: most polls find nothing, and must not hold others up.
+            # Check without the write lock first: most polls find nothing, and must not block others.
             if count <= 0 or not any_waiting(connection, name, self._clock()):
                 return []
         with self._store.writing() as connection:
             return take(connection, name, worker_id=worker_id, count=count, now=self._clock())
 
-    def _see_to_lease(self, task_id: str) -> None:
-        """A lease that ran out is over, even if nobody has looked since."""
+    def _expire_lease(self, task_id: str) -> None:
+        """Apply the time-out of a task whose lease has expired."""
         with self._store.reading() as connection:
             row = connection.execute(
                 "SELECT run_id FROM task WHERE id = ? AND deadline <= ?", (task_id, self._clock())

@@ -1,7 +1,7 @@
-"""Workflow JSON in Conductor's own form, read into a definition or refused as a whole.
+"""Parses workflow JSON in Conductor's own form, or refuses it as a whole.
 
-Everything the embedded orchestrator cannot run is found here, before anything runs, and named by its
-reference: all of it at once, not one by one.  Fields that only concern people or listeners are passed over.
+Everything that the embedded orchestrator cannot run is found here, before anything runs, and named by its reference:
+all in one error.  Fields that only concern people or listeners are ignored.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _WORKFLOW_POLICIES = ("TIME_OUT_WF", "ALERT_ONLY")
 
 @lru_cache(maxsize=256)
 def parse_workflow(text: str) -> WorkflowDefinition:
-    """The definition in a JSON text; OrchestratorRefused lists everything that is not supported."""
+    """Parse a JSON text.  Raises `OrchestratorRefused` listing everything that is not supported."""
     return read_workflow(json.loads(text))
 
 
 def read_workflow(source: Json) -> WorkflowDefinition:
-    """The definition in a JSON object; OrchestratorRefused lists everything that is not supported."""
+    """Parse a JSON object.  Raises `OrchestratorRefused` listing everything that is not supported."""
     name = source.get("name")
     if not isinstance(name, str) or not name:
         raise OrchestratorRefused("a workflow definition needs a name")
@@ -98,7 +98,7 @@ def _unsupported_steps(sources: Sequence[Json], loop: str | None = None) -> Iter
         loops = row is not None and row.loops
         if loops and loop:
             yield f"task {label} is a {kind} inside the {kind} {loop}"
-        yield from (f"task {label} {what}" for what in _unsupported_of(source))
+        yield from (f"task {label} {what}" for what in _unsupported_settings(source))
         if row is not None:
             yield from (f"task {label} {what}" for what in row.unsupported(source))
         inside = label if loops else loop
@@ -106,7 +106,7 @@ def _unsupported_steps(sources: Sequence[Json], loop: str | None = None) -> Iter
             yield from _unsupported_steps(block, inside)
 
 
-def _unsupported_of(source: Json) -> Iterator[str]:
+def _unsupported_settings(source: Json) -> Iterator[str]:
     if source.get("permissive"):
         yield "is permissive"
     if source.get("taskDefinition"):
@@ -132,7 +132,7 @@ def _blocks(source: Json) -> Iterator[Sequence[Json]]:
 
 
 def _diagnostics(definition: WorkflowDefinition) -> Iterator[str]:
-    """What Conductor refuses too, or would only find while the workflow runs."""
+    """Yield errors that Conductor refuses too, or would only find while the workflow runs."""
     if not definition.steps:
         yield "it has no tasks"
     known = Counter(step.reference for step in definition.walk())
@@ -144,7 +144,7 @@ def _diagnostics(definition: WorkflowDefinition) -> Iterator[str]:
         yield from (f"{label} {what}" for what in STEP_TYPES[step.type].diagnostics(definition, step))
         for unknown in sorted(set(step.join_on) - set(known)):
             yield f"{label} joins on {unknown!r}, which is not a task of this workflow"
-        # Like Conductor, which looks for unknown tasks only here; elsewhere they read as nothing.
+        # Like Conductor, check for unknown tasks only in top-level steps; elsewhere they resolve to null.
         names = known if step in definition.steps else None
         yield from (f"{label}: {what}" for what in _wrong_paths(step.input_parameters, names))
     yield from (f"outputParameters: {what}" for what in _wrong_paths(definition.output_parameters))

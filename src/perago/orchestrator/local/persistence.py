@@ -1,10 +1,6 @@
-"""What is registered in the embedded orchestrator: TaskDefs by name, workflow definitions by name and version.
+"""Reads and writes definitions, runs and tasks, always inside a transaction of the store; converts them for the port.
 
-The rule: a definition is kept as it was sent; without a version the newest one is meant, as on Conductor.
-
-Rows to runs and tasks, and back.  Everything here runs inside a transaction of the store.
-
-What the embedded orchestrator shows of its workflows and tasks: rows and runs as the port's values.
+A definition is stored exactly as it was sent.  Without a version the newest one is used, as on Conductor.
 """
 
 from __future__ import annotations
@@ -25,43 +21,6 @@ from perago.orchestrator.local.step_types import is_system
 from perago.orchestrator.local.store import dump_json
 from perago.orchestrator.local.taskdef import TaskRules, deadline, parse_taskdef
 
-
-def find_workflow(connection: sqlite3.Connection, name: str, version: int | None) -> str | None:
-    """The JSON text of a workflow definition, or None."""
-    row = connection.execute(
-        "SELECT body FROM workflow_def WHERE name = :name AND (:version IS NULL OR version = :version) "
-        "ORDER BY version DESC LIMIT 1",
-        {"name": name, "version": version},
-    ).fetchone()
-    return None if row is None else str(row[0])
-
-
-def workflow_body(connection: sqlite3.Connection, name: str, version: int | None) -> str:
-    """The JSON text of a workflow definition that must be there."""
-    body = find_workflow(connection, name, version)
-    if body is None:
-        wanted = name if version is None else f"{name} version {version}"
-        raise OrchestratorNotFound(f"no workflow definition {wanted}: register it first")
-    return body
-
-
-def workflow_versions(connection: sqlite3.Connection) -> dict[str, list[int]]:
-    """The versions of every workflow, oldest first, by name."""
-    found: dict[str, list[int]] = {}
-    for name, version in connection.execute("SELECT name, version FROM workflow_def ORDER BY name, version"):
-        found.setdefault(name, []).append(version)
-    return found
-
-
-def taskdefs_of(connection: sqlite3.Connection, definition: WorkflowDefinition) -> dict[str, Json]:
-    """The TaskDefs that a workflow's steps have, by name."""
-    names = sorted({step.name for step in definition.walk()})
-    rows = connection.execute(
-        f"SELECT name, body FROM taskdef WHERE name IN ({', '.join('?' * len(names))})", names
-    )
-    return {row["name"]: json.loads(row["body"]) for row in rows}
-
-
 _COLUMNS = [column.name for column in fields(Task) if column.name != "changed"]
 _JSON_COLUMNS = frozenset({"input", "output"})
 _FLAG_COLUMNS = frozenset({"executed", "retried"})
@@ -72,14 +31,50 @@ _UPSERT = (
 )
 
 
+def find_workflow(connection: sqlite3.Connection, name: str, version: int | None) -> str | None:
+    """Return the JSON text of a workflow definition, or None."""
+    row = connection.execute(
+        "SELECT body FROM workflow_def WHERE name = :name AND (:version IS NULL OR version = :version) "
+        "ORDER BY version DESC LIMIT 1",
+        {"name": name, "version": version},
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+def workflow_body(connection: sqlite3.Connection, name: str, version: int | None) -> str:
+    """Return the JSON text of a workflow definition.  Raises `OrchestratorNotFound` if it is not registered."""
+    body = find_workflow(connection, name, version)
+    if body is None:
+        wanted = name if version is None else f"{name} version {version}"
+        raise OrchestratorNotFound(f"no workflow definition {wanted}: register it first")
+    return body
+
+
+def workflow_versions(connection: sqlite3.Connection) -> dict[str, list[int]]:
+    """Return the versions of every workflow, oldest first, by name."""
+    found: dict[str, list[int]] = {}
+    for name, version in connection.execute("SELECT name, version FROM workflow_def ORDER BY name, version"):
+        found.setdefault(name, []).append(version)
+    return found
+
+
+def taskdefs_of(connection: sqlite3.Connection, definition: WorkflowDefinition) -> dict[str, Json]:
+    """Return the registered TaskDefs of a workflow's steps, by name."""
+    names = sorted({step.name for step in definition.walk()})
+    rows = connection.execute(
+        f"SELECT name, body FROM taskdef WHERE name IN ({', '.join('?' * len(names))})", names
+    )
+    return {row["name"]: json.loads(row["body"]) for row in rows}
+
+
 @lru_cache(maxsize=256)
 def parse_rules(text: str) -> Mapping[str, TaskRules]:
-    """The rules of the TaskDefs that a run was started with, by name."""
+    """Parse the TaskDefs that are stored with a run into rules, by name."""
     return {name: parse_taskdef(body) for name, body in json.loads(text).items()}
 
 
 def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskdefs: str) -> None:
-    """Write a new run; its tasks come with `save_run`."""
+    """Write a new run without its tasks, which `save_run` writes."""
     connection.execute(
         "INSERT INTO run (id, name, definition, taskdefs, input, output, status, created, branches) "
         "VALUES (?, ?, ?, ?, ?, '{}', ?, ?, ?)",
@@ -97,19 +92,19 @@ def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskde
 
 
 def registered_taskdefs(connection: sqlite3.Connection, definition: WorkflowDefinition) -> str:
-    """The TaskDefs that a workflow uses, as they are registered now, as a run keeps them."""
+    """Return the current TaskDefs of a workflow as the JSON text that a run stores."""
     return dump_json(taskdefs_of(connection, definition), "the TaskDefs")
 
 
 def renew_taskdefs(connection: sqlite3.Connection, run: Run) -> None:
-    """Have a run go by the TaskDefs that are registered now, and not by those of its start."""
+    """Replace the TaskDefs stored with a run by those registered now."""
     taskdefs = registered_taskdefs(connection, run.definition)
     connection.execute("UPDATE run SET taskdefs = ? WHERE id = ?", (taskdefs, run.id))
     run.rules = parse_rules(taskdefs)
 
 
 def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
-    """A run with all of its tasks, in the order they were scheduled."""
+    """Return a run with all its tasks, in the order they were scheduled.  Raises `OrchestratorNotFound`."""
     row = connection.execute("SELECT * FROM run WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         raise OrchestratorNotFound(f"no workflow {run_id}")
@@ -132,7 +127,7 @@ def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
 
 
 def save_run(connection: sqlite3.Connection, run: Run) -> None:
-    """Write what has changed in a run."""
+    """Write the changed tasks of a run, and the run itself if it changed."""
     for task in run.tasks:
         if task.changed:
             save_task(connection, task, run.rules_for(task.name))
@@ -153,7 +148,7 @@ def save_run(connection: sqlite3.Connection, run: Run) -> None:
 
 
 def load_task(connection: sqlite3.Connection, task_id: str) -> tuple[Task, TaskRules]:
-    """One task and the rules it runs under."""
+    """Return a task and the rules of its TaskDef.  Raises `OrchestratorNotFound`."""
     row = connection.execute(
         "SELECT task.*, run.taskdefs FROM task JOIN run ON run.id = task.run_id WHERE task.id = ?", (task_id,)
     ).fetchone()
@@ -163,7 +158,7 @@ def load_task(connection: sqlite3.Connection, task_id: str) -> tuple[Task, TaskR
 
 
 def save_task(connection: sqlite3.Connection, task: Task, rules: TaskRules) -> None:
-    """Write one task, with the moment it next runs out of time."""
+    """Write a task, with its next deadline."""
     values = [_value(task, column) for column in _COLUMNS]
     due = None if task.over or is_system(task) else deadline(task, rules)
     connection.execute(_UPSERT, [*values, due])
@@ -171,7 +166,7 @@ def save_task(connection: sqlite3.Connection, task: Task, rules: TaskRules) -> N
 
 
 def due_runs(connection: sqlite3.Connection, now: float) -> list[str]:
-    """The runs in which something is out of time."""
+    """Return the ids of runs with a time-out that is due."""
     rows = connection.execute(
         "SELECT run_id FROM task WHERE deadline <= :now UNION SELECT id FROM run WHERE deadline <= :now",
         {"now": now},
@@ -180,12 +175,12 @@ def due_runs(connection: sqlite3.Connection, now: float) -> list[str]:
 
 
 def rules_in(row: sqlite3.Row) -> TaskRules:
-    """The rules of the task in a row that also holds its run's TaskDefs."""
+    """Return the rules of the task in a row that also holds its run's TaskDefs."""
     return parse_rules(row["taskdefs"]).get(row["name"]) or TaskRules(row["name"])
 
 
 def task_in(row: sqlite3.Row) -> Task:
-    """The task in a row."""
+    """Return the task in a row."""
     values = {column: row[column] for column in _COLUMNS}
     for column in _JSON_COLUMNS:
         values[column] = json.loads(values[column])
@@ -202,7 +197,7 @@ def _value(task: Task, column: str) -> object:
 
 
 def workflow_state(run: Run, definition: Json) -> WorkflowState:
-    """A run with all of its tasks, in the order they were scheduled."""
+    """Convert a run, with its tasks in the order they were scheduled."""
     return WorkflowState(
         id=run.id,
         status=run.status,
@@ -218,19 +213,19 @@ def workflow_state(run: Run, definition: Json) -> WorkflowState:
 
 
 def definition_of(connection: sqlite3.Connection, run_id: str) -> Json:
-    """The definition that a run was started with, as it was registered."""
+    """Return the definition of a run, as it was registered when the run started."""
     row = connection.execute("SELECT definition FROM run WHERE id = ?", (run_id,)).fetchone()
-    return _read(row[0])
+    return _parse_definition(row[0])
 
 
 @lru_cache(maxsize=256)
-def _read(text: str) -> Json:
+def _parse_definition(text: str) -> Json:
     found: Json = json.loads(text)
     return found
 
 
 def summaries(connection: sqlite3.Connection, count: int, start: int) -> list[WorkflowSummary]:
-    """The runs that were started last, newest first."""
+    """Return `count` runs, newest first, skipping the first `start`."""
     rows = connection.execute(
         "SELECT id, name, status, created, ended, reason FROM run ORDER BY number DESC LIMIT ? OFFSET ?",
         (count, start),
@@ -239,11 +234,11 @@ def summaries(connection: sqlite3.Connection, count: int, start: int) -> list[Wo
 
 
 def log_lines(connection: sqlite3.Connection, task_id: str) -> list[LogLine]:
-    """The lines of a task's log, oldest first."""
+    """Return the lines of a task's log, oldest first."""
     rows = connection.execute(
         "SELECT at, line FROM task_log WHERE task_id = ? ORDER BY number", (task_id,)
     ).fetchall()
-    # What was logged as one entry may hold several lines.
+    # One entry may hold several lines.
     return [LogLine(at, line) for at, entry in rows for line in entry.split("\n")]
 
 

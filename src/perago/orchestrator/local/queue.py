@@ -1,7 +1,6 @@
-"""The task queues: which waiting tasks a poll may take, and taking them.
+"""The task queues.  A poll takes waiting tasks oldest first, within the TaskDef's limits.
 
-Oldest first, within the TaskDef's limits.  Taking happens inside one immediate transaction, so that of several
-pollers only one gets a task.
+Taking runs in one immediate transaction, so that only one of several pollers gets a task.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from perago.orchestrator.local.state import Task, milliseconds
 from perago.orchestrator.local.taskdef import TaskRules
 from perago.protocol.attempt import IN_PROGRESS, Attempt
 
-# What was last touched later than now was put here before the clock was set back: it has waited long enough.
+# A task updated later than now was queued before the clock was set back: it has waited long enough.
 _WAITING = "task.name = ?1 AND task.status = 'SCHEDULED' AND (task.available <= ?2 OR task.updated > ?2)"
 
 
 def any_waiting(connection: sqlite3.Connection, name: str, now: float) -> bool:
-    """Whether there is a task to poll."""
+    """Return whether there is a task to poll."""
     row = connection.execute(f"SELECT 1 FROM task WHERE {_WAITING} LIMIT 1", (name, now)).fetchone()
     return row is not None
 
@@ -27,7 +26,7 @@ def any_waiting(connection: sqlite3.Connection, name: str, now: float) -> bool:
 def take(
     connection: sqlite3.Connection, name: str, *, worker_id: str, count: int, now: float
 ) -> list[Assignment]:
-    """Put up to `count` waiting tasks in progress and hand them out."""
+    """Set up to `count` waiting tasks IN_PROGRESS and return them."""
     rows = connection.execute(
         "SELECT task.*, run.taskdefs FROM task JOIN run ON run.id = task.run_id "
         f"WHERE {_WAITING} ORDER BY task.available, task.number LIMIT ?3",
@@ -49,7 +48,7 @@ def take(
 
 
 def _has_room(connection: sqlite3.Connection, rules: TaskRules, now: float) -> bool:
-    """Whether the TaskDef's limits let one more task start."""
+    """Return whether the TaskDef's limits allow one more task to start."""
     if rules.concurrent_exec_limit > 0:
         working = connection.execute(
             "SELECT count(*) FROM task WHERE name = ? AND status = 'IN_PROGRESS'", (rules.name,)
@@ -57,11 +56,11 @@ def _has_room(connection: sqlite3.Connection, rules: TaskRules, now: float) -> b
         if working >= rules.concurrent_exec_limit:
             return False
     if rules.rate_limit_per_frequency > 0:
-        begun = connection.execute(
+        started = connection.execute(
             "SELECT count(*) FROM task WHERE name = ? AND started > ? AND started <= ?",
             (rules.name, now - rules.rate_limit_frequency_in_seconds, now),
         ).fetchone()[0]
-        return int(begun) < rules.rate_limit_per_frequency
+        return int(started) < rules.rate_limit_per_frequency
     return True
 
 

@@ -1,21 +1,19 @@
-"""How a workflow goes on after it ended badly, or after the process that worked for it died.  No I/O.
+"""Resumes a run that failed or lost its process, and starts a new run at a step of an old one.
 
-As Conductor's `retry` does it:
+Resuming works like Conductor's `retry`:
 
-    the last task of a reference      goes on as
-    FAILED, TIMED_OUT, CANCELED ...   a new task with retry count + 1, whatever the TaskDef allows, due at once
-    a JOIN or DO_WHILE                itself, in progress again
-    anything else                     it is
+    the last task of a reference      becomes
+    FAILED, TIMED_OUT, CANCELED ...   a new task with retry count + 1, whatever the TaskDef allows, available at once
+    a JOIN or DO_WHILE                the same task, in progress again
+    anything else                     unchanged
 
-The rule beyond Conductor's: who goes on by hand begins a step's total time anew, and a SWITCH that failed is evaluated
-again.  (Conductor takes the SWITCH for done and skips its cases, and goes on counting the total time while nothing runs.)
+Unlike Conductor, resuming restarts a step's total time-out, and evaluates a failed SWITCH again.  (Conductor treats the
+SWITCH as done and skips its cases, and keeps counting the total time while nothing runs.)
 
-A workflow that starts at a step of another one, with what that one did before the step.
-
-The tasks before the step are copied as they ended: a new run, whose expressions read the outputs as they were recorded.
-The step and all that follows is done again.  Every task's `workspace` is redirected to the branches that the new run
-works on; what is recorded stays as it is.  The rule: a run starts only where all before the step is over on every path, so
-a step inside a fork or a loop is refused, and the fork or the loop is named instead.
+Starting at a step copies the tasks before it with their outcomes into a new run, whose expressions read the recorded
+outputs; the step and all later ones run again.  Every task's `workspace` is redirected to the new run's branches; the
+recording is not changed.  Everything before the step must be over on every path, so a step inside a fork or a loop is
+refused, and the error names the fork or the loop to start from.
 """
 
 from __future__ import annotations
@@ -37,45 +35,46 @@ from perago.orchestrator.local.persistence import (
     save_run,
 )
 from perago.orchestrator.local.state import RUNNING, Env, Run, Task
-from perago.orchestrator.local.step_types import STEP_TYPES, goes_on, is_system
+from perago.orchestrator.local.step_types import STEP_TYPES, is_system, reopens
 from perago.protocol.attempt import IN_PROGRESS
 from perago.protocol.suggestions import did_you_mean, listed
 
-_UNDONE = frozenset({"FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT", "CANCELED"})
+Branches = Mapping[str, Mapping[str, str]]
+_UNSUCCESSFUL = frozenset({"FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT", "CANCELED"})
 
 
 def retry_run(run: Run, env: Env) -> None:
-    """Have a run that ended badly go on from what failed in it."""
+    """Resume a failed run at its failed tasks.  Raises `OrchestratorRefused` if it is running or has none."""
     if run.status == RUNNING:
         raise OrchestratorRefused(f"workflow {run.id} is still running")
-    undone = list(_undone(run).values())
-    if run.status == "COMPLETED" or (not undone and run.status != "TIMED_OUT"):
-        raise OrchestratorRefused(f"workflow {run.id} is {run.status} and has no task to be tried again")
+    failed = _unsuccessful(run)
+    if run.status == "COMPLETED" or (not failed and run.status != "TIMED_OUT"):
+        raise OrchestratorRefused(f"workflow {run.id} is {run.status} and has no task to retry")
     run.status, run.reason, run.ended, run.retried_at = RUNNING, None, None, env.now
     run.changed = True
-    for task in undone:
-        if goes_on(task):
+    for task in failed:
+        if reopens(task):
             _reopen(task)
         else:
-            add_tasks(run, _next_try(run, task, env))
+            add_tasks(run, _retry_tasks(run, task, env))
     decide(run, env)
 
 
 def replace_orphans(run: Run, reason: str, env: Env) -> None:
-    """Time out what is in progress with a dead process, and have each tried again at once.
+    """Time out the tasks that a dead process held, and retry each at once.
 
-    A try that was cut off says nothing about the task, so that no retry count can end the workflow here.
+    An interrupted attempt says nothing about the task, so the retry count does not apply and cannot end the workflow.
     """
     for task in [task for task in run.tasks if task.status == IN_PROGRESS and not is_system(task)]:
         task.end("TIMED_OUT", env.now, reason)
-        add_tasks(run, _next_try(run, task, env))
+        add_tasks(run, _retry_tasks(run, task, env))
     decide(run, env)
 
 
-def _undone(run: Run) -> dict[str, Task]:
-    """The last task of every reference, where it did not end well, in order."""
+def _unsuccessful(run: Run) -> list[Task]:
+    """Return the last task of every reference, in order, if it was unsuccessful."""
     latest = {task.reference: task for task in run.tasks}
-    return {reference: task for reference, task in latest.items() if task.status in _UNDONE}
+    return [task for task in latest.values() if task.status in _UNSUCCESSFUL]
 
 
 def _reopen(task: Task) -> None:
@@ -85,31 +84,28 @@ def _reopen(task: Task) -> None:
     task.changed = True
 
 
-def _next_try(run: Run, task: Task, env: Env) -> list[Task]:
-    """The new task, and what begins with it."""
-    again = retry_of(run, task, env)
-    again.reason = None
-    again.available = again.first_scheduled = env.now
+def _retry_tasks(run: Run, task: Task, env: Env) -> list[Task]:
+    """Return the retry of a task, and the tasks that start with it."""
+    retry = retry_of(run, task, env)
+    retry.reason = None
+    retry.available = retry.first_scheduled = env.now
     task.retried = task.changed = True
     if not is_system(task):
-        return [again]
+        return [retry]
     step = run.step(task)
     others = [
         other
-        for following in STEP_TYPES[step.type].begin(run, step, again, env)
+        for following in STEP_TYPES[step.type].schedule(run, step, retry, env)
         for other in tasks_for(run, following, env)
     ]
     if task.iteration:
         place_in_loop(others, task.iteration)
-    return [again, *others]
-
-
-Branches = Mapping[str, Mapping[str, str]]
+    return [retry, *others]
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A workflow up to a step: `done` before it, and `after`, which is what it did from there on."""
+    """A workflow split at a step: `done` are the tasks before it, `after` those from it on."""
 
     definition: str
     input: Mapping[str, Any]
@@ -117,11 +113,11 @@ class Recording:
     done: Sequence[Task]
     after: Sequence[Task]
     branches: Branches
-    """The branches that its tasks were redirected to, where it started at a step itself."""
+    """The redirected branches, if the workflow itself was started at a step of another."""
 
 
 def recording_of(connection: sqlite3.Connection, workflow_id: str, reference: str) -> Recording:
-    """What a workflow did before a step; OrchestratorRefused where nobody could start there."""
+    """Return a workflow split at a step.  Raises `OrchestratorRefused` if no run can start there."""
     run = load_run(connection, workflow_id)
     _check(run, reference)
     before = run.definition.before(reference)
@@ -137,11 +133,11 @@ def recording_of(connection: sqlite3.Connection, workflow_id: str, reference: st
 
 
 def start_from(connection: sqlite3.Connection, recorded: Recording, branches: Branches, env: Env) -> str:
-    """Write a run that has done what is recorded, and start its step; returns the run's id."""
+    """Write a run with the recorded tasks, schedule its step, and return the run's id."""
     definition = parse_workflow(recorded.definition)
     taskdefs = registered_taskdefs(connection, definition)
-    given = json.loads(json.dumps(recorded.input))
-    run = Run(env.new_id(), definition, parse_rules(taskdefs), given, env.now, branches=branches)
+    input_copy = json.loads(json.dumps(recorded.input))
+    run = Run(env.new_id(), definition, parse_rules(taskdefs), input_copy, env.now, branches=branches)
     insert_run(connection, run, recorded.definition, taskdefs)
     for task in sorted(recorded.done, key=lambda task: task.seq):
         run.tasks.append(
@@ -170,10 +166,10 @@ def _check(run: Run, reference: str) -> None:
     holders = [step for step in definition.holders(reference) if not STEP_TYPES[step.type].one_path]
     if holders:
         raise OrchestratorRefused(
-            f"step {reference!r} is inside the {holders[-1].type} {holders[-1].reference!r}, and what runs beside or around "
-            f"it cannot be taken apart: start from {holders[-1].reference!r}"
+            f"step {reference!r} is inside the {holders[-1].type} {holders[-1].reference!r}, which can only run as a whole: "
+            f"start from {holders[-1].reference!r}"
         )
     if run.latest(reference) is None:
         raise OrchestratorRefused(
-            f"the run has not come to step {reference!r}, so there is no input to start it from: go on with --resume"
+            f"the run has not reached step {reference!r}, so there is no input to start it from: use --resume"
         )

@@ -1,7 +1,7 @@
-"""A workflow while it runs: the run, its tasks, and what expressions can read of them.
+"""A running workflow: the run, its tasks, and the values that expressions can read.
 
-These are the only values here that change: the decider works on one run, loaded in one transaction, and marks
-what it has changed so that the store writes only that.
+Only these values are mutable: the decider works on one run, loaded in one transaction, and marks its changes so that
+only those are written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUCCESSFUL = frozenset({"IN_PROGRESS", "SCHEDULED", "COMPLETED", "COMPLETED_WIT
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """What a decision takes from outside: the time, fresh ids and random numbers from 0 up to 1."""
+    """External inputs of a decision: the time, new ids, and random numbers from 0 up to 1."""
 
     now: float
     new_id: Callable[[], str]
@@ -29,7 +29,7 @@ class Env:
 
 @dataclass(slots=True)
 class Task:
-    """One task of a run; every retry is a task of its own."""
+    """One task of a run; every retry is a separate task."""
 
     id: str
     run_id: str
@@ -57,21 +57,21 @@ class Task:
 
     @property
     def over(self) -> bool:
-        """Whether the task has ended."""
+        """True if the task has ended."""
         return self.status in TERMINAL_STATUSES
 
     @property
     def failed(self) -> bool:
-        """Whether the task has ended badly."""
+        """True if the task has ended without success."""
         return self.status not in _SUCCESSFUL
 
     @property
     def step_reference(self) -> str:
-        """The reference its step has in the definition."""
+        """The reference of the task's step in the definition."""
         return without_loop(self.reference) if self.iteration else self.reference
 
     def end(self, status: str, now: float, reason: str | None = None) -> None:
-        """Give the task its final status; a reason it already has stays unless there is a new one."""
+        """Give the task its final status; keeps its reason unless a new one is given."""
         self.status = status
         self.ended = now
         self.reason = reason if reason is not None else self.reason
@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(slots=True)
 class Run:
-    """A started workflow: its definition as it was at the start, the rules of its TaskDefs, and its tasks in order."""
+    """A started workflow: its definition at the start, the rules of its TaskDefs, and its tasks in order."""
 
     id: str
     definition: WorkflowDefinition
@@ -93,35 +93,35 @@ class Run:
     ended: float | None = None
     tasks: list[Task] = field(default_factory=list)
     retried_at: float | None = None
-    """When somebody last had it go on after it had ended."""
+    """The last time it was resumed after it had ended."""
     branches: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By repository, the branch that tasks get in place of the one that the workflow names."""
+    """By repository and branch named in the workflow, the branch that tasks get instead."""
     changed: bool = True
 
     @property
     def clock_start(self) -> float:
-        """Since when the workflow's own time-out counts."""
+        """The start of the workflow's own time-out."""
         return self.retried_at or self.created
 
     def latest(self, reference: str) -> Task | None:
-        """The newest task of that reference."""
+        """Return the newest task of a reference, or None."""
         return next((task for task in reversed(self.tasks) if task.reference == reference), None)
 
     def step(self, task: Task) -> Step:
-        """The step a task was made for."""
+        """Return the step of a task."""
         return self.definition.step(task.step_reference)
 
     def rules_for(self, name: str) -> TaskRules:
-        """The TaskDef's rules, or Conductor's defaults where none was registered."""
+        """Return the TaskDef's rules, or Conductor's defaults if none was registered."""
         return self.rules.get(name) or TaskRules(name)
 
     def retries_allowed(self, task: Task) -> int:
-        """How many retries the step says, or else the TaskDef."""
+        """Return the retries that the step allows, or else its TaskDef."""
         own = self.step(task).retry_count
         return self.rules_for(task.name).retry_count if own is None else own
 
     def scope(self) -> dict[str, Any]:
-        """What `${…}` can read, by task reference; a loop's tasks go by their plain reference, newest last."""
+        """Return the values for `${…}` by task reference; a loop's tasks are under the plain reference, newest wins."""
         scope: dict[str, Any] = {"workflow": self._workflow_scope()}
         for task in self.tasks:
             scope[task.step_reference] = _task_scope(task)
@@ -163,5 +163,5 @@ def _task_scope(task: Task) -> dict[str, Any]:
 
 
 def milliseconds(at: float | None) -> int:
-    """A moment as Conductor tells it."""
+    """Convert a time to Conductor's milliseconds; None is 0."""
     return round((at or 0) * 1000)

@@ -1,4 +1,4 @@
-"""What a step type asks of the workflow's JSON: what the embedded orchestrator cannot run, and what is wrong anywhere."""
+"""Checks of a step by its type: forms that the embedded orchestrator cannot run, and errors on any orchestrator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SCRIPT_EVALUATORS = ("javascript", "graaljs")
 
 
 def unsupported_switch(source: Json) -> Iterator[str]:
-    """An evaluator that is not there, or a script that goes too far."""
+    """Yield an unknown evaluator, or an unsupported script."""
     evaluator = source.get("evaluatorType")
     if evaluator in SCRIPT_EVALUATORS:
         yield from _unsupported_script("expression", source)
@@ -22,12 +22,12 @@ def unsupported_switch(source: Json) -> Iterator[str]:
 
 
 def unsupported_loop(source: Json) -> Iterator[str]:
-    """A condition that goes too far."""
+    """Yield an unsupported condition."""
     yield from _unsupported_script("loopCondition", source)
 
 
 def switch_diagnostics(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
-    """A choice needs something to choose by, and something to choose."""
+    """Check that a SWITCH has cases and an expression."""
     if not step.cases:
         yield "has no decisionCases"
     if not step.expression:
@@ -35,7 +35,7 @@ def switch_diagnostics(_definition: WorkflowDefinition, step: Step) -> Iterator[
 
 
 def fork_diagnostics(definition: WorkflowDefinition, step: Step) -> Iterator[str]:
-    """Branches begin with something, and come together again."""
+    """Check that a FORK_JOIN has non-empty branches and a JOIN."""
     following = definition.next_after(step.reference)
     if following is None or following.type != JOIN:
         yield "is not followed by a JOIN"
@@ -44,7 +44,7 @@ def fork_diagnostics(definition: WorkflowDefinition, step: Step) -> Iterator[str
 
 
 def loop_diagnostics(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
-    """A body, whose references can carry the iteration."""
+    """Check that a DO_WHILE has a body, and that its references can take an iteration suffix."""
     if not step.loop_over:
         yield "has nothing in loopOver"
     if any(LOOP_MARK in inner.reference for inner in step.walk()):

@@ -1,11 +1,8 @@
-"""How a step's turn begins, by its type: its task's input, and the steps that begin with it.
+"""The behaviour of each step type: scheduling its task, and evaluating the tasks the orchestrator runs itself.
 
-Inputs are resolved here, at the moment of scheduling.
-
-The tasks the orchestrator does itself: SWITCH, JOIN and DO_WHILE, one look at a time.
-
-Each look says whether it changed the task, and which step begins by it.  A loop's output holds every finished
-iteration under its number, and the number of the current one: `{"iteration": 2, "1": {ref: output}, "2": {ref: output}}`.
+Scheduling resolves the task's input and returns the steps that start with it.  An evaluation of a SWITCH, JOIN or
+DO_WHILE returns whether it changed the task, and the step that it starts.  A loop's output holds every finished iteration
+under its number, and the current number: `{"iteration": 2, "1": {ref: output}, "2": {ref: output}}`.
 """
 
 from __future__ import annotations
@@ -21,40 +18,40 @@ from perago.orchestrator.local.state import Env, Run, Task
 
 
 def task_input(run: Run, step: Step, task_id: str) -> dict[str, Any]:
-    """A task's input: the step's parameters over the TaskDef's template, resolved."""
+    """Return a task's input: the step's parameters over the TaskDef's template, resolved."""
     template: Mapping[str, Any] = run.rules_for(step.name).input_template
     found: dict[str, Any] = resolve({**template, **step.input_parameters}, run.scope(), task_id=task_id)
-    # What resolves to nothing falls back to the template as it is written.
+    # A value that resolves to null falls back to the unresolved template.
     filled = {key: template.get(key) if value is None else value for key, value in found.items()}
-    return redirected(filled, run.branches)
+    return _redirect(filled, run.branches)
 
 
-def redirected(given: dict[str, Any], branches: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """A task's input with the branch of its `workspace` replaced where the run works on another one."""
-    workspace = given.get("workspace")
+def _redirect(values: dict[str, Any], branches: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """Return a task's input with the branches of its `workspace` replaced by those of the run."""
+    workspace = values.get("workspace")
     if isinstance(workspace, list):
-        return {**given, "workspace": [_on_other_branch(one, branches) for one in workspace]}
+        return {**values, "workspace": [_redirect_workspace(one, branches) for one in workspace]}
     if not isinstance(workspace, Mapping):
-        return given
-    return {**given, "workspace": _on_other_branch(workspace, branches)}
+        return values
+    return {**values, "workspace": _redirect_workspace(workspace, branches)}
 
 
-def _on_other_branch(workspace: Any, branches: Mapping[str, Mapping[str, str]]) -> Any:
+def _redirect_workspace(workspace: Any, branches: Mapping[str, Mapping[str, str]]) -> Any:
     if not isinstance(workspace, Mapping):
         return workspace
     branch = branches.get(str(workspace.get("repository")), {}).get(str(workspace.get("branch")))
     return workspace if branch is None else {**workspace, "branch": branch}
 
 
-def simple(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """A task to be polled, after the step's delay."""
+def schedule_simple(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """Make the task available to workers after the step's delay."""
     task.available = env.now + step.start_delay
     task.input = task_input(run, step, task.id)
     return ()
 
 
-def switch(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """Choose the case; its first step begins too."""
+def schedule_switch(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """Choose the case; its first step starts too."""
     task.input = resolve(step.input_parameters, run.scope())
     try:
         chosen = java_text(_evaluate(step, task.input))
@@ -69,28 +66,28 @@ def switch(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
     return block[:1]
 
 
-def fork(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """Over at once; the first step of every branch begins, and the JOIN that follows."""
+def schedule_fork(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """Complete the task at once; the first step of every branch starts, and the JOIN that follows."""
     task.input = resolve(step.input_parameters, run.scope())
     task.end("COMPLETED", env.now)
     join = run.definition.next_after(step.reference)
     return [*(branch[0] for branch in step.branches), *([join] if join is not None else [])]
 
 
-def join(_run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
-    """Waits for the tasks it names."""
+def schedule_join(_run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
+    """Record the tasks to wait for."""
     task.input = {"joinOn": list(step.join_on)}
     return ()
 
 
-def loop(run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
-    """Its body begins when the loop is looked at."""
+def schedule_loop(run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
+    """Resolve the input; the body starts when the loop is evaluated."""
     task.input = task_input(run, step, task.id)
     return ()
 
 
-def nothing(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """Over at once: a step that a JOIN can wait for."""
+def schedule_noop(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
+    """Complete the task at once: a step that a JOIN can wait for."""
     task.input = resolve(step.input_parameters, run.scope())
     task.end("COMPLETED", env.now)
     return ()
@@ -103,25 +100,25 @@ def _evaluate(step: Step, values: Mapping[str, Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What a look has brought; `begins` is a step whose turn has come, in the task's iteration."""
+class Evaluation:
+    """The result of evaluating a task; `starts` is a step to schedule, in the task's iteration."""
 
     changed: bool
-    begins: Step | None = None
+    starts: Step | None = None
 
 
-AS_BEFORE = Looked(changed=False)
-CHANGED = Looked(changed=True)
+UNCHANGED = Evaluation(changed=False)
+CHANGED = Evaluation(changed=True)
 
 
-def evaluate_switch(_run: Run, task: Task, env: Env) -> Looked:
-    """A choice is made when it begins; there is nothing to wait for."""
+def evaluate_switch(_run: Run, task: Task, env: Env) -> Evaluation:
+    """Complete the task: its case was chosen when it was scheduled."""
     task.end("COMPLETED", env.now)
     return CHANGED
 
 
-def evaluate_join(run: Run, task: Task, env: Env) -> Looked:
-    """Take over the outputs that are there; end the JOIN when all of its tasks are over."""
+def evaluate_join(run: Run, task: Task, env: Env) -> Evaluation:
+    """Copy the outputs so far; end the JOIN when all its tasks are over."""
     wanted = list(task.input["joinOn"])
     if task.iteration:
         wanted = [in_loop(reference, task.iteration) for reference in wanted]
@@ -136,7 +133,7 @@ def evaluate_join(run: Run, task: Task, env: Env) -> Looked:
         if other.status == "COMPLETED_WITH_ERRORS" and run.step(other).optional:
             failures.append(f"{other.name}/{other.id}")
     if any(other is None or not other.over for other in joined.values()):
-        return AS_BEFORE
+        return UNCHANGED
     if failures:
         task.end("COMPLETED_WITH_ERRORS", env.now, f"{' '.join(failures)} completed with errors")
     else:
@@ -144,8 +141,8 @@ def evaluate_join(run: Run, task: Task, env: Env) -> Looked:
     return CHANGED
 
 
-def evaluate_loop(run: Run, loop: Task, env: Env) -> Looked:
-    """Begin the body, again and again, until the condition says no."""
+def evaluate_loop(run: Run, loop: Task, env: Env) -> Evaluation:
+    """Start the next iteration of the body, or end the loop when its condition is false."""
     step = run.step(loop)
     body = run.definition.inside(step)
     current = {
@@ -154,27 +151,27 @@ def evaluate_loop(run: Run, loop: Task, env: Env) -> Looked:
         if task.step_reference in body and task.iteration == loop.iteration
     }
     if not current:
-        return _begin(loop, step)
+        return _start_iteration(loop, step)
     if not _iteration_is_over(run, step, loop.iteration, current):
-        return AS_BEFORE
+        return UNCHANGED
     loop.output[str(loop.iteration)] = {task.step_reference: task.output for task in current.values()}
     try:
-        goes_on = as_condition(run_script(step.loop_condition, _condition_input(run, loop, step)))
+        repeat = as_condition(run_script(step.loop_condition, _condition_input(run, loop, step)))
     except ScriptError as error:
         reason = f"Unable to evaluate condition {step.loop_condition}, exception {error}"
         loop.end("FAILED_WITH_TERMINAL_ERROR", env.now, reason)
         return CHANGED
-    if goes_on:
-        return _begin(loop, step)
+    if repeat:
+        return _start_iteration(loop, step)
     loop.end("COMPLETED", env.now)
     return CHANGED
 
 
-def _begin(loop: Task, step: Step) -> Looked:
+def _start_iteration(loop: Task, step: Step) -> Evaluation:
     loop.iteration += 1
     loop.output["iteration"] = loop.iteration
     loop.changed = True
-    return Looked(changed=True, begins=step.loop_over[0])
+    return Evaluation(changed=True, starts=step.loop_over[0])
 
 
 def _iteration_is_over(run: Run, loop: Step, iteration: int, current: Mapping[str, Task]) -> bool:
@@ -182,7 +179,7 @@ def _iteration_is_over(run: Run, loop: Step, iteration: int, current: Mapping[st
         return False
     if not all(in_loop(step.reference, iteration) in current for step in loop.loop_over):
         return False
-    # A task that is over may have a successor which the decider has not come to yet.
+    # A finished task may have a successor that the decider has not scheduled yet.
     for task in current.values():
         following = run.definition.next_after(task.step_reference)
         if following is not None and in_loop(following.reference, iteration) not in current:

@@ -1,10 +1,10 @@
-"""Runs, tasks and definitions in one SQLite file, for several processes at once.
+"""Stores runs, tasks and definitions in one SQLite file, for several processes at once.
 
-Every change is one immediate transaction: what happened and what the decider made of it are written together
-or not at all.  In WAL mode with synchronous=NORMAL a killed process loses nothing it has committed.
+Every change is one immediate transaction: an event and the decider's reaction are written together or not at all.
+In WAL mode with synchronous=NORMAL a killed process loses nothing it has committed.
 
-Whoever only looks (`looking`) changes nothing: a file of an earlier format is brought up to date in memory, and one that may
-not be written is read as it is.
+A read-only store (`looking`) changes nothing: a file of an earlier format is upgraded in memory, and a write-protected
+one is read unchanged.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CREATE INDEX IF NOT EXISTS task_due ON task (deadline) WHERE deadline IS NOT NUL
 CREATE INDEX IF NOT EXISTS run_due ON run (deadline) WHERE deadline IS NOT NULL;
 CREATE INDEX IF NOT EXISTS task_log_by_task ON task_log (task_id, number);
 """
-# What a file of an earlier format lacks, by that format.
+# Statements that upgrade a file, by its format.
 _UPGRADES = {
     1: (
         "ALTER TABLE run ADD COLUMN retried_at REAL",
@@ -90,13 +90,13 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for reads; each statement sees a state that was committed as a whole."""
+        """Yield the connection for reads; each statement sees one committed state."""
         with self._lock, self._translated():
             yield self._connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """One immediate transaction: committed at the end of the block, undone by any exception."""
+        """Yield the connection in an immediate transaction, committed after the block, rolled back on any exception."""
         with self._lock, self._translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -107,13 +107,13 @@ class Store:
             self._connection.execute("COMMIT")
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         with self._lock:
             self._connection.close()
 
     def _prepare(self, sleep: Callable[[float], None]) -> None:
-        # Several processes may open a new file at the same moment, and SQLite's busy handler does not cover
-        # the switch to WAL.
+        # Several processes may open a new file at the same moment, and SQLite's busy handler does not cover the switch
+        # to WAL.
         for attempt in range(200):
             try:
                 self._connection.execute("PRAGMA journal_mode=WAL")
@@ -124,9 +124,9 @@ class Store:
                 sleep(0.01)
         self._connection.execute("PRAGMA synchronous=NORMAL")
         with self.writing() as connection:
-            self._bring_up_to_date(connection)
+            self._upgrade(connection)
 
-    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
         found = self._format(connection)
         if found == 0:
             for statement in filter(str.strip, _SCHEMA.split(";")):
@@ -146,7 +146,7 @@ class Store:
         return found
 
     def _open_read_only(self) -> sqlite3.Connection:
-        connection = _readable(self._path)
+        connection = _connect_read_only(self._path)
         try:
             if self._format(connection) == _SCHEMA_VERSION:
                 connection.row_factory = sqlite3.Row
@@ -158,7 +158,7 @@ class Store:
             connection.close()
             raise
         connection.close()
-        self._bring_up_to_date(copy)
+        self._upgrade(copy)
         return copy
 
     @contextmanager
@@ -169,11 +169,11 @@ class Store:
             raise OrchestratorUnavailable(f"embedded orchestrator at {self._path}: {error}") from error
 
 
-def _readable(path: Path) -> sqlite3.Connection:
-    """A connection that has read the file; what may not be written is taken for what nobody changes."""
-    for way in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a file read-only; treat one that we may not write as immutable."""
+    for mode in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
         connection = sqlite3.connect(
-            f"{path.resolve().as_uri()}?{way}",
+            f"{path.resolve().as_uri()}?{mode}",
             uri=True,
             timeout=_BUSY_SECONDS,
             isolation_level=None,
@@ -183,18 +183,18 @@ def _readable(path: Path) -> sqlite3.Connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         except sqlite3.OperationalError as error:
             connection.close()
-            # Not where it is only busy: then somebody changes it.
-            if "immutable" in way or not error.sqlite_errorname.startswith(
+            # Only for missing permission: a busy file is being written, so it is not immutable.
+            if "immutable" in mode or not error.sqlite_errorname.startswith(
                 ("SQLITE_CANTOPEN", "SQLITE_READONLY")
             ):
                 raise
         else:
             return connection
-    raise AssertionError("the last way returns or raises")
+    raise AssertionError("the last mode returns or raises")
 
 
 def dump_json(value: Mapping[str, Any], what: str) -> str:
-    """A JSON text, as compact as it gets; OrchestratorRefused where the value is not JSON."""
+    """Return compact JSON text.  Raises `OrchestratorRefused` if the value is not JSON."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -1,16 +1,14 @@
-"""A TaskDef as the embedded orchestrator goes by it: its fields, read or refused by name, and the delay of a retry.
+"""The rules of a TaskDef: parsing its fields, the delay of a retry, and time-outs.
 
-Conductor's formulas, with d = retryDelaySeconds and n = the retries so far:
+Conductor's formulas for the delay, with d = retryDelaySeconds and n = the retries so far:
 
     FIXED                  d
     LINEAR_BACKOFF         d * backoffScaleFactor * (n + 1)
     EXPONENTIAL_BACKOFF    d * 2^n
     then                   at most maxRetryDelaySeconds, plus 0 to backoffJitterMs at random
 
-When a task is out of time.
-
-A task can run out of time in four ways.  The response time-out always ends the attempt as TIMED_OUT; the
-other three do what `timeoutPolicy` says, and under ALERT_ONLY they do nothing.
+A task has four time-outs.  The response time-out always ends the attempt as TIMED_OUT; the other three follow
+`timeoutPolicy`, and under ALERT_ONLY they do nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ RETRY_LOGICS = ("FIXED", "EXPONENTIAL_BACKOFF", "LINEAR_BACKOFF")
 TIMEOUT_POLICIES = ("RETRY", "TIME_OUT_WF", "ALERT_ONLY")
 _LONGEST_DELAY = 2**31 - 1
 
-# Conductor's field: the name here, the least value it may have.
+# Conductor's field: the name here, its minimum.
 _NUMBERS = {
     "retryCount": ("retry_count", 0),
     "retryDelaySeconds": ("retry_delay_seconds", 0),
@@ -52,7 +50,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class TaskRules:
-    """What a TaskDef says about one task; the defaults are Conductor's."""
+    """The settings of one TaskDef; the defaults are Conductor's."""
 
     name: str
     retry_count: int = 3
@@ -73,7 +71,7 @@ class TaskRules:
 
 
 def parse_taskdef(definition: Mapping[str, Any]) -> TaskRules:
-    """The rules of a TaskDef in Conductor's field names; names every field that is wrong."""
+    """Parse a TaskDef in Conductor's field names.  Raises `OrchestratorRefused` naming every wrong field."""
     name = definition.get("name")
     if not isinstance(name, str) or not name:
         raise OrchestratorRefused("a TaskDef needs a name")
@@ -105,7 +103,7 @@ def parse_taskdef(definition: Mapping[str, Any]) -> TaskRules:
 
 
 def retry_delay(rules: TaskRules, retries_so_far: int, random: Callable[[], float]) -> float:
-    """Seconds to wait before the next try; `random` gives numbers from 0 up to 1."""
+    """Return the seconds to wait before the next retry; `random` gives numbers from 0 up to 1."""
     delay = rules.retry_delay_seconds
     if rules.retry_logic == "LINEAR_BACKOFF":
         delay *= rules.backoff_scale_factor * (retries_so_far + 1)
@@ -130,19 +128,19 @@ def _contradictions(rules: TaskRules) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class TimeOut:
-    """A task that is out of time; `ends_workflow` where its policy says so."""
+    """A time-out of a task; `ends_workflow` follows from its policy."""
 
     reason: str
     ends_workflow: bool = False
 
 
 def deadline(task: Task, rules: TaskRules) -> float | None:
-    """When the task next runs out of time if nothing happens; None if it never does."""
+    """Return the task's next time-out if nothing happens; None if there is none."""
     return min((due for due, _ in _limits(task, rules)), default=None)
 
 
 def timed_out(task: Task, rules: TaskRules, now: float) -> TimeOut | None:
-    """The first way in which the task is out of time now, in Conductor's order."""
+    """Return the first time-out that is due, in Conductor's order, or None."""
     for due, describe in _limits(task, rules):
         if now >= due:
             return describe(now)
@@ -150,7 +148,7 @@ def timed_out(task: Task, rules: TaskRules, now: float) -> TimeOut | None:
 
 
 def total_time_is_up(task: Task, rules: TaskRules, now: float) -> bool:
-    """Whether the budget over all attempts of the step is used up, so that no retry may follow."""
+    """Return whether the total time of all attempts of the step is used up, so that no retry may follow."""
     total = rules.total_timeout_seconds
     return total > 0 and now - task.first_scheduled >= total
 

@@ -1,14 +1,11 @@
-"""Work that may overlap with other work: begun here, asked for later; what changes anything is always waited for.
+"""The attempt context: lake, orchestrator, clock and settings that every transaction of a process shares.
 
-A transaction says what may overlap; whether it does is up to who runs it.  An executor gives it threads, so that
-servers are waited for at the same time.  By default nothing overlaps: what is begun is done at once.
+Overlap: a transaction says which calls may run side by side, the caller decides whether they do.  An executor passes
+threads; the default runs everything inline.  Calls that change something are always waited for.
 
-What every transaction of a process shares: the ports, the root, and what a test or an executor passes in.
-
-Waiting for an orchestrator that is away, at the one place where an attempt cannot go on without it: a fence.
-
-A server that is restarted must not cost the work of every attempt that ends in that minute.  Waiting is safe: the
-answer, when it comes, is about that moment, and no answer still means that nothing is published.
+Fences wait for an absent orchestrator (`ask_until_answered`), so that a server restart does not cost the work of every
+attempt that ends in that minute.  This is safe: the answer describes the moment it is given, and without one nothing is
+published.
 """
 
 from __future__ import annotations
@@ -34,17 +31,22 @@ from perago.runtime.attempt.publish_retry import Timing
 from perago.runtime.process.process_state import preserving_process_state
 from perago.settings import FenceMode
 
+log = logging.getLogger("perago.orchestrator_wait")
+
+LONGEST_WAIT_SECONDS = 300.0
+LONGEST_PAUSE = 5.0
+
 T = TypeVar("T")
 
 
 class Submit(Protocol):
-    """Begins work; its `Future` has the answer.  `ThreadPoolExecutor.submit` is one."""
+    """Starts work and returns its `Future`, like `ThreadPoolExecutor.submit`."""
 
     def __call__(self, work: Callable[[], T], /) -> Future[T]: ...
 
 
 def run_inline(work: Callable[[], T], /) -> Future[T]:
-    """Do the work now."""
+    """Run the work now, in the calling thread."""
     done: Future[T] = Future()
     try:
         done.set_result(work())
@@ -53,20 +55,20 @@ def run_inline(work: Callable[[], T], /) -> Future[T]:
     return done
 
 
-def cancel_or_wait(begun: Future[Any]) -> BaseException | None:
-    """Have begun work not done, or wait for its end; returns what it raised, if it was done."""
-    return None if begun.cancel() else begun.exception()
+def cancel_or_wait(task: Future[Any]) -> BaseException | None:
+    """Cancel the task, or wait for it if it already runs.  Returns its exception, if any."""
+    return None if task.cancel() else task.exception()
 
 
 Observer = Callable[[str], None]
-"""Called with the name of each step as it begins."""
+"""Receives the name of each step when it begins."""
 
 Persist = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
-"""Asks the orchestrator about an attempt, more than once if it must."""
+"""Asks the orchestrator about an attempt, with retries if it chooses to."""
 
 
 def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
-    """Take the first answer, or error, for what it is."""
+    """Ask without retrying."""
     return ask()
 
 
@@ -77,7 +79,7 @@ def clean_up_now(cleanup: ExitStack) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
-    """What every transaction of a process shares; `clean_up` may put dropping off to another thread."""
+    """Dependencies and settings of a process's transactions; `clean_up` may defer its work to another thread."""
 
     lake: Lake
     orchestrator: AttemptReporter
@@ -94,16 +96,10 @@ class AttemptContext:
     pace: Timing = field(default_factory=Timing)
     preserving_process_state: Callable[[], AbstractContextManager[None]] = preserving_process_state
     on_error: Callable[[Exception], None] = lambda _error: None
-    """Is told what ended an attempt, as the object that was raised; decides nothing."""
+    """Receives the exception that ended an attempt; has no influence on the outcome."""
     wrong_input: WrongInput = "failed"
     mask: Callable[[str], str] = str
-    """Hides the secrets in a text that is about to be cut."""
-
-
-log = logging.getLogger("perago.orchestrator_wait")
-
-LONGEST_WAIT_SECONDS = 300.0
-LONGEST_PAUSE = 5.0
+    """Hides secrets in a text; applied before the text is truncated."""
 
 
 def ask_until_answered(
@@ -112,14 +108,14 @@ def ask_until_answered(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """The first answer; `OrchestratorUnavailable` when none has come for five minutes."""
+    """Ask until the orchestrator answers.  Raises `OrchestratorUnavailable` after five minutes without an answer."""
     until, pause = clock() + LONGEST_WAIT_SECONDS, 0.2
     while True:
         try:
             return ask()
-        except OrchestratorUnavailable as away:
+        except OrchestratorUnavailable as error:
             if clock() >= until:
                 raise
-            log.warning("the attempt fence waits for the orchestrator: %s", away)
+            log.warning("orchestrator unavailable, the attempt fence waits: %s", error)
         sleep(pause * random.uniform(0.5, 1.0))
         pause = min(LONGEST_PAUSE, pause * 2)

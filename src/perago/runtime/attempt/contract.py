@@ -1,14 +1,12 @@
-"""What an attempt was asked to do: the wire form of its input and output, checked before a byte moves.
+"""The wire form of an attempt's input and output.
 
-Top level exactly `workspace` and `params` (exactly `params` for a task without a workspace); `workspace` exactly
-its four fields, of which `ref_type` may be left out and is `commit` then.  `refType` is taken for `ref_type`, and answered
-in kind; an output always has one of the two.  A list of workspaces, all of one repository and branch, is to be joined.
-All that is wrong is one `TaskInputError` in one line: it names each field and the type of what is there, and says what
-to send.
+The input is checked before a byte moves.  Top level exactly `workspace` and `params` (exactly `params` for a task without
+a workspace); `workspace` has exactly its four fields, of which `ref_type` is optional and defaults to `commit`.  `refType`
+is accepted for `ref_type`, and the output uses the same spelling; an output always has one of the two.  A list of
+workspaces, all of one repository and branch, is to be joined.  All violations are reported in one `TaskInputError`, in one
+line that names each field, the type found there and what to send.
 
-What an attempt answers with: the workspace's new ref and its result, or the one that was recorded for equal work.
-
-Whether the orchestrator would take a result: asked while nothing is published yet.
+The output is checked before anything is published: would the orchestrator accept the result?
 """
 
 from __future__ import annotations
@@ -31,6 +29,8 @@ from perago.protocol.policies import SUPERSEDE
 from perago.protocol.signing import recordable
 from perago.runtime.attempt.publish_decision import Published
 
+log = logging.getLogger("perago.transaction")
+
 _EXAMPLES = {"workspace": '"${workflow.input.workspace}"', "params": '{"name": "value"}'}
 _SEND = {
     "repository": "the repository's name",
@@ -39,22 +39,22 @@ _SEND = {
     "ref_type": "'commit', or leave it out",
     "refType": "'commit', or leave it out",
 }
-_SHOWN = 5
+_MAX_NAMED = 5
 _KNOWN_TYPES = {"branch", "tag", "ref"}
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A checked input: the model the body gets, the same as JSON, and the workspaces as they were spelled."""
+    """A checked input: the params as model and as JSON, and the workspaces with their original spelling."""
 
     params: BaseModel
     raw_params: Mapping[str, Any]
     workspaces: Sequence[Mapping[str, str]] = ()
-    """One; several where they are to be joined; none for a task without a workspace."""
+    """One entry; several if they are to be joined; none for a task without a workspace."""
 
 
 def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
-    """Check an attempt's input against the task's contract."""
+    """Check an attempt's input against the task's contract.  Raises `TaskInputError` with all violations."""
     wanted = ("params",) if task.workspace is None else ("workspace", "params")
     wrong = list(_wrong_top(wanted, payload))
     if wrong:
@@ -69,21 +69,21 @@ def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
     if wrong:
         raise TaskInputError("; ".join(wrong))
     given = () if task.workspace is None else given_workspaces(payload["workspace"])
-    return Input(params, raw, tuple(map(_spelled_out, given)))
+    return Input(params, raw, tuple(map(_with_ref_type, given)))
 
 
 def given_workspaces(given: Any) -> Sequence[Any]:
-    """The workspaces of an input, whether it has one or a list of them; they are not checked here."""
+    """Return the workspaces of an input that has one or a list of them, unchecked."""
     return given if isinstance(given, list) else (given,)
 
 
 def workspace_label(given: Sequence[object], number: int) -> str:
-    """How an error names one of the workspaces."""
+    """Return the name of one of the workspaces for error messages."""
     return "workspace" if len(given) == 1 else f"workspace[{number}]"
 
 
 def commit_of(lake: Lake, given: Mapping[str, str], label: str = "workspace") -> Commit:
-    """The commit that a workspace names, looked up once; a branch or tag name is refused."""
+    """Look up the commit that a workspace names.  Raises `TaskInputError` for a branch or tag name."""
     repository, ref = given["repository"], given["ref"]
     try:
         commit = lake.commit_at(repository, ref)
@@ -100,12 +100,12 @@ def commit_of(lake: Lake, given: Mapping[str, str], label: str = "workspace") ->
 
 
 def workspace_output(given: Mapping[str, str], ref: str) -> dict[str, str]:
-    """The input workspace with `ref` set to what is published, its fields spelled as they came."""
+    """Return the input workspace with `ref` set to the published commit; the spelling of its fields is kept."""
     return {**given, "ref": ref}
 
 
-def _spelled_out(given: Mapping[str, str]) -> Mapping[str, str]:
-    """The workspace with its type of ref, which may have been left out."""
+def _with_ref_type(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the workspace with its `ref_type`, which the input may leave out."""
     return dict(given) if "refType" in given else {**given, "ref_type": "commit"}
 
 
@@ -152,7 +152,7 @@ def _wrong_workspace(given: object, label: str) -> Iterator[str]:
     required = ("repository", "branch", "ref")
     wrong = list(_other_fields(required, (*required, type_name), given))
     if wrong:
-        yield f"{label} must have exactly repository, branch, ref and, if you like, ref_type; {'; '.join(wrong)}"
+        yield f"{label} must have exactly repository, branch, ref and optionally ref_type; {'; '.join(wrong)}"
     for name in (*required, type_name):
         value = given.get(name)
         if name not in given:
@@ -162,7 +162,7 @@ def _wrong_workspace(given: object, label: str) -> Iterator[str]:
         elif not value.strip():
             yield f"{label}.{name} must not be blank; send {_SEND[name]}"
         elif name == type_name and value != "commit":
-            # Nothing that was sent is quoted: it may be a secret that got into the wrong field.
+            # Never quote the input: it may be a secret in the wrong field.
             other = repr(value) if value in _KNOWN_TYPES else "another string"
             yield f"{label}.{name} must be 'commit', not {other}; send {_SEND[name]}"
 
@@ -175,19 +175,16 @@ def _other_fields(
         yield f"missing: {', '.join(missing)}"
     others = sorted(str(name) for name in given if name not in allowed)
     if others:
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        yield f"not expected: {', '.join(others[:_SHOWN])}{more}"
-
-
-log = logging.getLogger("perago.transaction")
+        more = f" and {len(others) - _MAX_NAMED} more" if len(others) > _MAX_NAMED else ""
+        yield f"not expected: {', '.join(others[:_MAX_NAMED])}{more}"
 
 
 def to_record(result: Mapping[str, Any]) -> str | None:
-    """The result as a publication keeps it for reuse, or None where it is too large."""
+    """Return the result in the form a publication records for reuse, or None if it is too large."""
     text = recordable(result)
     if text is None:
         log.warning(
-            "the result is too large to be recorded for reuse: the policy is %s this time", SUPERSEDE.name
+            "the result is too large to be recorded for reuse; using policy %s this time", SUPERSEDE.name
         )
     return text
 
@@ -195,19 +192,19 @@ def to_record(result: Mapping[str, Any]) -> str | None:
 def output_of(
     task: TaskDefinition, given: Mapping[str, str], published: Published, result: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """The output, its workspace spelled like the given one; a recorded result goes through the result model again."""
+    """Return the output, its workspace spelled like the input's.  The result model validates a recorded result again."""
     if published.recorded is not None:
-        log.info("answering with the result that %s records", published.ref)
+        log.info("reusing the result recorded by commit %s", published.ref)
         with author_code("the result model"):
             result = task.dump_result(task.parse_result(published.recorded))
     return {"workspace": workspace_output(given, published.ref), "result": result}
 
 
 def check_size(result: Mapping[str, Any], most: int | None) -> None:
-    """Refuse a result that is no JSON text, that no database keeps, or that has more than `most` bytes."""
+    """Raise `TaskResultError` if the result is not valid JSON text, contains U+0000, or exceeds `most` bytes."""
     for place in _with_nul("result", result):
         raise TaskResultError(
-            f"{place} holds U+0000, which Conductor cannot keep on PostgreSQL: take it out, with text.replace('\\0', '')"
+            f"{place} holds U+0000, which Conductor cannot store on PostgreSQL: remove it with text.replace('\\0', '')"
         )
     try:
         size = len(json.dumps(result, ensure_ascii=False).encode())
@@ -219,13 +216,13 @@ def check_size(result: Mapping[str, Any], most: int | None) -> None:
         ) from None
     if most is not None and size > most:
         raise TaskResultError(
-            f"the result is {size} bytes of JSON, and {most} are the most that Conductor takes: put bulk into the "
+            f"the result is {size} bytes of JSON, and Conductor takes at most {most}: put bulk into the "
             "workspace and return where it is"
         )
 
 
 def _with_nul(path: str, value: object) -> Iterator[str]:
-    """The places of strings and keys with U+0000."""
+    """Yield the places of strings and keys that contain U+0000."""
     if isinstance(value, str):
         if has_nul(value):
             yield path

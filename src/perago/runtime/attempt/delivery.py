@@ -1,8 +1,6 @@
-"""Reporting a result: send, then drop the claim.  The one way, for a worker's courier and for attempts that run inline.
+"""Sends results, for a worker's result sender and for attempts that run inline (`Executor`, for tests and trials).
 
-The claim goes only when the orchestrator has answered: until then a twin must find it taken.
-
-Attempts that run inline, without a worker: a transaction each, and its result sent.  For tests and trials.
+The claim is dropped only after the orchestrator has answered: until then a twin must find it taken.
 """
 
 from __future__ import annotations
@@ -22,16 +20,18 @@ from perago.runtime.execution_result import DeliveryResult, ExecutionResult, Pen
 from perago.runtime.internal_branches import drop_quietly
 from perago.runtime.root.state_dir import new_execution_id
 
+log = logging.getLogger("perago.executor")
+
 
 def deliver(
     orchestrator: AttemptReporter, lake: Lake, pending: PendingResult, *, worker_id: str
 ) -> DeliveryResult:
-    """Send a result and drop its claim; `OrchestratorError`, and the claim stays, where there was no answer."""
+    """Send a result and drop its claim.  Without an answer, raises `OrchestratorError` and keeps the claim."""
     return finish(lake, send(orchestrator, pending, worker_id=worker_id))
 
 
 def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: str) -> DeliveryResult:
-    """Send a result; its claim stays until `finish`."""
+    """Send a result.  Its claim stays until `finish`."""
     try:
         accepted = orchestrator.complete(pending.attempt, pending.outcome, worker_id=worker_id)
     except OrchestratorNotFound as gone:
@@ -40,23 +40,20 @@ def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: st
 
 
 def finish(lake: Lake, delivery: DeliveryResult) -> DeliveryResult:
-    """What follows the orchestrator's answer."""
+    """Drop the claim after the orchestrator has answered."""
     drop_claim(lake, delivery.pending)
     return delivery
 
 
 def give_up_on(lake: Lake, pending: PendingResult, why: str) -> DeliveryResult:
-    """Send a result no more: its attempt can take none, or keeps silent."""
+    """Drop a result that must not be sent, and release its claim."""
     return finish(lake, DeliveryResult(pending, accepted=False, reason=why))
 
 
 def drop_claim(lake: Lake, pending: PendingResult) -> None:
-    """Let the attempt's next publisher claim; a parcel whose publish may be in flight has no claim to drop."""
+    """Release the claim for the attempt's next publisher.  A result whose publish may be in flight carries no claim."""
     if pending.claim is not None:
         drop_quietly(lake, pending.claim.repository, pending.claim.branch)
-
-
-log = logging.getLogger("perago.executor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +61,29 @@ class Executor:
     """Runs attempts of the tasks it knows, in the calling thread."""
 
     tasks: Mapping[str, TaskDefinition]
-    around: AttemptContext
+    context: AttemptContext
     worker_id: str
     mask: Callable[[str], str]
     reason_limit: int = 500
     execution_id: Callable[[], str] = new_execution_id
 
     def execute(self, assignment: Assignment) -> ExecutionResult:
-        """Run one attempt to its end and send what it has to say."""
+        """Run one attempt to its end and send its result, unless it must not be sent."""
         task, execution_id = self.tasks[assignment.attempt.task_name], self.execution_id()
 
-        def hand_over(settled: ExecutionResult) -> None:
-            self._report(pending_result_of(execution_id, assignment, settled))
+        def hand_over(result: ExecutionResult) -> None:
+            self._report(pending_result_of(execution_id, assignment, result))
 
-        return Transaction(task, assignment, execution_id, self.around).run(hand_over)
+        return Transaction(task, assignment, execution_id, self.context).run(hand_over)
 
     def _report(self, pending: PendingResult) -> None:
         outcome = sendable(pending.outcome, self.mask, self.reason_limit)
-        around, task_id = self.around, pending.attempt.task_id
+        context, task_id = self.context, pending.attempt.task_id
         pending = replace(pending, outcome=outcome)
         if not outcome.send:
-            log.info("task %s: nothing is sent: %s", task_id, outcome.reason)
-            give_up_on(around.lake, pending, outcome.reason or "")
+            log.info("no result is sent for task %s: %s", task_id, outcome.reason)
+            give_up_on(context.lake, pending, outcome.reason or "")
             return
-        done = deliver(around.orchestrator, around.lake, pending, worker_id=self.worker_id)
+        done = deliver(context.orchestrator, context.lake, pending, worker_id=self.worker_id)
         if not done.accepted:
             log.warning("the result of task %s was not accepted: %s", task_id, done.reason)

@@ -1,7 +1,11 @@
-"""What a task sees of one commit: its view, listed root by root.
+"""Lists the view of one commit, root by root.
 
-The rule: nothing outside the view is listed.  A root may be a file, a folder or nothing, and another on the next commit, so
-both are asked for: the object of that very name, and what is below it.  `plays` never brings `plays-old/`.
+The rule: nothing outside the view is listed, not even for a hint.  A root may be a file, a folder or nothing, and something
+else on the next commit, so both are asked for: the object of exactly that name, and the objects below it.  `plays` never
+brings `plays-old/`.
+
+An empty prefix or view is not an error: a task may be the first to write there.  But if a failure is about missing files,
+`with_folders` mentions it.  A lake that fails to answer, or is slow, only leaves the failure's text as it is.
 """
 
 from __future__ import annotations
@@ -23,22 +27,27 @@ if TYPE_CHECKING:
     from perago.runtime.attempt.publisher import Publisher
 
 
+ASKING_SECONDS = 5.0
+"""Limit on the wait for the folders' names, which delays the failure's result."""
+_SPARK_HAS_NO_FILES = "PATH_NOT_FOUND"
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The view of one commit: its objects by path below the prefix."""
+    """The objects in the view of one commit, by path below the prefix."""
 
     files: FileStates
     odd: FileStates = field(default_factory=FileStates)
-    """How objects are listed whose checksum there is not that of their bytes, which is in `files`."""
+    """The listed states of objects whose listed checksum is not that of their bytes; `files` has the latter."""
 
     def correct(self, path: str, checksum: str) -> None:
-        """Take in the checksum of a file's bytes, where it is listed with another."""
+        """Store the checksum of a file's bytes if the lake lists another one."""
         listed = self.files[path]
         self.odd.put(path, listed)
         self.files.put(path, FileState(listed.size, checksum), self.files.stat(path))
 
     def states(self, known: Listing | None = None) -> FileStates:
-        """The listing as file states; an object listed as it was in `known` has the state that it has there."""
+        """Return the file states.  An object listed exactly as in `known` gets its state from there."""
         if known is not None:
             for path, listed in known.odd.items():
                 if self.files.get(path) == listed:
@@ -47,7 +56,7 @@ class Listing:
 
 
 def list_view(lake: Lake, repository: str, ref: str, view: View) -> Listing:
-    """List what a task may see of a ref, as files."""
+    """List the files a task may see at a ref."""
     files = FileStates()
     for entry in objects_in(lake, repository, ref, view):
         path = projected(entry.path, entry.size, view.prefix)
@@ -57,12 +66,12 @@ def list_view(lake: Lake, repository: str, ref: str, view: View) -> Listing:
 
 
 def objects_in(lake: Lake, repository: str, ref: str, view: View) -> Iterator[Entry]:
-    """The objects of a view, folder markers and lakeFS's own included."""
+    """Yield the objects of a view, including folder markers and lakeFS's own objects."""
     for root in view.roots:
         if root.endswith("/") or not root:
             yield from lake.list(repository, ref, root)
         else:
-            # The folder first: where the ref itself is missing, that is an error, and not a view with nothing in it.
+            # The folder first: a missing ref must raise an error, not look like an empty view.
             yield from lake.list(repository, ref, f"{root}/")
             yield from _file_at(lake, repository, ref, root)
 
@@ -74,15 +83,10 @@ def _file_at(lake: Lake, repository: str, ref: str, path: str) -> Iterator[Entry
         return
 
 
-ASKING_SECONDS = 5.0
-"""The failure's result waits no longer than this for the folders' names."""
-_SPARK_HAS_NO_FILES = "PATH_NOT_FOUND"
-
-
 def with_folders(
     outcome: Outcome, error: Exception, publisher: Publisher | None, *, within: float = ASKING_SECONDS
 ) -> Outcome:
-    """The same outcome; if files were missing and the prefix holds none at all, its reason names the folders there are."""
+    """Return the outcome; if files were missing and the prefix is empty, its reason also names the existing folders."""
     if publisher is None or not _misses_files(error, outcome):
         return outcome
     asked = publisher.staging.overlap(partial(_hint, publisher.lake, publisher.signature.workspace))
@@ -95,12 +99,12 @@ def with_folders(
 
 
 def _hint(lake: Lake, workspace: Workspace) -> str:
-    """The folders there are, where the prefix holds nothing, or the view that does; else an empty text."""
+    """Return a hint about an empty prefix (with the existing folders) or an empty view, or ""."""
     view = workspace.view
     if not view.whole:
         found = objects_in(lake, workspace.repository, workspace.ref, view)
         where = f"at {workspace.ref} of repository {workspace.repository!r}"
-        return "" if any(True for _ in found) else f"there is nothing at {_named(view)} {where}"
+        return "" if any(True for _ in found) else f"there is nothing at {_format_roots(view)} {where}"
     if not workspace.prefix:
         return ""
     if next(iter(lake.list(workspace.repository, workspace.ref, workspace.prefix)), None) is not None:
@@ -108,7 +112,7 @@ def _hint(lake: Lake, workspace: Workspace) -> str:
     return nothing_below(lake, workspace.repository, workspace.ref, workspace.prefix)
 
 
-def _named(view: View) -> str:
+def _format_roots(view: View) -> str:
     return " and ".join(repr(root) for root in view.roots)
 
 

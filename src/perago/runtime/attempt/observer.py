@@ -1,9 +1,6 @@
-"""What an execution meets that people want to see afterwards: what its checks found, what it published, where its author's
-code raised.
+"""Records observations of one execution: check results, published changes, user tracebacks, bytes moved and saved.
 
-The rule: a witness decides nothing.  Whatever it has kept, or could not keep, the attempt ends the same.
-
-What an execution moves between its workdir and the lake, and what it does not need to; with words on it for people.
+The rule: an observer decides nothing.  The attempt ends the same, whatever was or was not recorded.
 """
 
 from __future__ import annotations
@@ -29,8 +26,15 @@ from perago.runtime.execution_result import BytesMoved, Observations
 log = logging.getLogger("perago.transaction")
 
 
+Note = Callable[[str], None]
+"""Receives a short text about the body's progress, for people; called from any thread."""
+
+_QUIET_SECONDS = 0.5
+"""Minimum interval between progress notes; transfers that end sooner send none."""
+
+
 class ExecutionTrace:
-    """Follows one execution; `seen` is what it has kept so far, its traceback without what `mask` hides."""
+    """Records one execution; `seen` has the observations so far, with secrets in the traceback hidden by `mask`."""
 
     def __init__(self, mask: Callable[[str], str] = str, wrong_input: WrongInput = "failed") -> None:
         self._mask = mask
@@ -39,9 +43,9 @@ class ExecutionTrace:
 
     @contextmanager
     def of_author(self) -> Iterator[None]:
-        """Around an author's code: the traceback of what it raises is kept.
+        """Record the traceback if the user code in this block raises.
 
-        To be entered before the process's state is kept, so that the text is made with everything put back.
+        Enter it before the process state is saved, so that the text is made after the state was restored.
         """
         try:
             yield
@@ -50,44 +54,37 @@ class ExecutionTrace:
             raise
 
     def forget_trace(self) -> None:
-        """What the author's code raised is not what ends the attempt."""
+        """Discard the user traceback, when another error ends the attempt."""
         self.seen = replace(self.seen, trace=())
 
     def check(self, phase: Phase, checks: Sequence[Check], tree: Tree, params: BaseModel) -> None:
-        """Run the checks of a phase and keep what each has found, the one that fails included."""
+        """Run the checks of a phase and record each result, including a failed one."""
         for found in evaluated(phase, checks, tree, params):
             self.seen = replace(self.seen, checks=(*self.seen.checks, found))
 
     def published(self, changes: Changes) -> None:
-        """So much is visible now."""
+        """Record the size of the publication."""
         self.seen = replace(self.seen, changed=len(changes.put), deleted=len(changes.delete))
 
     def outcome_of(self, error: Exception, step: Step) -> Outcome:
-        """The ending that an error means; the reason names the author's line where their code raised it."""
+        """Return the outcome for an error; if user code raised it, the reason names the line."""
         outcome = classify(error, self._wrong_input)
         if self.seen.trace:
             return replace(outcome, reason=described(error))
-        # How attempts end is said by the worker.  An error that is nobody's on purpose is shown whole, once, here.
+        # The worker logs how attempts end.  Log the traceback of unexpected errors once, here.
         level = logging.DEBUG if isinstance(error, PeragoError) else logging.ERROR
         log.log(level, "step %r failed: %s", step.name, outcome.reason, exc_info=error)
         return outcome
 
 
-Note = Callable[[str], None]
-"""Takes a few words about what a body is doing, for people; from any thread."""
-
-_QUIET_SECONDS = 0.5
-"""Transfers say how far they are no more often than this, and those that are over sooner say nothing."""
-
-
 def say_nothing(_text: str) -> None:
-    """The note-taker of a transaction that nobody watches."""
+    """Ignore the note."""
 
 
 class Traffic:
-    """Counts the bytes of one execution, from any thread; `down` and `up` are what a lake reports to.
+    """Counts the bytes of one execution, from any thread; `down` and `up` are the lake's progress callbacks.
 
-    `note` gets a few words on a transfer that takes long.
+    `note` receives the progress of a long transfer.
     """
 
     def __init__(self, note: Note = say_nothing, clock: Callable[[], float] = time.monotonic) -> None:
@@ -96,44 +93,45 @@ class Traffic:
         self._lock = threading.Lock()
         self._moved = BytesMoved()
         self._files = {"download": 0, "upload": 0}
-        self._said_at = clock()
+        self._noted_at = clock()
 
     @property
     def moved(self) -> BytesMoved:
-        """What has been counted so far."""
+        """The bytes counted so far."""
         return self._moved
 
     def down(self, files: int, size: int) -> None:
-        """So many files are here, so many bytes came."""
+        """Count downloaded files and bytes."""
         self._add("download", files, downloaded=size)
 
     def up(self, files: int, size: int) -> None:
-        """So many files are there, so many bytes went."""
+        """Count uploaded files and bytes."""
         self._add("upload", files, uploaded=size)
 
     def say(self, text: str) -> None:
-        """A few words about what the body is doing."""
+        """Send a note about the body's progress."""
         self._note(text)
 
     def save(self, size: int) -> None:
-        """So many bytes were here, or there, already."""
+        """Count bytes that did not have to be moved."""
         self._add("", 0, saved=size)
 
     def _add(self, what: str, files: int, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:
-        words = ""
+        text = ""
         with self._lock:
             now = self._moved
             self._moved = BytesMoved(now.downloaded + downloaded, now.uploaded + uploaded, now.saved + saved)
             if what:
                 self._files[what] += files
-                words = self._due_words(what)
-        if words:
-            self._note(words)
+                text = self._progress_text(what)
+        if text:
+            self._note(text)
 
-    def _due_words(self, what: str) -> str:
+    def _progress_text(self, what: str) -> str:
+        """Return the progress of a transfer, or "" if the last note is too recent."""
         now = self._clock()
-        if now - self._said_at < _QUIET_SECONDS:
+        if now - self._noted_at < _QUIET_SECONDS:
             return ""
-        self._said_at = now
+        self._noted_at = now
         size = self._moved.downloaded if what == "download" else self._moved.uploaded
         return f"{what}: {self._files[what]:,} files, {size / 1e6:,.1f} MB"

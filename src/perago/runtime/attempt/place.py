@@ -1,23 +1,13 @@
-"""A prefix or view that held nothing: a likely reason for a failure that looks for files, so that failure's text says so.
-
-The rule: an empty one is no mistake by itself, since a task may be the first to write there.  And the failure is told in
-any case: a lake that has no answer, or takes long, only leaves its text as it is.  What is outside a view is not listed, not
-even for a hint.
-
-What a body changed outside its task's `writes`: nothing, or the attempt fails before anything is staged.
-
-The rule: new, changed and deleted files count alike, wherever in the workdir they are, and the reason names them.
-
-Where a body works: the port between a transaction and the workspace its body sees.
+"""The place where a body works: the port between a transaction and the workspace its body sees.
 
 A place gives the body its first argument, the checks a tree to look at, and the publisher the result.  Two kinds:
 
     in the workdir   the view is downloaded; what the body changed is uploaded to a staging branch after the fence
     direct           the body reads and writes the staging branch itself; nothing passes through this process
 
-The rule: a place makes no branch, commits nothing and moves nothing.  It says what the view should hold and where the
-bytes are; staging, deciding and publishing are not its business, and it does not know who does them.  A change outside what
-the task may change gets no further than here.
+The rule: a place creates no branch, commits nothing and moves nothing.  It says what the view should hold and where the
+bytes are.  A change outside the task's `writes` (new, changed or deleted files alike), or a file that stores absolute
+paths, fails the attempt here, before anything is staged, and the reason names the files.
 """
 
 from __future__ import annotations
@@ -44,11 +34,27 @@ from perago.runtime.attempt.publish_decision import Result
 from perago.runtime.attempt.workdir import Workdir
 
 NAMED = 5
-"""So many paths are named; of the rest people learn that there are more."""
+"""Number of paths that an error names; for the rest it says that there are more."""
+
+Read = Callable[[str], bytes]
+
+_SINK = re.compile(r"(?:.*/)?_spark_metadata/[^/]+")
+_CHECKPOINT = re.compile(r"(.*/)?offsets/\d+")
+_ICEBERG = re.compile(r"(?:.*/)?metadata/[^/]+\.metadata\.json")
+_MANIFEST = re.compile(r"(?:.*/)?_symlink_format_manifest/.+")
+_DELTA = re.compile(r"(?:.*/)?_delta_log/\d{20}\.json")
+_STREAMS = "keep sinks and checkpoints elsewhere, and write each batch with workspace.write (foreachBatch)"
+_REMEDIES = {
+    "the log of a streaming sink": _STREAMS,
+    "a streaming checkpoint": _STREAMS,
+    "an Iceberg table": "write the table in another format, such as Parquet or Delta",
+    "a manifest of symbolic links": "generate it where the table is read",
+    "a shallow clone": "write a copy of the rows instead",
+}
 
 
 def check_writes(changes: Changes, view: View) -> None:
-    """Refuse, by name, changes to paths below the prefix that the task may not change."""
+    """Raise `PostGuardrailViolation` if the changes include paths below the prefix that the task may not change."""
     roots = view.write_roots
     outside = [path for path in (*changes.put, *changes.delete) if not roots.hold(view.prefix + path)]
     if outside:
@@ -56,7 +62,7 @@ def check_writes(changes: Changes, view: View) -> None:
 
 
 def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuardrailViolation:
-    """The refusal for these paths; `more` is what to say of those beyond, where they are not counted."""
+    """Return the error for these paths; `more` replaces the count of further paths if they were not counted."""
     beyond = len(paths) - NAMED
     rest = f" and {beyond} more" if beyond > 0 else ""
     return PostGuardrailViolation(
@@ -68,7 +74,7 @@ def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuar
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What there is to make a place of; `branch` is the name of the execution's staging branch at the input commit."""
+    """Inputs for creating a place; `branch` is the name of the execution's staging branch at the input commit."""
 
     task: TaskDefinition
     execution_id: str
@@ -78,52 +84,52 @@ class Site:
     branch: str
     traffic: Traffic
     verification: Verification
-    """What the download leaves to verify while the body runs."""
+    """Collects downloads that are verified while the body runs."""
 
 
 class Place(Protocol):
-    """Where one execution's body works; the calls come in this order."""
+    """The place where one execution's body works; methods are called in this order."""
 
     on_branch: bool
-    """Whether the body works on the staging branch, which is then made before `fill`."""
+    """True if the body works on the staging branch, which is then created before `fill`."""
 
     def fill(self) -> None:
-        """Bring the input there; some of it may still have to be verified."""
+        """Provide the input; parts of it may still have to be verified."""
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Around checks and body: whatever the body has started is over when it is left."""
+        """Wrap checks and body; on exit everything the body started has ended."""
 
     @property
     def argument(self) -> object:
         """The body's first argument."""
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """What these checks are to look at, as it is now."""
+        """Return the current tree for these checks."""
 
     def verify(self) -> None:
-        """Return once all of the input that `fill` brought is known to be right; `LakeError` if it is not."""
+        """Wait until all input provided by `fill` is verified.  Raises `LakeError` if it is damaged."""
 
     def result(self, recorded: str | None) -> Result:
-        """What the view should hold, as the body left it; a change outside `writes` is refused by name."""
+        """Return the view as the body left it.  Raises `PostGuardrailViolation` for a change outside `writes`."""
 
     def tidy_up(self, result: Result) -> None:
-        """Leave at the result's source just what is to be staged; the attempt fence has held by now."""
+        """Remove everything from the result's source that is not to be staged.  Called after the attempt fence."""
 
 
 OpenPlace = Callable[[Site], Place]
 
 
 def in_workdir(site: Site) -> Place:
-    """The place of a plain task."""
+    """Return the place of a plain task."""
     if site.task.kind != "plain":
         raise RuntimeConfigError(
-            f"task {site.task.name!r} needs Spark, and this worker has none: see connect"
+            f"task {site.task.name!r} needs Spark, and this worker has none: see perago.backend"
         )
     return WorkdirPlace(site)
 
 
 class WorkdirPlace:
-    """The view as files in the workdir; `is_leftover` tells what an engine leaves behind and is not published."""
+    """The view as files in the workdir; files for which `is_leftover` is true (an engine's debris) are not published."""
 
     on_branch = False
 
@@ -137,32 +143,32 @@ class WorkdirPlace:
         site = self._site
         self._base = site.workdir.fill(site.lake, site.workspace, site.traffic.down, site.verification)
         whole = sum(state.size for state in self._base.files.values())
-        # What had to come twice was moved twice.
+        # max: a download that was repeated counts twice.
         site.traffic.save(max(0, whole - site.traffic.moved.downloaded))
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Nothing to begin and nothing to end."""
+        """Return a context that does nothing."""
         return nullcontext()
 
     @property
     def argument(self) -> object:
-        """The folder."""
+        """The workdir's path."""
         return self._site.workdir.path
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """The folder."""
+        """Return the workdir as a tree."""
         return FolderTree(self._site.workdir.path)
 
     def verify(self) -> None:
-        """Wait for the verdict on the download; checksums that only the bytes tell are known from now on."""
+        """Wait for the download's verification, and take over checksums that only it could compute from the bytes."""
         site = self._site
         for path, checksum in site.verification.wait().items():
             self._base.correct(path.removeprefix(site.workspace.prefix), checksum)
 
     def result(self, recorded: str | None) -> Result:
-        """What the folder holds; only files that may have changed are read, and one outside `writes` is refused."""
+        """Return the folder's content, reading only files that may have changed."""
         workspace = self._site.workspace
-        states = self._site.workdir.result(self._site.lake, workspace, self._not_ours)
+        states = self._site.workdir.result(self._site.lake, workspace, self._is_debris)
         changes = states.changes()
         check_writes(changes, workspace.view)
         folder = self._site.workdir.path
@@ -170,51 +176,21 @@ class WorkdirPlace:
         return Result(states, changes, recorded, self._site.workdir.path, self._base)
 
     def tidy_up(self, result: Result) -> None:
-        """Nothing to do: what is left over in the folder is not in the result."""
+        """Do nothing: debris in the folder is not in the result."""
 
-    def _not_ours(self, path: str) -> bool:
-        # What was published under such a name before is data, whatever it is called.
+    def _is_debris(self, path: str) -> bool:
+        # A file that was already in the input is data, whatever its name.
         return self._is_leftover is not None and path not in self._base.files and self._is_leftover(path)
 
 
-Read = Callable[[str], bytes]
-
-
-_SINK = re.compile(r"(?:.*/)?_spark_metadata/[^/]+")
-
-
-_CHECKPOINT = re.compile(r"(.*/)?offsets/\d+")
-
-
-_ICEBERG = re.compile(r"(?:.*/)?metadata/[^/]+\.metadata\.json")
-
-
-_MANIFEST = re.compile(r"(?:.*/)?_symlink_format_manifest/.+")
-
-
-_DELTA = re.compile(r"(?:.*/)?_delta_log/\d{20}\.json")
-
-
-_STREAMS = "keep sinks and checkpoints elsewhere, and write each batch with workspace.write (foreachBatch)"
-
-
-_REMEDIES = {
-    "the log of a streaming sink": _STREAMS,
-    "a streaming checkpoint": _STREAMS,
-    "an Iceberg table": "write the table in another format, such as Parquet or Delta",
-    "a manifest of symbolic links": "generate it where the table is read",
-    "a shallow clone": "write a copy of the rows instead",
-}
-
-
 def check_absolute_paths(changes: Changes, files: Container[str], read: Read, *, gone: str) -> None:
-    """Refuse, by name, changed files that store absolute paths.
+    """Raise `PostGuardrailViolation` if changed files store absolute paths.
 
     Args:
-        changes: What the body changed, by paths below the prefix.
+        changes: The body's changes, by paths below the prefix.
         files: All files that are to be published.
         read: Returns the content of one of them.
-        gone: A part of every absolute path that leads into this attempt's own place.
+        gone: A part of every absolute path that leads into this attempt's place.
     """
     found: dict[str, list[str]] = {}
     for path in changes.put:
@@ -223,7 +199,7 @@ def check_absolute_paths(changes: Changes, files: Container[str], read: Read, *,
     for kind, paths in found.items():
         named = f"{', '.join(paths[:NAMED])}{' and more' if len(paths) > NAMED else ''}"
         raise PostGuardrailViolation(
-            f"the task wrote {named}: {kind}, which names files by absolute paths, and these lead nowhere once the attempt "
+            f"the task wrote {named}: {kind}, which names files by absolute paths that are invalid once the attempt "
             f"has ended. Nothing is published; {_REMEDIES[kind]}"
         )
 
@@ -237,17 +213,17 @@ def _kind(path: str, files: Container[str], read: Read, gone: str) -> str | None
         return "an Iceberg table" if b'"format-version"' in read(path) else None
     if _MANIFEST.fullmatch(path):
         return "a manifest of symbolic links"
-    if _DELTA.fullmatch(path) and any(gone in named for named in _files_of_delta(read(path))):
+    if _DELTA.fullmatch(path) and any(gone in added for added in _delta_files(read(path))):
         return "a shallow clone"
     return None
 
 
-def _files_of_delta(log: bytes) -> Iterator[str]:
-    """The paths of the data files that one version of a Delta table adds."""
+def _delta_files(log: bytes) -> Iterator[str]:
+    """Yield the paths of the data files that one version of a Delta table adds."""
     for line in log.splitlines():
         try:
             added = json.loads(line).get("add") or {}
         except (ValueError, AttributeError):
-            continue  # no entry of Delta's
+            continue  # not a Delta entry
         yield unquote(str(added.get("path", "")))
         yield str((added.get("deletionVector") or {}).get("pathOrInlineDv", ""))

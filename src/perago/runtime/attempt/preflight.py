@@ -1,8 +1,8 @@
-"""The look at the target branch before the body (protocol/look decides; docs/decisions/0010).
+"""Preflight: the look at the target branch before the body (`protocol/preflight` decides; docs/decisions/0010).
 
-Not taken where the head was A when the input was read.  Else one call as a rule: the head.  Only where it shows commits that
-may keep the attempt from ever publishing are the log and the orchestrator asked.  The look permits nothing, so where it
-cannot be taken the attempt goes on.
+Skipped if the head was A when the input was read.  Otherwise it usually costs one call, for the head.  The log and the
+orchestrator are asked only if the head shows commits that may keep the attempt from ever publishing.  Preflight permits
+nothing, so the attempt continues if the lake or the orchestrator cannot answer.
 """
 
 from __future__ import annotations
@@ -23,50 +23,50 @@ from perago.runtime.attempt.target_branch import read_history
 log = logging.getLogger("perago.look")
 
 
-def look_at(lake: Lake, workspace: Workspace) -> TargetBranch | None:
-    """The branch as it is now, or None where it cannot be read; a branch that is not there ends the attempt."""
+def read_before_body(lake: Lake, workspace: Workspace) -> TargetBranch | None:
+    """Return the branch as it is now, or None if it cannot be read.  Raises `LakeNotFound` if it does not exist."""
     try:
         return read_history(lake, workspace)
     except LakeNotFound as error:
         raise LakeNotFound(
-            f"branch {workspace.branch!r} of repository {workspace.repository!r} is not there ({error}): correct "
+            f"branch {workspace.branch!r} of repository {workspace.repository!r} does not exist ({error}): correct "
             "workspace.branch in the workflow's input, or create the branch"
         ) from error
     except LakeError as error:
-        log.info("the head cannot be read before the body: %s", error)
+        log.info("could not read the head before the body, skipping preflight: %s", error)
         return None
 
 
 def preflight_failure(
     publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptReporter
 ) -> str | None:
-    """Why no later head could let this attempt publish, or None."""
+    """Return why this attempt can never publish, whatever the head becomes, or None."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
         return None
     accepted = _accepted(orchestrator, attempt, target)
     if publisher.rebases:
-        target = _passed(publisher, target, accepted)
+        target = _with_passed(publisher, target, accepted)
     return cannot_ever_publish(
         attempt, workspace, target, publisher.policy, accepted=accepted, rebases=publisher.rebases
     )
 
 
-def _passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]) -> TargetBranch:
-    """The branch with what was passed among the commits that stay; as it is where that cannot be told."""
+def _with_passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]) -> TargetBranch:
+    """Return the branch with the effect of others' permanent commits; unchanged if that is unknown."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     kept = permanent_commits(attempt, workspace, target, publisher.policy, accepted)
     if kept is None:
         return target
     try:
-        return replace(target, passed=publisher.views.passed(attempt, kept).passed)
+        return replace(target, passed=publisher.views.with_passed(attempt, kept).passed)
     except LakeError as error:
-        log.info("what others have changed cannot be told before the body: %s", error)
+        log.info("could not check for concurrent changes before the body: %s", error)
         return target
 
 
 def _accepted(orchestrator: AttemptReporter, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
-    """The task of the newest commit that another step made, where it is COMPLETED: that step runs no more."""
+    """Return the task id behind the newest commit by another step, if that task is COMPLETED and so never runs again."""
     commit = foreign_maker(attempt, target)
     if commit is None:
         return frozenset()
@@ -75,6 +75,6 @@ def _accepted(orchestrator: AttemptReporter, attempt: Attempt, target: TargetBra
     try:
         status = orchestrator.current(maker).status
     except OrchestratorError as error:
-        log.info("the maker of %s cannot be asked for: %s", commit.id, error)
+        log.info("could not look up the task that made %s: %s", commit.id, error)
         return frozenset()
     return frozenset({maker.task_id}) if status == "COMPLETED" else frozenset()

@@ -1,6 +1,6 @@
-"""What an execution has to publish, what is decided about it, and what it has published: values, nothing else.
+"""Values that pass between place, staging, publisher and transaction: the result, the decision, the publication.
 
-A place says where the bytes are and never how they get to the lake, so neither has to know the other.
+A place says where the bytes are, never how they get to the lake, so place and staging do not know each other.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from perago.runtime.attempt.listing import Listing
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """Bytes that are on the execution's staging branch already, uncommitted."""
+    """Bytes that are already on the execution's staging branch, uncommitted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an execution has to publish: the whole view as it should be, how that differs from A, and its bytes."""
+    """A result to publish: the whole view as it should be, how that differs from A, and where its bytes are."""
 
     states: Mapping[str, FileState]
     changes: Changes
@@ -32,12 +32,12 @@ class Result:
     source: Path | OnBranch
     """The folder that holds the files, or the branch that holds the objects."""
     base: Listing | None = None
-    """A as it was read, where it was."""
+    """The listing of A, if it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The ref to answer with; `recorded` is the result of earlier, equal work that it stands for."""
+    """The ref for the output; `recorded` is the recorded result if the commit is earlier, equal work."""
 
     ref: str
     recorded: str | None = None
@@ -45,7 +45,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """Left to do: merge what is staged."""
+    """The next step: merge the staged commit."""
 
     staged: StagedWorkspace
     merge: Merge
@@ -53,7 +53,7 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True)
 class RelocatePlan:
-    """Left to do: keep the abandoned publication `head` under a tag, then move the branch from it to what is staged."""
+    """The next step: tag the abandoned publication `head`, then move the branch from it to the staged commit."""
 
     staged: StagedWorkspace
     head: str
@@ -61,11 +61,11 @@ class RelocatePlan:
 
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """The branch had moved: nothing was published, for certain, and after a pause it is decided anew."""
+    """The branch had moved and nothing was published, for certain: decide again after the pause."""
 
     pause: float
 
 
 Move = MergePlan | RelocatePlan
 Decision = Published | Move
-"""`Published`: there is nothing to move, and this is the answer."""
+"""`Published` means that no branch has to be moved."""

@@ -1,9 +1,9 @@
-"""How often one execution tries to publish, and how long it waits in between.
+"""Retries of one execution's publish, and the delay between them.
 
-On lakeFS the start of every merge breaks the swaps that are in flight, so publishers that try again at once keep each other
-from landing.  A pause is therefore at least as long as the last merge took, and random, longer with every try.
+On lakeFS the start of every merge breaks the swaps in flight, so publishers that retry at once keep each other from
+landing.  A delay is therefore at least as long as the last merge took, random, and longer with every try.
 
-The rule: all tries together, pauses included, take no longer than the merge time-out.  There is no limit by count.
+The rule: all tries and delays together take no longer than the merge timeout.  The number of tries is not limited.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LEAST_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What time is made of; passed in, so that tests need not wait."""
+    """Clock, sleep and randomness; passed in, so that tests need not wait."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -29,7 +29,7 @@ class Timing:
 
 @dataclass(slots=True)
 class PublishRetry:
-    """The publish calls of one execution; `timeout` bounds them together."""
+    """Counts and limits one execution's publish calls; `timeout` is for all of them together."""
 
     timeout: float
     pace: Timing
@@ -39,12 +39,12 @@ class PublishRetry:
 
     @property
     def seconds_left(self) -> float:
-        """How much of the time-out is left; it runs from the first try on."""
+        """The rest of the timeout, which starts with the first try."""
         return self.timeout if self._ends is None else max(0.0, self._ends - self.pace.clock())
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Around a publish call."""
+        """Wrap one publish call."""
         began = self.pace.clock()
         self.count += 1
         if self._ends is None:
@@ -55,7 +55,7 @@ class PublishRetry:
             self._last_took = self.pace.clock() - began
 
     def next_pause(self) -> float | None:
-        """How long to wait before the next try; None where another merge may not come to its end in time."""
+        """Return the delay before the next try, or None if another merge might not finish in time."""
         least = max(self._last_took, _LEAST_SECONDS)
         pause = self.pace.random.uniform(least, least * 2.0 ** min(self.count, _MOST_DOUBLINGS))
         return pause if pause + least <= self.seconds_left else None

@@ -1,14 +1,14 @@
-"""Claiming and publishing: the protocol's decisions carried out over the lake port.
+"""Claims and publishes: carries out the protocol's decisions over the lake port.
 
-`decide` reads the head and says what is left to do; `carry_out` makes the one call that moves the branch.  Between the two
-comes the attempt fence, which is the transaction's.  That call has three endings: landed, refused, unknown (`settling`).
+`decide` reads the head and returns the next step; `carry_out` makes the one call that moves the branch.  The transaction
+checks the attempt fence between the two.  That call has three outcomes: landed, refused, unknown (`settle`).
 
-Where the lake itself compares the head with the expected one, and was seen to, an attempt that began at the head does not
-read it again: the merge expects A, and the lake refuses it if the head has moved.  Then the head is read.
+If the lake has been seen to compare the head with the expected one, an attempt that began at the head does not read it
+again: the merge expects A, and the lake refuses it if the head has moved.  Only then is the head read.
 
-A call that was refused since the head had moved is decided anew from the new head: where the head had not been read, and for
-a task that rebases.  The rule: only after the lake's own word that nothing was published, so that no two tries of one
-attempt can both land.
+A call refused because the head moved is decided again from the new head, if the head had not been read or the task
+rebases.  The rule: only after the lake itself said that nothing was published, so that no two tries of one attempt can both
+land.
 """
 
 from __future__ import annotations
@@ -69,36 +69,36 @@ log = logging.getLogger("perago.publisher")
 
 @dataclass(slots=True)
 class Publisher:
-    """Publishes what one execution has staged."""
+    """Publishes the staged result of one execution."""
 
     staging: Staging
     policy: PolicyName
     tries: PublishRetry
     rebases: bool = False
-    """Whether it may publish on top of others' commits."""
+    """True if the task may publish on top of others' commits."""
     at_head: TargetBranch | None = None
-    """The branch, where the attempt began at its head; good for one decision."""
+    """The branch, if the attempt began at its head; valid for one decision."""
     claimed: str | None = field(default=None, init=False)
     in_flight: bool = field(default=False, init=False)
-    """Whether a publish request may still land: nobody may drop the claim then."""
+    """True while a publish request may still land; the claim must not be dropped then."""
     fence_level: FenceLevel | None = field(default=None, init=False)
     _unread: bool = field(default=False, init=False)
-    """Whether the last decision was made without reading the head, so that only the lake has compared it."""
-    _again: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
-    """What was staged again, by the head that it was staged on."""
+    """True if the last decision was made without reading the head, so that only the lake has compared it."""
+    _restaged: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
+    """Stagings on newer heads, by head."""
 
     @property
     def lake(self) -> Lake:
-        """Where it publishes."""
+        """The lake to publish to."""
         return self.staging.lake
 
     @property
     def signature(self) -> Signature:
-        """What signs its commits."""
+        """The signature of this execution's commits."""
         return self.staging.signature
 
     def revoke(self, check_current: CheckCurrent) -> None:
-        """Make sure that no other attempt of this workflow step can publish any more."""
+        """Make sure that no other attempt of this workflow step can still publish."""
         workspace = self.signature.workspace
         revoke(
             self.lake,
@@ -110,9 +110,9 @@ class Publisher:
         )
 
     def reuse(self, target: TargetBranch | None) -> Published | None:
-        """This very work, done before and still on the branch; it counts only if the attempt is still current.
+        """Return equal work done before and still on the branch, or None; it counts only if the attempt is still current.
 
-        It is the head.  For a task that rebases it is any commit since A, while the view has not changed since.
+        The commit must be the head; for a task that rebases, any commit since A after which the view has not changed.
         """
         if not self.records_results or target is None:
             return None
@@ -123,17 +123,17 @@ class Publisher:
             recorded = recorded_work(commit, self.signature)
             if (
                 recorded is not None
-                and self.views.stands(commit)
+                and self.views.counts(commit)
                 and self.views.same(commit.id, target.head.id)
             ):
                 return Published(commit.id, recorded)
         return None
 
     def claim(self) -> None:
-        """Become this attempt's one publisher, or raise `LostToTwin`.
+        """Become this attempt's only publisher.  Raises `LostToTwin` if another execution is.
 
         The claim is not dropped on exit: it must outlast the completion, or a twin could publish between the
-        publication and Conductor's word on it.  Whoever sends the result drops it afterwards.
+        publication and Conductor's answer.  The sender of the result drops it afterwards.
         """
         name = claim_branch_name(self.signature.attempt, self.signature.workspace.branch)
         try:
@@ -145,15 +145,15 @@ class Publisher:
         self.claimed = name
 
     def decide(self, staged: StagedWorkspace | None, result: Result) -> Decision:
-        """Decide by the head; what the decision needs on a staging branch is there when this returns."""
+        """Decide by the head; returns after everything the decision needs is on a staging branch."""
         workspace = self.signature.workspace
-        # A merge is what nearly always follows; where its fence level has to be looked up, the head is read meanwhile.
+        # A merge nearly always follows: look up its fence level while the head is read.
         level = self.staging.overlap(lambda: self.staging.level(staged)) if staged is not None else None
         target = self._target(level)
-        if (done := self._done_before(target)) is not None:
+        if (done := self._find_done(target)) is not None:
             return done
         if self.rebases:
-            target = self.views.passed(self.signature.attempt, target)
+            target = self.views.with_passed(self.signature.attempt, target)
         plan = build_workspace_publication_plan(
             self.signature.attempt, workspace, target, changed=staged is not None, policy=self.policy
         )
@@ -164,24 +164,25 @@ class Publisher:
             case "restage":
                 return self._restage(plan, target, staged, result)
             case "relocate":
-                return self._to_relocate(plan, staged)
+                return self._plan_relocation(plan, staged)
             case _:
                 assert staged is not None  # noqa: S101 - the table merges only what changed
                 assert level is not None  # noqa: S101 - asked for above
-                return self._to_merge(plan, staged, result, level.result())
+                return self._plan_merge(plan, staged, result, level.result())
 
     def keep_replaced(self, move: RelocatePlan) -> None:
-        """Have the abandoned publication to be found under a tag."""
+        """Tag the abandoned publication, so that it can still be found."""
         name = replaced_tag_name(self.signature.attempt, move.head)
         try:
             self.lake.create_tag(self._repository, name, move.head, timeout=self.tries.seconds_left)
         except LakeConflict:
-            log.info("head %s is kept under its tag already", move.head)
+            log.info("head %s is already tagged", move.head)
 
     def carry_out(self, move: Move) -> Published | RetryAfter:
-        """Make the one call that moves the branch; the attempt fence comes right before.
+        """Make the one call that moves the branch; the caller checks the attempt fence right before.
 
-        A `Published` with a recorded result is a refused call that found the work done: it needs the fence once more.
+        A `Published` with a recorded result means that the call was refused and the work was already done: the caller
+        must check the fence once more.
         """
         match move:
             case MergePlan(staged, merge):
@@ -189,13 +190,13 @@ class Publisher:
             case RelocatePlan(staged, head):
                 return self._relocate(staged, head)
 
-    # --- what a decision needs -------------------------------------------------------------------------------
+    # --- parts of a decision ---------------------------------------------------------------------------------
 
     def _target(self, level: Future[FenceLevel] | None) -> TargetBranch:
-        """The branch as it is now; as it was before the body where a merge will have the lake compare that with now.
+        """Return the branch as it is now, or as it was before the body if the lake will compare heads during the merge.
 
-        Only for a lake that was seen to compare (`fence_level`), only once, and not for a task that rebases: where many
-        publish to one branch, the merge of an old head is refused more often than not, and hinders others.
+        The latter only on a lake that was seen to compare (`fence_level`), only once, and not for a task that rebases:
+        if many publish to one branch, merging onto an old head is mostly refused, and hinders others.
         """
         before, self.at_head = self.at_head, None
         self._unread = before is not None and not self.rebases and _is_hard(level)
@@ -203,7 +204,7 @@ class Publisher:
             return before
         return read_target(self.lake, self.signature.workspace, self.policy)
 
-    def _to_merge(
+    def _plan_merge(
         self, plan: WorkspacePublicationPlan, staged: StagedWorkspace, result: Result, level: FenceLevel
     ) -> MergePlan:
         self.fence_level = level
@@ -236,34 +237,39 @@ class Publisher:
         staged: StagedWorkspace | None,
         result: Result,
     ) -> Decision:
-        """Publish on top of this task's own commits; where they already hold the result, commit nothing."""
+        """Publish on top of this task's own commits.  Commits nothing if they already hold the result."""
         workspace, head = self.signature.workspace, plan.expected_head
-        again = self._staged_before(target)
-        if again is None:
+        restaged = self._find_restaged(target)
+        if restaged is None:
             listing = list_view(self.lake, self._repository, head, workspace.view)
             changes = _within(workspace, changes_between(listing.states(result.base), result.states))
             if not changes:
                 return Published(plan.supersedes or head)
             held_by = staged.commit if staged is not None else workspace.ref
-            again = self._again[head] = self.staging.stage_on(head, changes, result, held_by)
-        return self._to_merge(plan, again, result, self.staging.level(again))
+            restaged = self._restaged[head] = self.staging.stage_on(head, changes, result, held_by)
+        return self._plan_merge(plan, restaged, result, self.staging.level(restaged))
 
-    def _staged_before(self, target: TargetBranch) -> StagedWorkspace | None:
-        """What an earlier try has staged again, if it may be merged onto this head as it is."""
-        base = still_fits(self.signature.attempt, target.advance, self._again)
+    def _find_restaged(self, target: TargetBranch) -> StagedWorkspace | None:
+        """Return an earlier try's restaging that may be merged onto this head as it is, or None."""
+        base = still_fits(self.signature.attempt, target.advance, self._restaged)
         if base is None or (base != target.head.id and self.views.new_actions(base, target.head.id)):
             return None
-        return self._again[base]
+        return self._restaged[base]
 
-    def _done_before(self, target: TargetBranch) -> Published | None:
-        """What the branch shows as done: equal work of an earlier attempt, or what a twin or an earlier try published."""
-        if self.tries.count and (made := self._settling.by_this_attempt(target.advance)) is not None:
-            # The lake has refused every try so far.  If it published one all the same, that is the publication.
-            self._settling.check_place(made, made.metadata.get(EXPECTED_HEAD, ""))
+    def _find_done(self, target: TargetBranch) -> Published | None:
+        """Return work already on the branch: an earlier try's publication or an earlier attempt's equal work, or None.
+
+        Raises `LostToTwin` if, after a first try, the branch shows a twin's publication.
+        """
+        if self.tries.count and (made := self._settlement.by_this_attempt(target.advance)) is not None:
+            # The lake refused every try so far.  If it published one nevertheless, that is the publication.
+            self._settlement.check_place(made, made.metadata.get(EXPECTED_HEAD, ""))
             return Published(made.id)
         return self.reuse(target)
 
-    def _to_relocate(self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None) -> RelocatePlan:
+    def _plan_relocation(
+        self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None
+    ) -> RelocatePlan:
         ref = self.signature.workspace.ref
         if self.staging.mode == "hard":
             raise PublishFenceError("PERAGO_FENCE=hard does not allow replacing a head by moving the branch")
@@ -271,7 +277,7 @@ class Publisher:
         source = staged or StagedWorkspace(self._repository, self.staging.branch_at_input(), ref)
         return RelocatePlan(source, plan.expected_head)
 
-    # --- the two calls that move a branch, and how they end --------------------------------------------------
+    # --- the two calls that move a branch, and their outcomes ------------------------------------------------
 
     def _merge(self, staged: StagedWorkspace, merge: Merge) -> Published | RetryAfter:
         self.in_flight = True
@@ -284,9 +290,9 @@ class Publisher:
             return self._head_moved(moved)
         except LandedElsewhere as elsewhere:
             self.in_flight = False
-            # Whatever the commit says: the lake has not compared.
+            # The lake did not compare heads, whatever the commit's metadata says.
             self.fence_level = "soft"
-            self._settling.check_parent(elsewhere.commit, merge.expected_head)
+            self._settlement.check_parent(elsewhere.commit, merge.expected_head)
             return Published(elsewhere.commit)
         except (LakeRefused, LakeForbidden, LakeNotFound) as refused:
             return self._refused(refused)
@@ -313,30 +319,30 @@ class Publisher:
         return Published(staged.commit)
 
     def _settle(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Published:
-        """Find out how an unanswered publish ended; while that is not known, it is in flight."""
-        landed = self._settling.find(staged, expected_head, unknown)
+        """Find out how an unanswered publish ended; until that is known, it counts as in flight."""
+        landed = self._settlement.find(staged, expected_head, unknown)
         if landed is None:
             return self._refused(unknown)
         self.in_flight = False
         if landed.id != staged.commit:
-            self._settling.check_place(landed, expected_head)
+            self._settlement.check_place(landed, expected_head)
         return Published(landed.id)
 
     def _head_moved(self, moved: HeadMoved) -> Published | RetryAfter:
-        """Refused for certain: to be decided anew, where nobody had read the head, or the task may publish on another."""
+        """Decide again after a certain refusal, if the head had not been read or the task may publish on another one."""
         if self._unread:
             self.in_flight = False
-            log.info("the head is not what it was before the body, and is read now: %s", moved)
+            log.info("the head moved while the body ran, reading it now: %s", moved)
             return RetryAfter(0.0)
         pause = self.tries.next_pause() if self.rebases else None
         if pause is None:
             return self._refused(moved)
         self.in_flight = False
-        log.info("try %d was refused, the next follows in %.3f s: %s", self.tries.count, pause, moved)
+        log.info("publish try %d was refused, retrying in %.3f s: %s", self.tries.count, pause, moved)
         return RetryAfter(pause)
 
     def _refused(self, cause: LakeError) -> Published:
-        """What a refused publish means: the work is there already, a twin was first, or the fence held."""
+        """Return equal work that is already on the branch; else raise: a twin was first, or the fence held."""
         self.in_flight = False
         advance: Sequence[Commit] = ()
         try:
@@ -345,14 +351,14 @@ class Publisher:
                 return reused
             advance = target.advance
         except LakeError as unreadable:
-            log.warning("the branch cannot be read after a refused publish: %s", unreadable)
-        raise self._settling.refusal(advance, cause, self.tries.count) from cause
+            log.warning("could not read the branch after a refused publish: %s", unreadable)
+        raise self._settlement.refusal(advance, cause, self.tries.count) from cause
 
     # --- small parts -----------------------------------------------------------------------------------------
 
     @property
     def records_results(self) -> bool:
-        """Whether a publication keeps its result, to answer equal work with."""
+        """True if publications record their result, so that equal work can reuse it."""
         return POLICIES[self.policy].records_results
 
     @property
@@ -361,22 +367,22 @@ class Publisher:
 
     @property
     def views(self) -> Views:
-        """What the task sees, compared between commits."""
+        """Comparison of the task's view between commits."""
         return Views(self.lake, self.signature.workspace)
 
     @property
-    def _settling(self) -> PublishSettlement:
+    def _settlement(self) -> PublishSettlement:
         views = self.views if self.rebases else None
         return PublishSettlement(self.lake, self.signature, self.tries.timeout, views)
 
 
 def _is_hard(level: Future[FenceLevel] | None) -> bool:
-    """Whether a merge is compared by the lake; one that may not be made at all is not."""
+    """Return whether the lake compares heads in the merge; False if the level could not be determined."""
     return level is not None and level.exception() is None and level.result() == "hard"
 
 
 def _within(workspace: Workspace, changes: Changes) -> Changes:
-    """The changes that the task may make; the rest of the prefix is others', and is what it is at the head."""
+    """Return the changes that the task may make; the rest of the prefix belongs to others and stays as it is at the head."""
     if workspace.view.writes is None and workspace.view.whole:
         return changes
     mine = [

@@ -1,13 +1,13 @@
-"""Taking away what a dead attempt could still publish with: its stagings, a request in flight, its claim.
+"""Revokes dead attempts of a step: their staging branches, publish requests in flight, and claims.
 
     branches listed → this attempt is current → stagings dropped → barrier → claims dropped
 
-A step has one current attempt.  So if this one is current *after* its branches were listed, every other attempt that has a
-branch in that list is over, for good.  No clock is asked: scheduled times come from the orchestrator's wall clock, which
-may go back, and its nodes may disagree (decision 0038).  They only choose whom to ask about as well.
+A step has one current attempt.  So if this one is current *after* the branches were listed, every other attempt with a
+branch in that list is over for good.  Clocks do not decide this: scheduled times come from the orchestrator's wall clock,
+which may go back, and its nodes may disagree (decision 0038).  They only select which other attempts to ask about.
 
-Dropping a staging does not stop a publish request that has resolved it already; the barrier does.  The claim goes last,
-so a claim that is found is a barrier that is owed: whoever sent none, or died before it, left the claim behind.
+Dropping a staging branch does not stop a publish request that has already resolved it; the barrier does.  The claim is
+dropped last, so a claim that is found means that a barrier is still owed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perago.runtime.internal_branches import target_of_claim
 log = logging.getLogger("perago.revoking")
 
 CheckCurrent = Callable[[Sequence[InternalBranch]], None]
-"""Raises unless this attempt is current, and the attempts that these branches belong to are over."""
+"""Raises unless this attempt is current and the attempts that own these branches are over."""
 
 
 def revoke(
@@ -37,9 +37,9 @@ def revoke(
     timeout: float,
     check_current: CheckCurrent,
 ) -> None:
-    """Make sure that no other attempt of this step can publish any more; `LakeError` if not sure.
+    """Make sure that no other attempt of this step can still publish.  Raises `LakeError` if that is not certain.
 
-    `StaleAttemptError` if this attempt is not current itself; nothing is dropped then.
+    Raises `StaleAttemptError`, and drops nothing, if this attempt is not current itself.
     """
     found = lake.branches(repository, revoke_prefix(attempt))
     revoked = revoked_by(attempt, [branch.name for branch in found])
@@ -60,10 +60,10 @@ def revoke(
 def ask_for_current(
     orchestrator: AttemptReader, attempt: Attempt, others: Sequence[InternalBranch]
 ) -> AttemptSnapshot:
-    """Return what the orchestrator says of this attempt, which is current; `StaleAttemptError` if it is not.
+    """Return the orchestrator's snapshot of this attempt.  Raises `StaleAttemptError` if it is not current.
 
-    `OrchestratorUnavailable` while one of the others is open beside it: Conductor schedules a retry a moment before it
-    closes the task that is retried, and until then it cannot be told which of the two is current.
+    Raises `OrchestratorUnavailable` while one of the others is still open: Conductor schedules a retry a moment before it
+    closes the task that is retried, and until then it is unknown which of the two is current.
     """
     fresh = orchestrator.current(attempt)
     assert_current_attempt_snapshot(attempt, fresh)
@@ -76,7 +76,7 @@ def ask_for_current(
 
 
 def _is_over(orchestrator: AttemptReader, owner: InternalBranch) -> bool:
-    # An id that no branch name can hold was made into a slug, and nobody knows a task by that.
+    # A slug replaces an id that no branch name can hold; the orchestrator knows no task by it.
     if is_slug(owner.task_id):
         return True
     task = Attempt(owner.workflow, owner.task_id, "", "", retry_count=0, seq=0, iteration=0)

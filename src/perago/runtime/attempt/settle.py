@@ -1,12 +1,12 @@
-"""After the call that moves a branch: the branch is read back where the answer alone does not tell how it ended.
+"""Settles a publish by reading the branch back, if the answer alone does not show how the call ended.
 
     landed    on the expected head, says the lake; elsewhere, it counts only for a task that rebases, and only if the task
               sees the same there
-    refused   the commits since A tell whether a twin was first or the fence held
-    unknown   staging dropped → barrier → the branch is read: only then can the request not land any more
+    refused   the commits since A show whether a twin was first or the fence held
+    unknown   staging dropped → barrier → the branch is read: only then can the request no longer land
 
-The rule: nothing is guessed and nothing is rolled back.  The claim stays whatever comes of an unknown publish: until
-the barrier is confirmed the request may still land.
+The rule: nothing is guessed and nothing is rolled back.  The claim of an unknown publish stays: until the barrier is
+confirmed the request may still land.
 """
 
 from __future__ import annotations
@@ -28,22 +28,25 @@ log = logging.getLogger("perago.settling")
 
 @dataclass(frozen=True, slots=True)
 class PublishSettlement:
-    """Reads back what became of one execution's publish; `timeout` is the barrier's."""
+    """Finds out how one execution's publish ended; `timeout` is the barrier's."""
 
     lake: Lake
     signature: Signature
     timeout: float
     views: Views | None = None
-    """Only where the task publishes on top of others' commits."""
+    """Set only if the task publishes on top of others' commits."""
 
     def find(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Commit | None:
-        """Stop what is in flight, then the commit that it landed as, or None; `PublishUnknownError` if not sure."""
+        """Stop the request in flight, then return the commit it landed as, or None.
+
+        Raises `PublishUnknownError` if that cannot be found out.
+        """
         repository, branch = self.signature.workspace.repository, self.signature.workspace.branch
         try:
             self.lake.drop_branch(repository, staged.branch)
             self.lake.barrier(repository, branch, self.timeout)
             for commit in self.lake.log(repository, branch, MAX_RANGE):
-                # On whatever parent: whether it counts there is another question (`check_place`).
+                # On any parent: `check_place` decides whether it counts there.
                 if is_publication_of(commit, staged):
                     log.info("an unanswered publish had landed as %s", commit.id)
                     return commit
@@ -58,7 +61,7 @@ class PublishSettlement:
         return None
 
     def by_this_attempt(self, advance: Sequence[Commit]) -> Commit | None:
-        """What this execution has published since A; `LostToTwin` if it was another one of this attempt."""
+        """Return this execution's publication since A, or None.  Raises `LostToTwin` if a twin has published."""
         attempt = self.signature.attempt
         for commit in advance:
             if is_by_attempt(commit, attempt):
@@ -70,7 +73,7 @@ class PublishSettlement:
     def refusal(
         self, advance: Sequence[Commit], cause: LakeError, tries: int
     ) -> LostToTwin | PublishFenceError:
-        """What a refused publish means: a twin was first, or the fence held."""
+        """Return the error for a refused publish: a twin was first, or the fence held."""
         attempt, workspace = self.signature.attempt, self.signature.workspace
         if any(is_by_attempt(commit, attempt) for commit in advance):
             return LostToTwin(f"another execution of task {attempt.task_id} has published: {cause}")
@@ -82,15 +85,15 @@ class PublishSettlement:
         )
 
     def check_parent(self, published: str, expected_head: str) -> None:
-        """Read a commit that landed elsewhere than it should have; raise unless it counts there."""
+        """Read a commit that did not land on the expected head.  Raises `PublishFenceError` unless it counts there."""
         commit = self.lake.commit_at(self.signature.workspace.repository, published)
         self.check_place(commit, expected_head)
 
     def check_place(self, commit: Commit, expected_head: str) -> None:
-        """A commit that landed elsewhere counts only where the task would have seen the same."""
+        """Raise `PublishFenceError` unless the commit landed on the expected head, or where the task sees the same."""
         if commit.first_parent == expected_head:
             return
-        if self.views is not None and self.views.stands(commit):
+        if self.views is not None and self.views.counts(commit):
             log.info("commit %s landed on %s, where the view is the same", commit.id, commit.first_parent)
             return
         changed = "" if self.views is None else ", and what this task sees differs there"

@@ -1,9 +1,10 @@
-"""An execution's staging branches: made under its own name, filled from the result's bytes, signed and committed.
+"""Staging branches of one execution: created under its name, filled from the result's bytes, signed and committed.
 
-The rule: every branch is registered to be dropped before it is made, so that no exit leaves one.  Staging moves no target.
+The rule: every branch is registered for cleanup before it is created, so that no exit leaves one.  Staging never moves the
+target branch.
 
-How hard a merge is fenced goes by the actions of the staged commit.  Where only this execution has written to the branch,
-they are those of the commit it was made at, which is asked for once.
+The fence level of a merge depends on the actions of the staged commit.  If only this execution has written to the branch,
+and no actions, these are the actions of the branch's base commit, which is looked up once.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from perago.settings import FenceMode
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Stages one execution's result; `cleanup` gets what must be dropped on every exit."""
+    """Stages one execution's result; branches to drop on every exit are registered with `cleanup`."""
 
     lake: Lake
     signature: Signature
@@ -37,25 +38,26 @@ class Staging:
     mode: FenceMode
     overlap: Submit
     traffic: Traffic
-    _made: set[str] = field(default_factory=set, init=False)
+    _created: set[str] = field(default_factory=set, init=False)
 
     def new_branch(self, base: str) -> str:
-        """Make this execution's branch at `base`; it is dropped on every exit."""
+        """Create this execution's branch at `base`; it is dropped on every exit."""
         name = self._name(base)
         self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
         self.lake.create_branch(self._repository, name, base)
-        self._made.add(name)
+        self._created.add(name)
         return name
 
     def branch_at_input(self) -> str:
-        """A branch whose head is A: the one that a body worked on and that was not committed, or a new one."""
+        """Return a branch whose head is A: the uncommitted one that a body worked on, or a new one."""
         ref = self.signature.workspace.ref
-        return name if (name := self._name(ref)) in self._made else self.new_branch(ref)
+        return name if (name := self._name(ref)) in self._created else self.new_branch(ref)
 
     def stage(self, result: Result) -> StagedWorkspace | None:
-        """Commit the result on a branch made at A; None where it is A, and nothing is committed then.
+        """Commit the result on a branch at A.  Returns None, and commits nothing, if the result equals A.
 
-        A branch that a body worked on without changing anything stays until cleanup: a failing drop changes no result.
+        A branch that a body worked on without changing anything stays until cleanup, so that a failing drop changes no
+        result.
         """
         base = self.signature.workspace.ref
         if isinstance(result.source, Path):
@@ -67,12 +69,12 @@ class Staging:
             try:
                 return self._commit(branch, base)
             except NothingToCommit:
-                pass  # checksums could not tell, the lake can
+                pass  # the checksums were inconclusive; the lake compared the bytes
         return None
 
     def stage_on(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
         """Commit the changes on a new branch at `base`; objects are copied from the commit `held_by`."""
-        # Asked for again when the merge is decided on; what it reads of the lake is known by then.
+        # Warms the lake's cache: the level is asked for again when the merge is planned.
         level = self.overlap(lambda: self.level_of(base))
         branch = self.new_branch(base)
         if changes.delete:
@@ -87,7 +89,7 @@ class Staging:
         return self._commit(branch, base, same_actions=same_actions)
 
     def level(self, staged: StagedWorkspace) -> FenceLevel:
-        """How hard a merge of this staging is fenced; refused where that is less than the operator asks for."""
+        """Return the fence level of merging this staging.  Raises `PublishFenceError` if the operator requires more."""
         level = self.level_of(staged.base if staged.same_actions else staged.commit)
         if self.mode == "hard" and level == "soft":
             raise PublishFenceError(
@@ -98,11 +100,11 @@ class Staging:
 
     @property
     def relocation_level(self) -> FenceLevel:
-        """How hard a move of the branch to a staged commit is fenced."""
+        """The fence level of moving the branch to a staged commit."""
         return "soft" if self.mode == "soft" else self.lake.relocation_level
 
     def level_of(self, ref: str) -> FenceLevel:
-        """How hard a merge of this commit would be fenced."""
+        """Return the fence level of merging this commit."""
         return "soft" if self.mode == "soft" else self.lake.fence_level(self._repository, ref)
 
     def _name(self, base: str) -> str:
@@ -124,7 +126,7 @@ class Staging:
         self.lake.upload(self._repository, branch, files, self.traffic.up)
 
     def _commit(self, branch: str, base: str, *, same_actions: bool = False) -> StagedWorkspace:
-        # A staged commit becomes a head by a relocation only; a merge makes, and signs, a commit of its own.
+        # A staged commit becomes a head only by relocation; a merge creates and signs another commit.
         metadata = self.signature.staging(branch, base=base, fence=self.relocation_level)
         commit = self.lake.commit(self._repository, branch, self.signature.message("stages"), metadata)
         return StagedWorkspace(self._repository, branch, commit, base, same_actions)

@@ -1,15 +1,9 @@
-"""The target branch as a decision needs it: its head, and no more of its history than that takes.
+"""Reads the target branch for a decision, and compares the task's view between its commits.
 
-On the usual way, the head is A, this is one call.
+Of the history, only as much is read as the decision needs; in the usual case, the head is A, this is one call.
 
-What differs between commits of a branch below some paths, and which commit made the difference.
-
-The rule: the lake compares, object by object; lakeFS's actions are nobody's data and never count.
-
-The view of one workspace, compared between commits: what an attempt asks before it publishes on top of others.
-
-The rule: what a task sees is compared by the lake, object by object, and lakeFS's actions are in no view.  They are
-compared apart: a change there refuses nothing, but what was staged before it must not be merged past it.
+The rule: the lake compares, object by object.  lakeFS's actions are not data and belong to no view.  They are compared
+separately: a change of actions refuses nothing, but what was staged before it must not be merged past it.
 """
 
 from __future__ import annotations
@@ -38,7 +32,7 @@ from perago.protocol.signing import base_of, is_in_place
 
 
 def read_target(lake: Lake, workspace: Workspace, policy: PolicyName) -> TargetBranch:
-    """The branch now, with what would stand in a relocation's way where one may follow."""
+    """Return the branch as it is now; if a relocation may follow, with everything that could prevent it."""
     found = read_history(lake, workspace)
     if not POLICIES[policy].asks_what_a_move_passes_by or found.head.first_parent != workspace.ref:
         return found
@@ -47,7 +41,7 @@ def read_target(lake: Lake, workspace: Workspace, policy: PolicyName) -> TargetB
 
 
 def read_history(lake: Lake, workspace: Workspace) -> TargetBranch:
-    """The head, and the commits between it and A."""
+    """Return the head and the commits between it and A."""
     head = lake.head(workspace.repository, workspace.branch)
     if head.id == workspace.ref:
         return TargetBranch(head)
@@ -57,7 +51,7 @@ def read_history(lake: Lake, workspace: Workspace) -> TargetBranch:
 
 
 def _gates(lake: Lake, workspace: Workspace, head: Commit) -> Sequence[str]:
-    """What a relocation would pass by: C has A's actions, and the head may have brought some."""
+    """Return the gates a relocation would bypass: the staged commit has A's actions, and the head may have added some."""
     found = (lake.gates(workspace.repository, ref, workspace.branch) for ref in (workspace.ref, head.id))
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
@@ -70,14 +64,14 @@ class Differences:
     repository: str
 
     def first(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
-        """The first path below the roots that differs between both ends."""
+        """Return the first path below the roots that differs between both ends, or None."""
         found = self.lake.differing(self.repository, *segment, roots)
         return next((path for path in found if not in_actions(path)), None)
 
     def change(
         self, segments: Iterable[Segment], advance: Sequence[Commit], roots: tuple[str, ...]
     ) -> ViewChange | None:
-        """The first path that differs between the ends of a segment, and the commit that changed it."""
+        """Return the first path that differs between the ends of a segment and the commit that changed it, or None."""
         for segment in segments:
             path = self.first(segment, roots)
             if path is not None:
@@ -85,7 +79,7 @@ class Differences:
         return None
 
     def _maker(self, segment: Segment, advance: Sequence[Commit], path: str) -> Commit:
-        """A commit of the segment that changed a path, away from what it was at the older end."""
+        """Return a commit of the segment that changed the path from its state at the older end."""
         commits = within(segment, advance)
         changed = bisect_left(
             commits, True, key=lambda commit: self.first((segment[0], commit.id), (path,)) is not None
@@ -95,13 +89,13 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """Compares what a task sees of its workspace between commits."""
+    """Compares a task's view of its workspace between commits."""
 
     lake: Lake
     workspace: Workspace
 
-    def passed(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
-        """The same branch with what others' commits since A mean for this attempt, where there are any."""
+    def with_passed(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
+        """Return the branch with the effect of others' commits since A on this attempt, if there are any."""
         others = len(target.advance) > len(own_commits(attempt, target.advance))
         if target.reached != "input" or not others:
             return target
@@ -110,18 +104,18 @@ class Views:
         return replace(target, passed=Passed(change, new_actions))
 
     def same(self, left: str, right: str) -> bool:
-        """Whether the task would see the same at both commits."""
+        """Return whether the task sees the same at both commits."""
         return left == right or self._differences.first((left, right), self.workspace.view.roots) is None
 
     def new_actions(self, left: str, right: str) -> bool:
-        """Whether lakeFS would run other actions for what is staged on `left` than for what is staged on `right`."""
+        """Return whether lakeFS would run different actions for a commit staged on `left` than for one on `right`."""
         found = self.lake.differing(self.workspace.repository, left, right, (ACTIONS,))
         return next(iter(found), None) is not None
 
-    def stands(self, commit: Commit) -> bool:
-        """Whether a publication is the result: it landed where it was decided for, or where the view was the same.
+    def counts(self, commit: Commit) -> bool:
+        """Return whether a publication is valid: it landed on its expected head, or where the view was the same.
 
-        Own commits are not aside here: what landed on one mixes two results.
+        The task's own commits are no exception here: a publication that landed on one mixes two results.
         """
         if is_in_place(commit):
             return True

@@ -1,18 +1,17 @@
-"""One attempt, from its input to its settled publication.
+"""Runs one attempt, from its input to its settled publication.
 
-    validate input → [revoke, look at the head] → [reuse?] → workdir + marker → download → pre checks → body →
+    validate input → [revoke, preflight] → [reuse?] → workdir + marker → download → pre checks → body →
     validate result → post checks → download verified → changes → attempt fence → (changed: stage) + claim →
     read head, decide → attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
-Large files may still be verified while checks and body run.  The verdict is waited for before anything counts that they have
-done, their failures included: bytes that were damaged on their way end the attempt as the lake's failure, whatever the
-body made of them.
+Large files may still be verified while checks and body run.  Neither their results nor their failures count before the
+verification has ended: bytes damaged in transit end the attempt as the lake's failure, whatever the body made of them.
 
-Revoking and the look may run alongside the download, and claiming alongside staging; each is over before what comes next.
-The look permits nothing and may end an attempt before its body.  Where the attempt began at the head, the look is left out,
-and so is reading the head to decide, if the lake itself compares it while it merges (`publisher`).  The output is handed
-over as soon as the publication is settled; cleanup does not delay it.  The claim outlives this function: who sends the
-result drops it once Conductor has answered.
+Revoke and preflight may overlap with the download, and claiming with staging; each ends before the next step.  Preflight
+permits nothing and may end an attempt before its body.  If the attempt began at the head, preflight is skipped, and so is
+reading the head to decide if the lake itself compares heads while merging (`publisher`).  The output is handed over as
+soon as the publication is settled, before cleanup.  The claim outlives the transaction: the sender of the result drops it
+after Conductor has answered.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from perago.runtime.attempt.contract import Input, check_size, output_of, read_i
 from perago.runtime.attempt.listing import with_folders
 from perago.runtime.attempt.observer import ExecutionTrace, Traffic
 from perago.runtime.attempt.place import Place, Site
-from perago.runtime.attempt.preflight import look_at, preflight_failure
+from perago.runtime.attempt.preflight import preflight_failure, read_before_body
 from perago.runtime.attempt.publish_decision import Move, Published, RelocatePlan, Result, RetryAfter
 from perago.runtime.attempt.publish_retry import PublishRetry
 from perago.runtime.attempt.publisher import Publisher
@@ -60,91 +59,90 @@ from perago.runtime.execution_result import Claim, ExecutionResult
 log = logging.getLogger("perago.transaction")
 
 DEFAULT_MERGE_TIMEOUT = 60.0
-Looked = Future[TargetBranch | None]
+FutureTarget = Future[TargetBranch | None]
 
 
 class Transaction:
     """One execution of one attempt."""
 
     def __init__(
-        self, task: TaskDefinition, assignment: Assignment, execution_id: str, around: AttemptContext
+        self, task: TaskDefinition, assignment: Assignment, execution_id: str, context: AttemptContext
     ) -> None:
         self._task = task
         self._assignment = assignment
         self._execution_id = execution_id
-        self._around = around
+        self._context = context
         self._publisher: Publisher | None = None
         self._step = NOT_BEGUN
         self._seconds: dict[str, float] = {}
-        self._traffic = Traffic(around.note)
-        self._trace = ExecutionTrace(around.mask, around.wrong_input)
+        self._traffic = Traffic(context.note)
+        self._trace = ExecutionTrace(context.mask, context.wrong_input)
 
     def run(self, hand_over: Callable[[ExecutionResult], None]) -> ExecutionResult:
-        """Run the attempt; `hand_over` gets its ending before anything is cleaned up."""
+        """Run the attempt; `hand_over` receives its result before anything is cleaned up."""
         cleanup = ExitStack()
         try:
             refused, own = False, None
             try:
                 outcome = completed(self._work(cleanup))
             except Exception as error:
-                self._around.on_error(error)
+                self._context.on_error(error)
                 outcome = self._trace.outcome_of(error, self._step)
                 outcome = with_folders(outcome, error, self._publisher)
                 refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)
-            settled = replace(self._settled(outcome, refused=refused), own_reason=own)
+            result = replace(self._execution_result(outcome, refused=refused), own_reason=own)
             with self._in(steps.HAND_OVER):
-                hand_over(settled)
+                hand_over(result)
             self._enter(steps.CLEANUP)
         finally:
-            self._around.clean_up(cleanup)
-        return settled
+            self._context.clean_up(cleanup)
+        return result
 
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
-        task, around = self._task, self._around
+        task, context = self._task, self._context
         with self._in(steps.INPUT), self._trace.of_author(), author_code("the params model"):
             given = read_input(task, self._assignment.input)
         if task.workspace is None:
             return {"result": self._call(given.params)}
         with self._in(steps.INPUT):
             looks = not task.workspace.read_only and not task.workspace.rebases
-            start = start_of(around.lake, self._attempt, given.workspaces, task.workspace.view, looks=looks)
+            start = start_of(context.lake, self._attempt, given.workspaces, task.workspace.view, looks=looks)
         publisher = self._new_publisher(given, start, cleanup)
-        looked = None
+        target = None
         if not task.workspace.read_only:
             with self._in(steps.REVOKE):
-                looked = around.overlap(partial(self._revoke_and_look, publisher))
+                target = context.overlap(partial(self._revoke_and_read_head, publisher))
             with self._in(steps.REUSE):
-                if (reused := self._reuse(publisher, looked)) is not None:
+                if (reused := self._reuse(publisher, target)) is not None:
                     return output_of(task, start.given, reused, {})
-        place = self._fill_place(publisher, cleanup, looked)
-        with self._counts_once_verified(place), place.at_work():
+        place = self._fill_place(publisher, cleanup, target)
+        with self._verifying(place), place.at_work():
             result = self._checked_body(given, place, task.workspace)
         if task.workspace.read_only:
             return output_of(task, start.given, Published(start.workspace.ref), result)
         return output_of(task, start.given, self._publish(publisher, place, result), result)
 
-    def _revoke_and_look(self, publisher: Publisher) -> TargetBranch | None:
+    def _revoke_and_read_head(self, publisher: Publisher) -> TargetBranch | None:
         publisher.revoke(self._check_current)
-        # An attempt that began at the head is not in vain, whatever has become of the head since.
-        return publisher.at_head or look_at(self._around.lake, publisher.signature.workspace)
+        # An attempt that began at the head passes preflight, wherever the head is now.
+        return publisher.at_head or read_before_body(self._context.lake, publisher.signature.workspace)
 
     def _check_current(self, others: Sequence[InternalBranch]) -> None:
-        ask = partial(ask_for_current, self._around.orchestrator, self._attempt, others)
-        self._around.persist(ask)
+        ask = partial(ask_for_current, self._context.orchestrator, self._attempt, others)
+        self._context.persist(ask)
 
-    def _reuse(self, publisher: Publisher, looked: Looked) -> Published | None:
-        """Work that was done before; the head counts only once no dead attempt can move it any more."""
+    def _reuse(self, publisher: Publisher, target: FutureTarget) -> Published | None:
+        """Return equal work done before, or None.  Waits until dead attempts are revoked and cannot move the head."""
         if not publisher.records_results:
             return None
-        target = looked.result()
-        reused = publisher.reuse(target)
+        reused = publisher.reuse(target.result())
         if reused is not None:
             self._fence()
-            log.info("commit %s records this very work: the body does not run", reused.ref)
+            log.info("commit %s records equal work, skipping the body", reused.ref)
         return reused
 
-    def _fill_place(self, publisher: Publisher, cleanup: ExitStack, looked: Looked | None) -> Place:
-        """The body's place with the input in it; by then the dead attempts are revoked, and the body is not in vain."""
+    def _fill_place(self, publisher: Publisher, cleanup: ExitStack, target: FutureTarget | None) -> Place:
+        """Download the input.  Returns after older attempts are revoked and preflight has passed."""
         try:
             with self._in(steps.WORKDIR):
                 place = self._open_place(publisher, cleanup)
@@ -153,19 +151,19 @@ class Transaction:
                     publisher.staging.new_branch(publisher.signature.workspace.ref)
                 place.fill()
         except Exception:
-            if looked is not None:
-                cancel_or_wait(looked)
+            if target is not None:
+                cancel_or_wait(target)
             raise
-        if looked is not None:
-            self._end_if_in_vain(publisher, looked.result())
+        if target is not None:
+            self._preflight(publisher, target.result())
         return place
 
-    def _end_if_in_vain(self, publisher: Publisher, target: TargetBranch | None) -> None:
-        """End an attempt that can never publish; only its one publisher may, and only while it is current."""
-        reason = preflight_failure(publisher, target, self._around.orchestrator)
+    def _preflight(self, publisher: Publisher, target: TargetBranch | None) -> None:
+        """Raise `PublishFenceError` if the attempt can never publish, after claiming and checking the attempt fence."""
+        reason = preflight_failure(publisher, target, self._context.orchestrator)
         if reason is not None:
             with self._in(steps.CLAIM):
-                # A twin that publishes, or has kept A, is not to be ended by this execution's FAILED.
+                # This execution's FAILED must not end a twin that publishes, or has kept A.
                 publisher.claim()
                 self._fence()
             raise PublishFenceError(
@@ -173,27 +171,29 @@ class Transaction:
             )
 
     def _open_place(self, publisher: Publisher, cleanup: ExitStack) -> Place:
-        around, workspace = self._around, publisher.signature.workspace
-        workdir = Workdir.create(around.workspace_root, self._attempt, self._execution_id, now=around.clock())
+        context, workspace = self._context, publisher.signature.workspace
+        workdir = Workdir.create(
+            context.workspace_root, self._attempt, self._execution_id, now=context.clock()
+        )
         cleanup.callback(_drop_workdir, workdir)
         branch = staging_branch_name(self._attempt, self._execution_id)
-        # Stopped before the workdir goes, where an attempt ends without having waited for it.
+        # An attempt may end without waiting for it; it is then stopped before the workdir is removed.
         verification = cleanup.enter_context(Verification())
         site = Site(
             self._task,
             self._execution_id,
             workspace,
             workdir,
-            around.lake,
+            context.lake,
             branch,
             self._traffic,
             verification,
         )
-        return around.open_place(site)
+        return context.open_place(site)
 
     @contextmanager
-    def _counts_once_verified(self, place: Place) -> Iterator[None]:
-        """Around checks and body: what they did, or raised, counts if the input they saw was right."""
+    def _verifying(self, place: Place) -> Iterator[None]:
+        """Wrap checks and body; their result or exception counts only after their input was verified."""
         try:
             yield
         except Exception:
@@ -208,24 +208,24 @@ class Transaction:
             try:
                 place.verify()
             except Exception as error:
-                # What the body has raised is not what ends the attempt, nor a cause of it.
+                # The body's exception neither ends the attempt nor is a cause of this error.
                 self._trace.forget_trace()
                 raise error from error.__cause__
 
     def _checked_body(self, given: Input, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
-        with self._in(steps.PRE_CHECKS), self._kept_for(spec.pre), author_code("a pre check"):
+        with self._in(steps.PRE_CHECKS), self._running_checks(spec.pre), author_code("a pre check"):
             self._trace.check("pre", spec.pre, place.tree(spec.pre), given.params)
         result = self._call(place.argument, given.params)
-        with self._in(steps.POST_CHECKS), self._kept_for(spec.post), author_code("a post check"):
+        with self._in(steps.POST_CHECKS), self._running_checks(spec.post), author_code("a post check"):
             self._trace.check("post", spec.post, place.tree(spec.post), given.params)
         return result
 
     @contextmanager
-    def _kept_for(self, checks: Sequence[Check]) -> Iterator[None]:
-        """Around checks: an author's own may do what a body may do, Perago's only look."""
+    def _running_checks(self, checks: Sequence[Check]) -> Iterator[None]:
+        """Wrap checks.  The process state is saved only for the user's own checks; Perago's only read."""
         with (
             self._trace.of_author(),
-            self._around.preserving_process_state() if any(map(needs_path, checks)) else nullcontext(),
+            self._context.preserving_process_state() if any(map(needs_path, checks)) else nullcontext(),
         ):
             yield
 
@@ -233,13 +233,13 @@ class Transaction:
         with (
             self._in(steps.BODY),
             self._trace.of_author(),
-            self._around.preserving_process_state(),
+            self._context.preserving_process_state(),
             author_code("the task"),
         ):
             returned = copy_context().run(self._task.fn, *arguments)
         with self._in(steps.RESULT), self._trace.of_author(), author_code("the result model"):
             result = self._task.dump_result(returned)
-            check_size(result, self._around.max_result_bytes)
+            check_size(result, self._context.max_result_bytes)
             return result
 
     def _publish(self, publisher: Publisher, place: Place, result: Mapping[str, Any]) -> Published:
@@ -248,46 +248,46 @@ class Transaction:
         with self._in(steps.FIRST_FENCE):
             self._fence()
         with self._in(steps.STAGE):
-            claimed = self._around.overlap(publisher.claim)
+            claimed = self._context.overlap(publisher.claim)
             staged = self._stage(publisher, place, outcome, claimed)
         with self._in(steps.CLAIM):
             claimed.result()
         with self._in(steps.PUBLISH):
-            published = self._until_settled(publisher, staged, outcome)
+            published = self._publish_staged(publisher, staged, outcome)
         if published.recorded is None:
             self._trace.published(outcome.changes)
         return published
 
-    def _until_settled(
+    def _publish_staged(
         self, publisher: Publisher, staged: StagedWorkspace | None, outcome: Result
     ) -> Published:
-        """Decide, fence, move the branch; anew from the new head where it has moved in between and the task rebases."""
+        """Decide, fence, move the branch; repeat from the new head whenever the publisher asks for it."""
         while True:
             decision = publisher.decide(staged, outcome)
             self._fence()
-            ended = decision if isinstance(decision, Published) else self._move(publisher, decision)
-            if isinstance(ended, Published):
-                return ended
-            self._around.pace.sleep(ended.pause)
-            # Before anything is staged again: a stale attempt would remake the source that revoking it has dropped.
+            step = decision if isinstance(decision, Published) else self._move(publisher, decision)
+            if isinstance(step, Published):
+                return step
+            self._context.pace.sleep(step.pause)
+            # Before restaging: a stale attempt would recreate the branch that its revocation has dropped.
             self._fence()
 
     def _move(self, publisher: Publisher, move: Move) -> Published | RetryAfter:
-        """Move the branch; the attempt fence has just held, and holds again wherever a call came in between."""
+        """Move the branch.  The attempt fence has just held, and is checked again after any other call."""
         if isinstance(move, RelocatePlan):
-            # After the first fence: a stale attempt must not leave a tag that says it replaced something.
+            # After the fence: a stale attempt must not leave a tag that claims a replacement.
             publisher.keep_replaced(move)
             self._fence()
         published = publisher.carry_out(move)
         if isinstance(published, Published) and published.recorded is not None:
-            # The call was refused, and the head is this very work done before.
+            # The call was refused, and equal work was found on the branch.
             self._fence()
         return published
 
     def _stage(
         self, publisher: Publisher, place: Place, outcome: Result, claimed: Future[None]
     ) -> StagedWorkspace | None:
-        """Stage while the claim is made; who has lost to a twin says so, whatever else went wrong."""
+        """Stage while the claim is being made.  `LostToTwin` takes precedence over any staging error."""
         try:
             place.tidy_up(outcome)
             return publisher.staging.stage(outcome)
@@ -297,8 +297,8 @@ class Transaction:
             raise
 
     def _fence(self) -> None:
-        ask = partial(self._around.orchestrator.current, self._attempt)
-        assert_current_attempt_snapshot(self._attempt, self._around.persist(ask))
+        ask = partial(self._context.orchestrator.current, self._attempt)
+        assert_current_attempt_snapshot(self._attempt, self._context.persist(ask))
 
     def _new_publisher(self, given: Input, start: Start, cleanup: ExitStack) -> Publisher:
         task, workspace = self._task, start.workspace
@@ -312,23 +312,23 @@ class Transaction:
             view=workspace.view,
         )
         staging = Staging(
-            self._around.lake,
+            self._context.lake,
             Signature(self._attempt, self._execution_id, workspace, digest),
             cleanup,
-            self._around.fence,
-            self._around.overlap,
+            self._context.fence,
+            self._context.overlap,
             self._traffic,
         )
         merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
-        tries = PublishRetry(merge_timeout, self._around.pace)
+        tries = PublishRetry(merge_timeout, self._context.pace)
         self._publisher = Publisher(
             staging, task.workspace.on_abandoned, tries, task.workspace.rebases, start.at_head
         )
         return self._publisher
 
-    def _settled(self, outcome: Outcome, *, refused: bool) -> ExecutionResult:
+    def _execution_result(self, outcome: Outcome, *, refused: bool) -> ExecutionResult:
         publisher, claim = self._publisher, None
-        # A claim whose publish may be in flight stays: the retry finds it, and sends the barrier that is owed.
+        # A claim whose publish may be in flight stays: the retry finds it and sends the barrier.
         if publisher is not None and publisher.claimed is not None and not publisher.in_flight:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None
@@ -348,7 +348,7 @@ class Transaction:
 
     def _enter(self, step: Step) -> None:
         self._step = step
-        self._around.observe(step.name)
+        self._context.observe(step.name)
 
     @contextmanager
     def _in(self, step: Step) -> Iterator[None]:

@@ -1,12 +1,11 @@
-"""The workdir: an attempt-local folder that holds the view of one commit, which is all of its prefix or less.
+"""The workdir: an execution's private folder with the view of one commit, which is all of its prefix or less.
 
-- Below the workspace root, mode 0700; its name holds task id and execution id, so no execution ever sees the
-  folder of another, not even of the same attempt.
-- `.perago-attempt.json` says whose it is.  It is there as soon as the folder is, and goes last.  It is never
-  published and never downloaded; a sweep goes by it.
-- The index (path, stat, checksum) is taken when the download is done and lives as long as the execution: a
-  workdir is never the input of another one, so there is nobody to keep it for.  Where times do not show that a file was
-  written through a memory map, every file that the task may change is hashed.
+- Below the workspace root, mode 0700; its name contains task id and execution id, so no execution ever sees the folder of
+  another, not even of the same attempt.
+- `.perago-attempt.json` names the owner.  It exists as soon as the folder does and is removed last.  It is never published
+  and never downloaded; sweeps rely on it.
+- The index (path, stat, checksum) is taken after the download and lives as long as the execution: a workdir is never reused
+  as another input.  If file times do not show writes through a memory map, every file the task may change is hashed.
 """
 
 from __future__ import annotations
@@ -42,11 +41,10 @@ _FEW = 16
 """With this few files, hashing them all is cheaper than waiting for the file system's clock to tick."""
 
 _TICKS = 100
-"""So many milliseconds are enough for any clock that goes on."""
+"""Milliseconds to wait for the next tick; enough for any clock that advances."""
 
-
-_AT_ONCE = 5000
-"""So many files are downloaded at a time: what a download holds of each in memory is gone before the next."""
+_BATCH = 5000
+"""Number of files per download call, which bounds the memory that a download holds per file."""
 
 
 class Workdir:
@@ -72,7 +70,7 @@ class Workdir:
         now: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Workdir:
-        """Make the folder of one execution and mark it."""
+        """Create the folder of one execution with its marker."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         marker = {
             "attempt": {
@@ -97,21 +95,21 @@ class Workdir:
         progress: Progress | None = None,
         verification: Verification | None = None,
     ) -> Listing:
-        """Download the view of the input commit and take the index; every path is checked first.
+        """Check every path, download the view of the input commit and take the index.
 
-        With `verification`, files may be there before they are verified; the index is that of the returned listing, which
-        is to be corrected by what `verification` finds.
+        With `verification`, files may be there before they are verified; the caller corrects the returned listing, which
+        shares the index's states, with the checksums that `verification` finds.
         """
         files = list_view(lake, workspace.repository, workspace.ref, workspace.view).files
         check_projection(files, folds_case=self._folds_case())
         for folder in {path.rpartition("/")[0] for path in files} - {""}:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
-        # Large ones first, so that the end is not one thread with a large one.
+        # Large files first, so that the download does not end with one thread busy on a large file.
         paths = sorted(files, key=lambda path: files[path].size, reverse=True)
         odd = FileStates()
         newest = 0
-        for at in range(0, len(paths), _AT_ONCE):
-            batch = {path: files[path] for path in paths[at : at + _AT_ONCE]}
+        for at in range(0, len(paths), _BATCH):
+            batch = {path: files[path] for path in paths[at : at + _BATCH]}
             states = self._download(lake, workspace, batch, progress, verification)
             for path, state in states.items():
                 found = _stat(os.lstat(self.path / path))
@@ -130,7 +128,7 @@ class Workdir:
         progress: Progress | None,
         verification: Verification | None,
     ) -> dict[str, FileState]:
-        """Write objects to their files; returns their states with the checksums of their bytes."""
+        """Write objects to their files, and return their states with the checksums of their bytes."""
         prefix = workspace.prefix
         files = [
             Download(Entry(prefix + path, state.size, state.checksum), self.path / path)
@@ -145,9 +143,9 @@ class Workdir:
         }
 
     def result(
-        self, lake: Lake, workspace: Workspace, not_ours: Callable[[str], bool] = lambda _path: False
+        self, lake: Lake, workspace: Workspace, ignored: Callable[[str], bool] = lambda _path: False
     ) -> EditedStates:
-        """What the folder holds now, `not_ours` aside; only files that may have changed are read."""
+        """Return the folder's current content without `ignored` files, reading only files that may have changed."""
         self._check_folder()
         times_tell = mapped_writes_show(self._root)
         read, gone = FileStates(), set(self._files)
@@ -155,14 +153,14 @@ class Workdir:
             if path == MARKER:
                 self._check_marker(found)
                 continue
-            if not_ours(path):
+            if ignored(path):
                 continue
             _check_publishable(path, workspace)
             gone.discard(path)
             unseen = not times_tell and workspace.view.may_change(workspace.prefix + path)
             if unseen or must_hash(found, self._files.stat(path), self._index_ns):
                 state = hash_file(self.path / path, lake.checksum_algorithm)
-                # The same as before takes no memory twice, where all are read.
+                # Do not store an unchanged state twice: all files may be read here.
                 if state != self._files.get(path):
                     read.put(path, state)
         return EditedStates(self._files, read, gone)
@@ -174,8 +172,8 @@ class Workdir:
     def _take_index(self, files: FileStates, newest: int) -> None:
         self._files = files
         self._index_ns = self._file_clock()
-        # Files written in the tick of the index would all be hashed later: with many, wait for the next tick.  Where
-        # it does not come (a clock that was set back, a file system with ticks of seconds), hashing is right too.
+        # Files written in the index's tick will all be hashed later: with many, wait for the next tick.  If it does not
+        # come (a clock that was set back, a file system with ticks of seconds), hashing is still correct.
         for _ in range(_TICKS if len(files) > _FEW else 0):
             if self._index_ns > newest:
                 break
@@ -183,7 +181,7 @@ class Workdir:
             self._index_ns = self._file_clock()
 
     def _file_clock(self) -> int:
-        """The file system's own clock: its ticks, not Python's, are what a file's times are made of."""
+        """Return the time by the file system's clock, whose ticks, not Python's, determine file times."""
         os.utime(self.path / MARKER)
         self._marker = _stat(os.stat(self.path / MARKER))
         return self._marker.mtime_ns
@@ -192,7 +190,7 @@ class Workdir:
         return (self.path / MARKER.upper()).exists()
 
     def _check_folder(self) -> None:
-        """Refuse what the body put in place of the folder: a symlink, or another folder."""
+        """Raise `PostGuardrailViolation` if the body removed the folder, or replaced it by a symlink or another folder."""
         try:
             same = _identity(self.path) == self._folder
         except FileNotFoundError:
@@ -210,8 +208,8 @@ class Workdir:
 
 
 def scan_folder(root: Path, *, leave_out: Path | None = None) -> Iterator[tuple[str, FileStat]]:
-    """Every file below a folder, `leave_out` aside; what cannot be published is refused by name."""
-    not_this = leave_out.stat() if leave_out is not None and leave_out.exists() else None
+    """Yield every file below a folder except in `leave_out`.  Raises `PostGuardrailViolation` for anything unpublishable."""
+    excluded = leave_out.stat() if leave_out is not None and leave_out.exists() else None
     pending = [""]
     while pending:
         folder = pending.pop()
@@ -221,7 +219,7 @@ def scan_folder(root: Path, *, leave_out: Path | None = None) -> Iterator[tuple[
                 if item.is_symlink():
                     raise PostGuardrailViolation(f"workspace publication does not support symlinks: {path}")
                 if item.is_dir():
-                    if not_this is None or not os.path.samestat(item.stat(), not_this):
+                    if excluded is None or not os.path.samestat(item.stat(), excluded):
                         pending.append(f"{path}/")
                 elif item.is_file():
                     yield path, _stat(item.stat())
@@ -233,7 +231,7 @@ def scan_folder(root: Path, *, leave_out: Path | None = None) -> Iterator[tuple[
 
 
 def hash_file(path: Path, algorithm: str) -> FileState:
-    """Read a file for its size and checksum."""
+    """Return a file's size and checksum."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, algorithm)
         return FileState(file.tell(), digest.hexdigest())
@@ -245,11 +243,11 @@ def _check_publishable(path: str, workspace: Workspace) -> None:
     if in_actions(workspace.prefix + path):
         raise PostGuardrailViolation(f"the task wrote {path}: {ACTIONS} holds lakeFS's actions and the fence")
     if is_not_unicode(path):
-        raise PostGuardrailViolation(f"the task wrote a file whose name is no UTF-8: {path!r}")
+        raise PostGuardrailViolation(f"the task wrote a file whose name is not valid UTF-8: {path!r}")
 
 
 def _identity(folder: Path) -> tuple[int, int, int]:
-    """Which folder this is; a symlink is itself, not what it points to."""
+    """Return values that identify the folder; for a symlink, the link and not its target."""
     found = folder.lstat()
     return stat.S_IFMT(found.st_mode), found.st_dev, found.st_ino
 

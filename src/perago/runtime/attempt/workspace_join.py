@@ -1,7 +1,7 @@
-"""Where an attempt starts: its one workspace, or of several that are joined the one that comes last on the branch.
+"""Chooses the commit an attempt starts from: its only workspace, or of several joined ones the last on the branch.
 
-The rule: the answer depends on nothing but the commits that were sent, so every retry starts from the same one.  What
-cannot be joined is the input's mistake, and no retry mends it.
+The rule: the choice depends only on the commits that were sent, so every retry starts from the same one.  Workspaces that
+cannot be joined are an error in the input, which no retry fixes.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from perago.runtime.attempt.contract import commit_of, workspace_label
 from perago.runtime.attempt.target_branch import Differences
 
 _FULL_ID = re.compile(r"[0-9a-f]{64}")
-"""What has another form may be a name, or the beginning of an id."""
+"""Other forms may be a name, or the beginning of an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where an attempt works from, and the same as it was sent, which its output is spelled like."""
+    """The workspace an attempt works from, and the same as it was sent, for the spelling of the output."""
 
     workspace: Workspace
     given: Mapping[str, str]
     at_head: TargetBranch | None = None
-    """The target branch, where it was read and the attempt works from its head."""
+    """The target branch, if it was read and the attempt works from its head."""
 
 
 def start_of(
     lake: Lake, attempt: Attempt, given: Sequence[Mapping[str, str]], view: View, *, looks: bool = False
 ) -> Start:
-    """Turn the input's refs into full commit ids, once, and choose; `TaskInputError` where they cannot be joined.
+    """Resolve the input's refs to full commit ids, once, and choose.  Raises `TaskInputError` if they cannot be joined.
 
-    With `looks` the branch is read first: its head and that one's parent are commits, so nobody need ask what the ref is.
+    With `looks` the branch is read first: a ref that is its head or the head's parent need not be looked up.
     """
-    if looks and len(given) == 1 and (shown := _shown_by_branch(lake, given[0], view)) is not None:
-        return shown
+    if looks and len(given) == 1 and (start := _start_by_branch(lake, given[0], view)) is not None:
+        return start
     commits = [commit_of(lake, one, workspace_label(given, number)) for number, one in enumerate(given)]
     chosen = commits[0].id
     if any(commit.id != chosen for commit in commits):
@@ -58,15 +58,15 @@ def start_of(
     return Start(_workspace(sent, chosen, view), sent)
 
 
-def _shown_by_branch(lake: Lake, given: Mapping[str, str], view: View) -> Start | None:
-    """The start, where the branch shows that the ref is a commit; None, too, where the lake does not show the branch."""
+def _start_by_branch(lake: Lake, given: Mapping[str, str], view: View) -> Start | None:
+    """Return the start if the ref is the branch's head or the head's parent; None if not, or if the branch is unreadable."""
     ref = given["ref"]
     if not _FULL_ID.fullmatch(ref):
         return None
     try:
         head = lake.head(given["repository"], given["branch"])
     except (LakeNotFound, LakeForbidden):
-        # Whether that goes for the ref as well shows when the ref is looked up.
+        # The ref may be readable nevertheless; the caller looks it up.
         return None
     if ref not in (head.id, head.first_parent):
         return None
@@ -86,7 +86,10 @@ class _Join:
     commits: Sequence[Commit]
 
     def last(self) -> str:
-        """The commit that holds all of them."""
+        """Return the commit that contains all others.
+
+        Raises `TaskInputError` if none does, or if something that one of them wrote was changed since.
+        """
         found = self._found()
         if found.missing:
             where = f"branch {self.given[0]['branch']!r} of {self.given[0]['repository']!r}"
@@ -97,17 +100,17 @@ class _Join:
         return found.last
 
     def _found(self) -> Found:
-        """The candidate that has all others below it; else the one that has most of them."""
+        """Return the candidate with all others in its history, else the one with most of them."""
         ids = {commit.id for commit in self.commits}
-        looked: list[Found] = []
+        searched: list[Found] = []
         for commit in candidates(self.commits):
-            if any(commit.id in before.above for before in looked):
+            if any(commit.id in before.above for before in searched):
                 continue
             history = self.lake.log(self._repository, commit.id, MAX_RANGE + 1)
-            looked.append(below(commit.id, ids, history))
-            if not looked[-1].missing:
+            searched.append(below(commit.id, ids, history))
+            if not searched[-1].missing:
                 break
-        return min(looked, key=lambda found: len(found.missing))
+        return min(searched, key=lambda found: len(found.missing))
 
     def _expect_unchanged(self, commit: Commit, found: Found) -> None:
         roots = written_by(commit)

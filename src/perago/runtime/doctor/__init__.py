@@ -1,1 +1,1 @@
-"""What `perago doctor` looks at, one file for each kind of look: values in, findings out."""
+"""Checks of `perago doctor`, one file per kind of check: values in, findings out."""

@@ -1,7 +1,7 @@
-"""One examination: all looks in the order in which they are told, each a line as soon as it is known.
+"""One run of `perago doctor`: all checks in the order of the report, each a line as soon as it is known.
 
-The rule: a server that does not answer is one line, and what could only be asked there is left out.  Looks at lakeFS run on
-the caller's thread, where an interrupt still drops the scratch branches; its client bounds every call by itself.
+A server that does not answer is one line, and the checks that need it are left out.  Checks of lakeFS run on the
+caller's thread, so that an interrupt still drops the scratch branches; its client limits the time of every call.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
+from perago.backend import ProbedServers
 from perago.declare.task import TaskDefinition
 from perago.errors import PeragoError
 from perago.lake.base import Lake
@@ -36,36 +37,16 @@ from perago.runtime.doctor.server_checks import (
     check_repository,
     check_taskdefs,
 )
-from perago.settings import LAKEFS_NAMES, Settings, shown_address
+from perago.settings import LAKEFS_NAMES, shown_address
 
 
 class ServerLake(Lake, KnowsItsStore, Protocol):
-    """lakeFS, as it is examined."""
-
-
-class Examined(Protocol):
-    """The servers of one set of settings; each is opened once, by whoever looks at it."""
-
-    @property
-    def settings(self) -> Settings:
-        """Where they are."""
-
-    def open_lakefs(self) -> ServerLake:
-        """The real lakeFS, with little patience."""
-
-    def open_embedded(self) -> Lake | None:
-        """The embedded lake, if there is one."""
-
-    def open_conductor(self) -> Orchestrator:
-        """The real Conductor, with little patience."""
-
-    def fence_files(self) -> Mapping[str, bytes]:
-        """What a commit on lakeFS must carry to be fenced."""
+    """The interface to lakeFS that the checks need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the command line asks for: a repository and branch, and tasks with the targets they come from."""
+    """The command line's request: a repository and branch, and tasks with the targets they come from."""
 
     repository: str | None = None
     branch: str = "main"
@@ -74,9 +55,9 @@ class Wanted:
 
 
 def examine(
-    servers: Examined, wanted: Wanted, environ: Mapping[str, str], new_name: Callable[[], str]
+    servers: ProbedServers, wanted: Wanted, environ: Mapping[str, str], new_name: Callable[[], str]
 ) -> Iterator[Finding]:
-    """All looks at the machine and the servers; `new_name` names scratch branches."""
+    """Check the machine and the servers; `new_name` names scratch branches."""
     yield check_java(environ, needed=has_spark())
     yield check_spark()
     yield from check_disks(servers.settings)
@@ -84,8 +65,8 @@ def examine(
     yield from _conductor(servers, wanted)
 
 
-def _lake(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
-    """Look at every lake that is configured; what is tried in a repository is tried on the one that commands use."""
+def _lake(servers: ProbedServers, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
+    """Check every configured lake; checks of a repository run on the lake that commands use."""
     settings = servers.settings
     remote = settings.servers == "remote"
     if settings.lakefs is not None:
@@ -104,7 +85,7 @@ def _lake(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Ite
         yield from _embedded(servers, wanted, new_name)
 
 
-def _embedded(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
+def _embedded(servers: ProbedServers, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
     try:
         lake = servers.open_embedded()
     except PeragoError as error:
@@ -126,12 +107,12 @@ def _embedded(servers: Examined, wanted: Wanted, new_name: Callable[[], str]) ->
 
 
 def _repository(
-    lake: Lake, servers: Examined, wanted: Wanted, new_name: Callable[[], str]
+    lake: Lake, servers: ProbedServers, wanted: Wanted, new_name: Callable[[], str]
 ) -> Iterator[Finding]:
     remote = servers.settings.servers == "remote"
     if wanted.repository is None:
-        asks = "run `perago doctor REPO` to have them tried"
-        yield Finding("permissions, fence", "skip", "not looked at: they belong to a repository", asks)
+        asks = "run `perago doctor REPO` to check them"
+        yield Finding("permissions, fence", "skip", "not checked: they belong to a repository", asks)
         return
     found, head = check_repository(lake, wanted.repository, wanted.branch, remote=remote)
     yield found
@@ -146,7 +127,7 @@ def _repository(
     yield check_fence(lake, wanted.repository, wanted.branch, head, servers.settings.fence)
 
 
-def _conductor(servers: Examined, wanted: Wanted) -> Iterator[Finding]:
+def _conductor(servers: ProbedServers, wanted: Wanted) -> Iterator[Finding]:
     conductor = servers.settings.conductor
     if conductor is None:
         yield Finding("Conductor", "ok", "embedded: CONDUCTOR_SERVER_URL is not set")
@@ -158,14 +139,14 @@ def _conductor(servers: Examined, wanted: Wanted) -> Iterator[Finding]:
         f"at {where} gave no whole answer within {LONGEST:g} s",
         "check CONDUCTOR_SERVER_URL, and that Conductor is up",
     )
-    # Made in the thread that calls it: with keys it asks for a token at once.
-    answers = within(LONGEST, lambda: _asked(servers, wanted, where), [late])
+    # Opened in the limited thread as well: with keys the client requests a token right away.
+    answers = within(LONGEST, lambda: _ask_conductor(servers, wanted, where), [late])
     yield from answers
     if answers[0].level == "ok":
         yield check_clock("Conductor", _skew(conductor.url), signs=False)
 
 
-def _asked(servers: Examined, wanted: Wanted, where: str) -> list[Finding]:
+def _ask_conductor(servers: ProbedServers, wanted: Wanted, where: str) -> list[Finding]:
     with closing(servers.open_conductor()) as orchestrator:
         found = [check_conductor(orchestrator, where)]
         if found[0].level == "ok":
@@ -179,8 +160,8 @@ def _taskdefs(
     if tasks:
         yield from check_taskdefs(orchestrator, tasks, targets)
     elif not targets:
-        asks = "run `perago doctor --tasks tasks.py` with your own files to have them compared"
-        yield Finding("TaskDefs", "skip", "not looked at: they belong to tasks", asks)
+        asks = "run `perago doctor --tasks tasks.py` with your own files to compare them"
+        yield Finding("TaskDefs", "skip", "not checked: they belong to tasks", asks)
 
 
 def _skew(url: str) -> Skew | None:

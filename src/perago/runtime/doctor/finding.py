@@ -1,13 +1,9 @@
-"""What a look found: one line, with what to do about it.
+"""Findings of `perago doctor`, one line each with a remedy, and a time limit for checks.
 
 ok     as it should be
 warn   works, but not as well or as safely as it could
 fail   something that Perago needs does not work
-skip   not looked at, and why
-
-Looks that end, whatever a server does: one that sends a byte now and then would keep a plain call for ever.
-
-Only for looks that leave nothing to tidy up: the thread of one that took too long is left to itself.
+skip   not checked, and why
 """
 
 from __future__ import annotations
@@ -19,12 +15,14 @@ from typing import Literal, TypeVar
 
 from perago.runtime.observe.sanitize import Masker
 
+T = TypeVar("T")
 Level = Literal["ok", "warn", "fail", "skip"]
+LONGEST = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the answer; `remedy` is what to do, often a command."""
+    """One line of the report; `remedy` says what to do, often a command."""
 
     part: str
     level: Level
@@ -32,12 +30,12 @@ class Finding:
     remedy: str = ""
 
     def masked(self, mask: Masker) -> Finding:
-        """The same without secrets, on one line: it may quote a server."""
+        """Return the finding without secrets and on one line: it may quote a server."""
         return replace(self, says=_line(mask(self.says)), remedy=_line(mask(self.remedy)))
 
 
 def is_broken(findings: Iterable[Finding]) -> bool:
-    """Whether something that Perago needs does not work."""
+    """Return whether something that Perago needs does not work."""
     return any(finding.level == "fail" for finding in findings)
 
 
@@ -45,13 +43,12 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-T = TypeVar("T")
-
-LONGEST = 30.0
-
-
 def within(seconds: float, look: Callable[[], T], otherwise: T) -> T:
-    """What `look` returns, or `otherwise` if it takes longer; what it raises is raised here."""
+    """Return the result of `look`, or `otherwise` after the time limit. Its exceptions are raised here.
+
+    A server that sends a byte now and then would keep a plain call forever.  Only for checks that need no cleanup: the
+    thread of a check that takes too long is abandoned.
+    """
     results: list[T] = []
     errors: list[BaseException] = []
 

@@ -1,15 +1,9 @@
-"""The machine that Perago runs on: Python, Java and Spark.
+"""Checks of this machine: Python, Java, Spark, disks, and its clock against those of the servers.
 
-Java and PySpark are for Spark tasks alone: without PySpark a missing Java is nothing to mend.
-
-Room on disk: whether the folders that Perago writes to can be written, and how much is free there.
-
-Looking makes no folder: one that is not there yet is judged by the nearest folder above it.
-
-How far this machine's clock and a server's are apart, by the `Date` of any answer.
-
-lakeFS's gateway refuses requests that were signed more than 15 minutes away from its own clock, so no bytes move then.
-Short of that, ages (`sweep --older-than`) and times in logs are off.
+Only Spark tasks need Java and PySpark: without PySpark a missing Java is fine.
+The disk checks create no folder: for a missing one they check the nearest existing parent.
+lakeFS's gateway refuses requests signed more than 15 minutes off its own clock, so no bytes move then.  With a smaller
+difference, ages (`sweep --older-than`) and times in logs are off.
 """
 
 from __future__ import annotations
@@ -47,9 +41,19 @@ _INSTALL_JAVA = (
 _WITH_SPARK = ("pyspark", "pandas", "pyarrow")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 
+LITTLE = 1024**3
+"""Below this free space, large workspaces may not fit."""
+TOO_LITTLE = 64 * 1024**2
+_TRIED = 64 * 1024
+
+NOTICED = 5.0
+REFUSED = 15 * 60.0
+_CLOCK_SECONDS = 5.0
+_REMEDY = "set this machine's clock, or the server's: have both follow NTP"
+
 
 def check_python(perago: str) -> Finding:
-    """The Python that runs this, and the Perago."""
+    """Report the versions of Python and Perago."""
     says = f"{platform.python_version()} at {sys.executable}, with Perago {perago}"
     if sys.version_info[:2] < OLDEST_PYTHON:
         return Finding("Python", "fail", says, "make an environment with Python 3.11 or later")
@@ -57,7 +61,7 @@ def check_python(perago: str) -> Finding:
 
 
 def check_spark() -> Finding:
-    """PySpark and what it needs, as they are installed; nothing is started."""
+    """Check that PySpark and the packages it needs are installed; nothing is started."""
     found = {name: _installed(name) for name in _WITH_SPARK}
     if found["pyspark"] is None:
         return Finding(
@@ -74,7 +78,7 @@ def check_spark() -> Finding:
 
 
 def check_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
-    """The Java that Spark would start: that of JAVA_HOME, else the one on PATH."""
+    """Check the Java that Spark would start: that of JAVA_HOME, else the one on PATH."""
     home = environ.get("JAVA_HOME", "").strip()
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH", ""))
     if java is None or not Path(java).is_file():
@@ -84,7 +88,7 @@ def check_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
         if needed:
             return Finding("Java", "fail", f"{where}: Spark tasks cannot run", _INSTALL_JAVA)
         return Finding("Java", "ok", f"{where}; only Spark tasks need one")
-    answer = _answer(java)
+    answer = _java_version(java)
     match = _VERSION.search(answer)
     if match is None:
         return Finding(
@@ -97,7 +101,7 @@ def check_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
 
 
 def has_spark() -> bool:
-    """Whether Spark tasks are meant to run here."""
+    """Return whether PySpark is installed, so that Spark tasks are meant to run here."""
     return _installed("pyspark") is not None
 
 
@@ -108,7 +112,7 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def _answer(java: str) -> str:
+def _java_version(java: str) -> str:
     try:
         done = subprocess.run(
             [java, "-version"],
@@ -122,17 +126,11 @@ def _answer(java: str) -> str:
         return f"it gave no answer within {_SECONDS:g} s"
     except OSError as error:
         return str(error.strerror)
-    return done.stderr + done.stdout or "it says nothing"
-
-
-LITTLE = 1024**3
-"""Below this a workspace of any size may not fit."""
-TOO_LITTLE = 64 * 1024**2
-_TRIED = 64 * 1024
+    return done.stderr + done.stdout or "it printed nothing"
 
 
 def check_disks(settings: Settings) -> Iterator[Finding]:
-    """The workspace root, the cache where there is one, and the folder for temporary files."""
+    """Check the workspace root, the cache if there is one, and the folder for temporary files."""
     workspaces = check_folder("disk: workspaces", settings.workspace_root, setting="PERAGO_WORKSPACE_ROOT")
     yield workspaces
     if workspaces.level != "fail":
@@ -143,7 +141,7 @@ def check_disks(settings: Settings) -> Iterator[Finding]:
 
 
 def check_folder(part: str, folder: Path, *, setting: str) -> Finding:
-    """Whether a folder takes files, and how much room there is."""
+    """Check that files can be written to a folder, and that enough space is free."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     elsewhere = f"name another folder with {setting}"
     if not there.is_dir():
@@ -158,7 +156,7 @@ def check_folder(part: str, folder: Path, *, setting: str) -> Finding:
 
 
 def check_file_times(folder: Path) -> Finding:
-    """Whether the workspaces' file system shows every write by a file's times."""
+    """Check that the workspaces' file system updates a file's times on every write."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if mapped_writes_show(there):
         return Finding("file times", "ok", f"{folder} shows by times which files were changed")
@@ -171,7 +169,7 @@ def check_file_times(folder: Path) -> Finding:
 
 
 def judged(part: str, free: int, folder: Path, elsewhere: str) -> Finding:
-    """Whether so many bytes are enough."""
+    """Return the finding for this much free space."""
     says = f"{shown_size(free)} free at {folder}"
     if free >= LITTLE:
         return Finding(part, "ok", says)
@@ -183,25 +181,19 @@ def _write_a_little(folder: Path) -> None:
     with tempfile.TemporaryFile(dir=folder) as file:
         file.write(os.urandom(_TRIED))
         file.flush()
-        # A file system may take the bytes first and find no room for them later.
+        # A file system may accept the bytes first and run out of space only later.
         os.fsync(file.fileno())
-
-
-NOTICED = 5.0
-REFUSED = 15 * 60.0
-_CLOCK_SECONDS = 5.0
-_REMEDY = "set this machine's clock, or the server's: have both follow NTP"
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """The least number of seconds that a server's clock is ahead of ours; negative where it is behind."""
+    """Lower bound on the seconds that a server's clock is ahead of ours; negative if it is behind."""
 
     seconds: float
 
 
 def read_skew(url: str, *, clock: Callable[[], float] = time.time) -> Skew | None:
-    """Ask for `url` and compare; None where no answer, or none with a date, comes."""
+    """Compare our clock with the `Date` of the response of `url`. Returns None without a response or date."""
     before = clock()
     try:
         request = urllib.request.Request(url, method="GET")
@@ -217,17 +209,17 @@ def read_skew(url: str, *, clock: Callable[[], float] = time.time) -> Skew | Non
         said = parsedate_to_datetime(date or "").timestamp()
     except ValueError:
         return None
-    # The header has whole seconds, and the answer was made at some moment in between.
+    # The header has whole seconds, and the response was made at some moment between `before` and `after`.
     if said > after:
         return Skew(said - after)
     return Skew(min(0.0, said + 1 - before))
 
 
 def check_clock(server: str, skew: Skew | None, *, signs: bool) -> Finding:
-    """What a difference means; `signs` where requests carry the time in their signature."""
+    """Return the finding for a clock difference; `signs` if requests carry the time in their signature."""
     part = f"clock: {server}"
     if skew is None:
-        return Finding(part, "skip", f"{server} told no time")
+        return Finding(part, "skip", f"{server} sent no time")
     off = abs(skew.seconds)
     if off < NOTICED:
         return Finding(part, "ok", f"within {max(1, round(off))} s of this machine's")
@@ -239,7 +231,7 @@ def check_clock(server: str, skew: Skew | None, *, signs: bool) -> Finding:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect is an answer as well, and where it leads is somebody else's clock."""
+    """Takes a redirect as the response, because its target may have another clock."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

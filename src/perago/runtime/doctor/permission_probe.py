@@ -1,7 +1,7 @@
-"""What the keys allow, tried on two scratch branches of a repository, which are dropped whatever happens.
+"""Probe what the keys allow, on two scratch branches of a repository, which are always dropped.
 
-The rule: no branch but these two is ever written.  Whether the target branch itself may be merged into is not tried for that
-reason, nor are tags, since a worker's keys need not be able to remove one.
+No other branch is ever written.  So merging into the target branch itself is not probed; nor are tags, since a worker's
+keys need not be able to remove one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perago.protocol.metadata import KEY
 OBJECT = "perago-doctor/scratch.txt"
 DROPPED = "drop a branch"
 _SIGNED = {KEY: "perago-doctor"}
-"""No step of a workflow has this key, so no retry takes a commit of ours for its own."""
+"""No workflow step has this key, so no retry mistakes a scratch commit for its own."""
 _SECONDS = 30.0
 
 Step = Callable[[], None]
@@ -27,18 +27,18 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One thing that a worker does, the lakeFS permissions for it, and how it went."""
+    """One operation of a worker, the lakeFS permissions it needs, and its error if it failed."""
 
     what: str
     permissions: str
     error: LakeError | None = None
     for_replacing: bool = False
-    """Only where an abandoned publication is replaced."""
+    """Needed only to replace an abandoned publication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scratched:
-    """All that was tried; `level` is what the lake does with a commit that carries its fence, None if that was not seen."""
+    """The result of the probe; `level` is the fence level of a commit with the fence files, None if not seen."""
 
     tried: tuple[Tried, ...]
     level: FenceLevel | None = None
@@ -47,20 +47,20 @@ class Scratched:
 
 @dataclass(slots=True)
 class Scratch:
-    """One examination: `names` are those of the two branches, `head` is where they begin."""
+    """One probe: `names` are the two scratch branches, `head` is the commit they start from."""
 
     lake: Lake
     repository: str
     head: str
     names: tuple[str, str]
     files: Mapping[str, bytes]
-    """What a commit must carry for the lake to fence merges from it."""
+    """Files that a commit must contain for the lake to fence merges from it."""
     _tried: list[Tried] = field(default_factory=list)
     _committed: str = ""
     _merged: str = ""
 
     def examine(self) -> Scratched:
-        """Try one thing after the other; what cannot work after a failure is not tried."""
+        """Try the operations in order, except those that cannot work after an earlier failure."""
         source, target = self.names
         level: FenceLevel | None = None
         why_soft = ""
@@ -86,9 +86,9 @@ class Scratch:
             self._tried.append(Tried(what, permissions, error, for_replacing))
             return False
         except OSError as error:
-            # This machine's disk: what is uploaded is a file first.
-            mine = LakeError(f"a temporary file could not be written: {error.strerror}")
-            self._tried.append(Tried(what, permissions, mine, for_replacing))
+            # The disk of this machine: uploads are written to a file first.
+            local = LakeError(f"a temporary file could not be written: {error.strerror}")
+            self._tried.append(Tried(what, permissions, local, for_replacing))
             return False
         self._tried.append(Tried(what, permissions))
         return True
@@ -99,7 +99,7 @@ class Scratch:
 
     def _write(self) -> None:
         with tempfile.TemporaryDirectory(prefix="perago-doctor-") as folder:
-            # A byte that the branch may not have yet, so that there is something to commit.
+            # Content that the branch does not have yet, so that there is something to commit.
             contents = {OBJECT: self.names[0].encode(), **self.files}
             uploads = list(_uploads(Path(folder), contents, self.lake.checksum_algorithm))
             self.lake.upload(self.repository, self.names[0], uploads)
@@ -138,7 +138,7 @@ class Scratch:
             return str(error)
 
     def _drop(self, name: str) -> None:
-        # Also one whose making got no answer: it may be there.
+        # Also if the create call got no answer: the branch may exist.
         try:
             self.lake.drop_branch(self.repository, name)
         except LakeError as error:
@@ -153,5 +153,5 @@ def _uploads(folder: Path, contents: Mapping[str, bytes], algorithm: str) -> Ite
 
 
 def failures(tried: Sequence[Tried]) -> list[Tried]:
-    """What did not work."""
+    """Return the operations that failed."""
     return [one for one in tried if one.error is not None]

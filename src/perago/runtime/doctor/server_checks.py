@@ -1,8 +1,8 @@
-"""Conductor: whether it answers and what it is, and whether it has the TaskDefs that modules declare.
+"""Checks of the servers.
 
-How a repository's branch is fenced: by the server itself, or by a look at the head right before each merge.
-
-The lake: whether it answers, knows the keys, and what it is; and one repository of it, with what the keys allow there.
+Conductor   its version, and the registered TaskDefs against the declared ones
+lake        its version and store, whether it accepts the keys, one repository, and what the keys allow there
+fence       hard if the server compares the head inside the merge, soft if we do right before it
 """
 
 from __future__ import annotations
@@ -24,27 +24,31 @@ from perago.settings import FenceMode, TransferMode
 PART = "Conductor"
 _URL = "CONDUCTOR_SERVER_URL"
 _MOST_FIELDS = 3
+ACTIONS_ON = "set `actions.enabled: true` in the lakeFS configuration"
+_ENDPOINT = "LAKECTL_SERVER_ENDPOINT_URL"
+_KEYS = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
+_PROTECTED = "protected branch"
+_FIX = "fix what the server reports, then run this command again"
 
 
 def check_conductor(orchestrator: Orchestrator, where: str) -> Finding:
-    """Whether Conductor is there."""
+    """Check that Conductor answers."""
     try:
         return Finding(PART, "ok", f"{orchestrator.server()} at {where}")
     except OrchestratorError as error:
-        cause = str(error).partition("; check ")[0]
         keys = "CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET"
         remedy = (
             f"check {keys}"
             if keys in str(error)
             else f"check {_URL}, which ends in /api, and that Conductor is up"
         )
-        return Finding(PART, "fail", f"there is no Conductor at {where} ({cause})", remedy)
+        return Finding(PART, "fail", f"there is no Conductor at {where} ({_server_cause(error)})", remedy)
 
 
 def check_taskdefs(
     orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], targets: Sequence[str]
 ) -> Iterator[Finding]:
-    """A line for each task that is not registered as it is declared, or one for all that are."""
+    """Yield a finding for each task whose TaskDef is missing or differs, or one for all if none does."""
     register = f"run `perago register {' '.join(targets)}`"
     try:
         changes = plan_changes(orchestrator, tasks)
@@ -53,28 +57,23 @@ def check_taskdefs(
         return
     wrong = [change for change in changes if change.action != "keep"]
     for change in wrong:
-        yield Finding("TaskDefs", "fail", _told(change), register)
+        yield Finding("TaskDefs", "fail", _describe_change(change), register)
     if not wrong:
         yield Finding(
             "TaskDefs", "ok", f"registered as declared: {', '.join(change.name for change in changes)}"
         )
 
 
-def _told(change: Change) -> str:
+def _describe_change(change: Change) -> str:
     if change.action == "create":
         return f"{change.name} is not registered, and a worker refuses to start without it"
     fields = ", ".join(path for path, _, _ in change.fields[:_MOST_FIELDS])
     more = f" and {len(change.fields) - _MOST_FIELDS} more" if len(change.fields) > _MOST_FIELDS else ""
-    return (
-        f"{change.name} is registered otherwise than declared ({fields}{more}), and a worker refuses to start"
-    )
-
-
-ACTIONS_ON = "set `actions.enabled: true` in the lakeFS configuration"
+    return f"{change.name} is registered differently from its declaration ({fields}{more}), and a worker refuses to start"
 
 
 def check_fence(lake: Lake, repository: str, branch: str, head: str, mode: FenceMode) -> Finding:
-    """The level that a workflow gets which starts from the branch's head, beside the one that is asked for."""
+    """Compare the fence level of a workflow that starts from the branch's head with the setting."""
     part = f"fence of {repository}/{branch}"
     if mode == "soft":
         return Finding(part, "ok", "soft, because PERAGO_FENCE=soft asks for it")
@@ -83,9 +82,7 @@ def check_fence(lake: Lake, repository: str, branch: str, head: str, mode: Fence
             return Finding(part, "ok", "hard: the server itself compares the head inside the merge")
         why = lake.why_soft(repository, head, branch)
     except LakeError as error:
-        return Finding(
-            part, "fail", f"cannot be told: {error}", f"run `perago fence prove {repository} {branch}`"
-        )
+        return Finding(part, "fail", f"unknown: {error}", f"run `perago fence prove {repository} {branch}`")
     if mode == "hard":
         says = f"soft, and PERAGO_FENCE=hard refuses to publish then: its head {_cause(why)}"
         return Finding(part, "fail", says, _remedy(why, repository, branch))
@@ -94,7 +91,7 @@ def check_fence(lake: Lake, repository: str, branch: str, head: str, mode: Fence
 
 
 def _cause(why: str) -> str:
-    """Why it is soft, without the remedy that the line gives already."""
+    """Return why the fence is soft, without the remedy, which the finding gives separately."""
     return why.partition(": run `")[0].partition(": set `")[0]
 
 
@@ -104,34 +101,28 @@ def _remedy(why: str, repository: str, branch: str) -> str:
     return f"{actions}run `perago fence {verb} {repository} {branch}`"
 
 
-_ENDPOINT = "LAKECTL_SERVER_ENDPOINT_URL"
-_KEYS = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
-_PROTECTED = "protected branch"
-_MEND = "mend what the server says, then run this command again"
-
-
 class KnowsItsStore(Protocol):
-    """The lake of a server."""
+    """A lake on a server."""
 
     def server(self) -> str:
-        """What it is, with its version."""
+        """Return the server's name and version."""
 
     def storage(self) -> tuple[str, bool]:
-        """The kind of object store behind it, and whether it hands out presigned addresses."""
+        """Return the kind of object store behind it, and whether it issues presigned URLs."""
 
 
 def check_lakefs(lake: KnowsItsStore, where: str, transfer: TransferMode) -> Iterator[Finding]:
-    """Whether lakeFS is there and knows the keys; more only if so."""
+    """Check that lakeFS answers and accepts the keys, and only then how bytes are moved."""
     try:
         name = lake.server()
         store, presigns = lake.storage()
     except LakeUnauthenticated as error:
         yield Finding(
-            "lakeFS", "fail", f"at {where} does not know the keys ({_lake_cause(error)})", f"check {_KEYS}"
+            "lakeFS", "fail", f"at {where} does not know the keys ({_server_cause(error)})", f"check {_KEYS}"
         )
         return
     except LakeError as error:
-        says = f"there is no lakeFS at {where} ({_lake_cause(error)})"
+        says = f"there is no lakeFS at {where} ({_server_cause(error)})"
         yield Finding("lakeFS", "fail", says, f"check {_ENDPOINT}, and that lakeFS is up")
         return
     yield Finding("lakeFS", "ok", f"{name} at {where}, and it knows the keys")
@@ -139,7 +130,7 @@ def check_lakefs(lake: KnowsItsStore, where: str, transfer: TransferMode) -> Ite
 
 
 def check_transfer(mode: TransferMode, store: str, *, offered: bool) -> Finding:
-    """Which way bytes go, by the setting and by what the server offers; whether the store can be reached shows in use."""
+    """Report the route of bytes by the setting and the server's offer. Whether the store is reachable is not checked."""
     support = f"{'supported' if offered else 'not supported'} ({store} store)"
     if mode == "presigned" and not offered:
         says = f"{support}, and PERAGO_TRANSFER=presigned moves no bytes without it"
@@ -153,7 +144,7 @@ def check_transfer(mode: TransferMode, store: str, *, offered: bool) -> Finding:
 
 
 def check_repository(lake: Lake, repository: str, branch: str, *, remote: bool) -> tuple[Finding, str | None]:
-    """Whether repository and branch are there, and the branch's head."""
+    """Check that repository and branch exist. Returns the branch's head too, or None on failure."""
     option = " --remote" if remote else ""
     made_by = (
         f"perago put {repository} FOLDER --create{option}",
@@ -173,7 +164,7 @@ def check_repository(lake: Lake, repository: str, branch: str, *, remote: bool) 
 
 
 def check_permissions(scratched: Scratched, repository: str) -> Iterator[Finding]:
-    """A line for all that is allowed, and one for each thing that is not."""
+    """Yield a finding for each operation that failed, or one for all if none did."""
     for one in failures(scratched.tried):
         level: Level = "warn" if one.for_replacing else "fail"
         yield Finding(_part(repository), level, *_lake_message(one, repository))
@@ -185,18 +176,18 @@ def check_permissions(scratched: Scratched, repository: str) -> Iterator[Finding
 
 
 def check_actions(scratched: Scratched) -> Finding:
-    """Whether the server runs pre-merge actions, without which it cannot fence."""
+    """Check that the server runs pre-merge actions, without which it cannot fence."""
     if scratched.level is None:
         return Finding("actions", "skip", "not seen, because nothing could be committed on a scratch branch")
     if scratched.level == "hard":
         return Finding("actions", "ok", "enabled: the server refused a merge that it must refuse")
     why = scratched.why_soft.rpartition("not seen to hold: ")[2].partition(": set `")[0]
-    remedy = ACTIONS_ON if "actions.enabled" in scratched.why_soft else _MEND
+    remedy = ACTIONS_ON if "actions.enabled" in scratched.why_soft else _FIX
     return Finding("actions", "warn", f"not seen to run, so no fence is hard: {why}", remedy)
 
 
 def _lake_message(one: Tried, repository: str) -> tuple[str, str]:
-    """What did not work, and what to do."""
+    """Return the text and the remedy of a failed operation."""
     if one.what.startswith(DROPPED):
         name = one.what.removeprefix(f"{DROPPED}: ")
         says = f"the scratch branch {name} could not be dropped: {one.error}"
@@ -211,7 +202,7 @@ def _lake_message(one: Tried, repository: str) -> tuple[str, str]:
         return says, "let no branch protection rule of the repository match names that begin with perago-"
     if isinstance(one.error, LakeForbidden):
         return says, _grant(one.permissions, repository)
-    return says, _MEND
+    return says, _FIX
 
 
 def _part(repository: str) -> str:
@@ -222,6 +213,6 @@ def _grant(permissions: str, repository: str) -> str:
     return f"give the keys {permissions} on repository {repository} (docs/lakefs.md, Permissions)"
 
 
-def _lake_cause(error: Exception) -> str:
-    """What went wrong, without the remedy that the line gives already."""
+def _server_cause(error: Exception) -> str:
+    """Return the error text without the remedy, which the finding gives separately."""
     return str(error).partition("; check ")[0]

@@ -1,7 +1,7 @@
-"""Every setting with its value and where it comes from, and every one that is wrong, not just the first.
+"""List every setting with its value and source, and report all wrong ones, not just the first.
 
-The rule: a wrong setting is one finding, and the rest of the examination goes on as if it were not set.  The value of a
-secret is never shown.
+A wrong setting is one finding, and the other checks continue as if it were not set.  The value of a secret is never
+shown.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ SHOWN: dict[str, Callable[[Settings], object]] = {
     _CONDUCTOR_NAMES[1]: lambda s: s.conductor and s.conductor.auth_key,
     _CONDUCTOR_NAMES[2]: lambda s: MASK if s.conductor and s.conductor.auth_secret else None,
 }
-"""What each variable amounts to, in the order in which they are shown."""
+"""The effective value of each variable, in the order of the report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting as it counts now; `value` never holds a secret."""
+    """A setting with its effective value, which never holds a secret."""
 
     name: str
     value: str
@@ -73,7 +73,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The settings without the wrong ones, each with its source, and what is wrong."""
+    """The settings without the wrong ones, each with its source, and findings for the wrong ones."""
 
     settings: Settings
     shown: tuple[Setting, ...]
@@ -81,13 +81,13 @@ class Read:
 
 
 def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool | None = None) -> Read:
-    """Read what there is; lakectl's file counts, as it does for commands that use the real servers.
+    """Read the settings, including lakectl's file, as commands on the real servers do.
 
-    `remote` is what the command line says of the servers, and `servers` of the result the ones that commands use then.
+    `remote` is the choice of servers on the command line; `servers` of the result are those that commands then use.
     """
     kept = dict(environ)
     wrong = [
-        Finding(PART, "warn", told, "correct its name, or unset it") for told in unknown_settings(environ)
+        Finding(PART, "warn", says, "correct its name, or unset it") for says in unknown_settings(environ)
     ]
     with_file = True
     for names in _groups(environ):
@@ -96,7 +96,7 @@ def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool
             wrong.append(Finding(PART, "fail", error, f"correct or unset {', '.join(names)}"))
             for name in names:
                 kept.pop(name, None)
-            # Without its variables lakeFS would still be found by the file, which may be what is wrong.
+            # lakectl's file configures lakeFS even without the variables, and may be the wrong part.
             with_file = with_file and names != LAKEFS_NAMES
     asked = {name: value for name, value in kept.items() if name == SERVERS}
     servers = load_settings(asked, remote=remote).servers
@@ -104,11 +104,11 @@ def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool
     options = {"PERAGO_ROOT": "--root"} if root is not None else {}
     if remote is not None:
         options[SERVERS] = "--remote" if remote else "--local"
-    return Read(settings, tuple(_shown(settings, kept, options)), tuple(wrong))
+    return Read(settings, tuple(_list_settings(settings, kept, options)), tuple(wrong))
 
 
 def shown_size(size: float) -> str:
-    """A number of bytes for people, in the units that settings take."""
+    """Format a number of bytes for people, in the units that settings accept."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if size < 1024:
             return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.4g}{unit}"
@@ -117,7 +117,7 @@ def shown_size(size: float) -> str:
 
 
 def _groups(environ: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Variables that are right or wrong together."""
+    """Yield the groups of variables that are valid only together."""
     yield from ((name,) for name in sorted(environ) if name.startswith(_OURS))
     yield LAKEFS_NAMES
     yield _CONDUCTOR_NAMES
@@ -133,18 +133,20 @@ def _diagnostic(environ: Mapping[str, str], names: tuple[str, ...]) -> str | Non
     return None
 
 
-def _shown(settings: Settings, environ: Mapping[str, str], options: Mapping[str, str]) -> Iterator[Setting]:
+def _list_settings(
+    settings: Settings, environ: Mapping[str, str], options: Mapping[str, str]
+) -> Iterator[Setting]:
     for name, value_of in SHOWN.items():
         value = value_of(settings)
-        said = environ.get(name, "").strip()
+        text = environ.get(name, "").strip()
         if name in options:
             source = options[name]
         elif name == "PERAGO_SPARK_MASTER":
             source = chosen_master(environ, default="")[1]
-        elif said:
+        elif text:
             source = "environment"
-            # As it was written, so that it is found again; addresses may hold a login.
-            value = said if name not in _SECRETS | _ADDRESSES else value
+            # As the user wrote it, so that it can be found; but addresses may hold a login.
+            value = text if name not in _SECRETS | _ADDRESSES else value
         elif value is not None and name in LAKEFS_NAMES:
             source = environ.get(FILE_SETTING, "").strip() or f"~/{DEFAULT_FILE}"
         else:

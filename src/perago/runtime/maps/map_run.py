@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from perago.backend import Backend
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
-from perago.runtime.maps.plan import LakeOwner, MapPlan, map_log
+from perago.runtime.maps.plan import MapPlan, map_log
 from perago.runtime.maps.record import MapRecord
 from perago.runtime.maps.rows import Row, RowOutcome, unsettled
 from perago.runtime.maps.run_file import MapRunFile, digest_of, new_run_id
@@ -115,7 +116,7 @@ class Wanted:
     target: str
     task: TaskDefinition
     rows: Sequence[Row]
-    where: LakeOwner
+    where: Backend
     retries: int | None = None
     max_result_bytes: int | None = None
     log_here: bool = False

@@ -11,29 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import cast
 
-from perago.lake.base import Lake
+from perago.backend import Backend
 from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.maps.record import RowClaim
 from perago.runtime.maps.rows import Row, RowOutcome, Status
 from perago.runtime.maps.table import write_table
-from perago.settings import Settings
 
 MOST_DEATHS = 3
 """A row whose executions died so often, one after the other, has failed: it may be what kills them."""
-
-
-class LakeOwner(Protocol):
-    """Which lake, as a value that can be pickled."""
-
-    @property
-    def settings(self) -> Settings:
-        """The settings that it is found by."""
-
-    def open_lake(self) -> Lake:
-        """The lake, for this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +37,7 @@ class MapPlan:
     folder: Path
     """Where the target's name means something: the command's current folder."""
     task: str
-    lake: LakeOwner
+    lake: Backend
     retries: int
     max_result_bytes: int | None = None
     log: Path | None = None

@@ -1,1 +1,1 @@
-"""What a worker shows of itself: logs, events, metrics, health."""
+"""Observing a worker: logs, events, metrics, health."""

@@ -1,21 +1,21 @@
-"""What happens in a worker, as its callers see it: the live table of `perago run` and the metrics hang on it.
+"""Events of a worker. The live table of `perago run` and the metrics listen to them.
 
-polled         an attempt has come and waits for a slot
-step           an execution begins a step
-doing          a body says how far it is; `text` has its words
-printed        a line for the attempt's task log: what a body printed, or the record of the execution
-ended          an execution is settled; its result is on its way, or it keeps silent
-accepted       the orchestrator took the result
-not-accepted   it did not: the task was over
-stopped        an attempt was over before it ended, and its executor was stopped
+polled         an attempt was polled and waits for a slot
+step           an execution starts a step
+doing          a body reports its progress; `text` is its message
+printed        a line for the attempt's task log: output of the body, or the record of the execution
+ended          an execution ended; its result is being sent, or none will be sent
+accepted       the orchestrator accepted the result
+not-accepted   the orchestrator did not accept the result: the task was over
+stopped        Conductor ended the attempt while it ran, and its executor was stopped
 died           an executor died; with an attempt if it was running one
 restarted      a new executor takes a slot
 lease-failed   a lease could not be extended
-not-sent       a result was sent, and the orchestrator gave no answer to it: it is sent again
+not-sent       a result was sent but the orchestrator did not answer; it will be sent again
 not-kept       a result could not be written to the outbox, and is sent from memory
 swept          `count` leftovers were removed
-draining       a signal has come (`step` has its name); `text` names the steps that are being finished
-forced         another one has: executors are killed
+draining       a signal arrived (`step` is its name); `text` names the steps that are being finished
+forced         a second signal arrived: executors are killed
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Kind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened; what does not apply is empty."""
+    """One event. Fields that do not apply are empty."""
 
     kind: Kind
     attempt: Attempt | None = None
@@ -67,7 +67,7 @@ Listener = Callable[[Event], None]
 
 
 def counting(metrics: NoMetrics) -> Listener:
-    """A listener that counts."""
+    """Return a listener that updates the metrics."""
 
     def listen(event: Event) -> None:
         task = event.attempt.task_name if event.attempt is not None else ""

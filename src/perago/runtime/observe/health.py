@@ -1,15 +1,15 @@
-"""Whether the worker still does what it must keep doing.
+"""Health of the worker, as `/healthz` shows it.
 
-`HealthState` notes when each part last showed life; `check` turns that into a verdict with reasons.  Polling counts as
-alive while it answers, and while it rests because no slot is free.  A poll that fails is no sign of life: a worker
-that cannot reach its server is not healthy, and says so.
+`HealthState` records when each part was last alive; `check` turns that into a verdict with reasons.  Polling is alive
+while polls are answered, and while it pauses because no slot is free.  A failed poll does not count: a worker that
+cannot reach its server is unhealthy.
 
-Beside the signs of life stands what a part itself has found wrong, until it is right again:
+Besides, parts report health problems, and clear them when they are over:
 
-    result      a result that the orchestrator has not taken for a minute
-    lease       a lease that could not be extended for a minute
+    result      the orchestrator has not accepted a result for a minute
+    lease       a lease could not be extended for a minute
     outbox      results cannot be kept in the root, and are sent from memory
-    executors   no executor is, or becomes, ready
+    executors   no executor is ready or becomes ready
     worker      the worker itself cannot work, and does not poll
 """
 
@@ -24,12 +24,12 @@ from typing import Literal, get_args
 Part = Literal["result", "lease", "outbox", "executors", "worker"]
 PARTS: tuple[Part, ...] = get_args(Part)
 UNHEALTHY_AFTER_SECONDS = 60.0
-"""How long a server may be away before a result or a lease that waits for it makes the worker unhealthy."""
+"""Seconds that a server may be unreachable before a waiting result or lease makes the worker unhealthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds without a sign of life after which a part counts as stalled."""
+    """Seconds of silence after which a part counts as stalled."""
 
     poll: float = 60.0
     supervisor: float = 30.0
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The verdict; `reasons` say what is wrong, one sentence each."""
+    """The verdict. `reasons` holds one sentence per problem."""
 
     reasons: tuple[str, ...]
     poll_age: dict[str, float]
@@ -46,12 +46,15 @@ class Health:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there is no problem."""
         return not self.reasons
 
 
 class HealthState:
-    """When each part last showed life; from any thread.  `mask` hides secrets in reasons: anybody may read them."""
+    """Last sign of life of each part, and the problems they reported. Thread-safe.
+
+    `mask` hides secrets in reasons, because `/healthz` is public.
+    """
 
     def __init__(
         self,
@@ -70,54 +73,54 @@ class HealthState:
         self._wrong: dict[tuple[Part, str], str] = {}
 
     def polled(self, task: str) -> None:
-        """A poll for the task was answered, or rests while no slot is free."""
+        """Record that a poll for the task was answered, or pauses because no slot is free."""
         with self._lock:
             self._polled[task] = self._clock()
 
     def beat(self) -> None:
-        """The supervisor's loop has turned."""
+        """Record a turn of the supervisor's loop."""
         with self._lock:
             self._beat = self._clock()
 
     def in_flight(self, count: int) -> None:
-        """So many attempts are between poll and accepted result."""
+        """Set the number of attempts between poll and accepted result."""
         with self._lock:
             self._in_flight = count
 
     def wrong(self, part: Part, reason: str, key: str = "") -> None:
-        """This is wrong from now on; `key` tells two of a kind apart."""
+        """Set a problem. `key` distinguishes several problems of one part."""
         with self._lock:
             self._wrong[part, key] = self._mask(reason)
 
     def right(self, part: Part, key: str = "") -> None:
-        """It is right again."""
+        """Clear the problem."""
         with self._lock:
             self._wrong.pop((part, key), None)
 
     def what_is_wrong(self) -> list[tuple[Part, str]]:
-        """What is wrong now, and in what way."""
+        """Return the current problems: part and reason."""
         with self._lock:
             return [(part, reason) for (part, _), reason in self._wrong.items()]
 
     def poll_ages(self) -> dict[str, float]:
-        """Seconds since polling last showed life, by task."""
+        """Return the seconds since polling was last alive, by task."""
         with self._lock:
             now = self._clock()
             return {task: now - then for task, then in self._polled.items()}
 
     def in_flight_count(self) -> int:
-        """Attempts between poll and accepted result."""
+        """Return the number of attempts between poll and accepted result."""
         with self._lock:
             return self._in_flight
 
     def supervisor_age(self) -> float:
-        """Seconds since the supervisor's loop last turned."""
+        """Return the seconds since the supervisor's loop last turned."""
         with self._lock:
             return self._clock() - self._beat
 
 
 def check(health_state: HealthState, limits: Limits | None = None) -> Health:
-    """The verdict now."""
+    """Return the current verdict."""
     limits = limits or Limits()
     ages, beat = health_state.poll_ages(), health_state.supervisor_age()
     reasons = [

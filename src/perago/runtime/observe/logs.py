@@ -1,18 +1,16 @@
-"""What task bodies log becomes lines of their attempt, like what they print.
+"""Structured logs, as text or JSON, and the log records of task bodies.
 
-    a record                                                       goes
-    of Perago, or of a library that Perago calls servers with      to the worker's log
-    of anyone else, outside an attempt                             to the worker's log
-    of anyone else, during an attempt, from INFO on                to the attempt's lines
-    the same, where the body's own handler has printed it          nowhere else: it is one of the lines already
+Lines go to stderr and, if a log root is set, as JSON to a rotated file there.  A line written while an attempt runs
+carries its workflow, task, retry and execution, whichever library wrote it.  Secrets are masked last, in the finished
+text, so that exceptions and arguments cannot leak them.
 
-The rule: a record is seen once, whatever the body does to `logging`.
+    a record of                                                    goes
+    Perago, or a library that Perago calls servers with            to the worker's log
+    any other logger, outside an attempt                           to the worker's log
+    any other logger, during an attempt, from INFO on              to the attempt's lines, like printed output
+    the same, if a handler of the body already printed it          nowhere else: it is already among the lines
 
-Structured logs: one line per event, for people or as JSON, with the attempt on every line and no secret on any.
-
-The rules: lines go to stderr and, where a log root is set, as JSON to a file there that is rotated.  A line that is
-written while an attempt runs carries its workflow, task, retry and execution, whichever library wrote it.  Secrets
-are masked last, in the finished text, so that they cannot come in by an exception or an argument either.
+A record is shown once, whatever the body does to `logging`.
 """
 
 from __future__ import annotations
@@ -39,69 +37,13 @@ from perago.settings import Settings
 _CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
 _OURS = ("perago", *_CHATTY)
 _PID = re.compile(r"\[\d+\] ")
-"""Conductor's client puts it before the names of its loggers."""
+"""Prefix that Conductor's client puts before its logger names."""
 
 _FILE = re.compile(r"^perago_file_[0-9a-f]{12}_")
-"""What a module's name begins with where its file was named on the command line (`declare/discovery.py`)."""
-
-
-def chatty() -> tuple[str, ...]:
-    """Loggers that log every request, with its URL, as INFO; or that they were imported."""
-    return (*_CHATTY, f"[{os.getpid()}] conductor")
-
-
-class BodyLogs(logging.Handler):
-    """Writes what bodies log while `running` says that there is an attempt; `write` takes whole lines."""
-
-    def __init__(self, write: Callable[[str], None], running: Callable[[], bool]) -> None:
-        super().__init__(logging.INFO)
-        self._write = write
-        self._running = running
-        self.setFormatter(_AuthorsNames("%(levelname)s %(name)s: %(message)s"))
-
-    def takes(self, record: logging.LogRecord) -> bool:
-        """Whether a record is a body's."""
-        return _PID.sub("", record.name).partition(".")[0] not in _OURS and self._running()
-
-    def is_shown(self, record: logging.LogRecord) -> bool:
-        """Whether the record is one of the lines already."""
-        return is_printed(record)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, unless it is there already."""
-        if not self.takes(record) or self.is_shown(record):
-            return
-        try:
-            self._write(self.format(record) + "\n")
-        except Exception:
-            self.handleError(record)
-
-
-class _AuthorsNames(logging.Formatter):
-    """A logger that is called after its module has the name of the module's file."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line, without what makes the names of two files of the same name differ."""
-        shown = copy(record)
-        shown.name = _FILE.sub("", record.name)
-        return super().formatMessage(shown)
-
-
-def is_printed(record: logging.LogRecord) -> bool:
-    """Whether a handler on the record's way prints it to stdout or stderr."""
-    return any(prints(one) for one in handlers_on_the_way(record))
-
-
-def handlers_on_the_way(record: logging.LogRecord) -> Iterator[logging.Handler]:
-    """The handlers that take the record, by its logger and by those above."""
-    logger: logging.Logger | None = logging.getLogger(record.name)
-    while logger is not None:
-        yield from (one for one in logger.handlers if record.levelno >= one.level)
-        logger = logger.parent if logger.propagate else None
-
+"""Module name prefix of files given on the command line (`declare/discovery.py`)."""
 
 TOLD = "told"
-"""On a record of what is told as an event too."""
+"""Attribute of records that are also published as an event."""
 FILE_BYTES = 20 * 1024 * 1024
 FILE_COUNT = 5
 
@@ -110,8 +52,63 @@ _here: ContextVar[Fields | None] = ContextVar("perago_attempt_fields", default=N
 _everywhere: Fields = {}
 
 
+def chatty() -> tuple[str, ...]:
+    """Return the loggers that log every request with its URL, or their own import, at INFO."""
+    return (*_CHATTY, f"[{os.getpid()}] conductor")
+
+
+class BodyLogs(logging.Handler):
+    """Write log records of bodies, as whole lines, while `running()` says that an attempt runs."""
+
+    def __init__(self, write: Callable[[str], None], running: Callable[[], bool]) -> None:
+        super().__init__(logging.INFO)
+        self._write = write
+        self._running = running
+        self.setFormatter(_UserFormatter("%(levelname)s %(name)s: %(message)s"))
+
+    def takes(self, record: logging.LogRecord) -> bool:
+        """Return whether the record was logged by a body."""
+        return _PID.sub("", record.name).partition(".")[0] not in _OURS and self._running()
+
+    def is_shown(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is already among the lines."""
+        return is_printed(record)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record, unless it is already among the lines."""
+        if not self.takes(record) or self.is_shown(record):
+            return
+        try:
+            self._write(self.format(record) + "\n")
+        except Exception:
+            self.handleError(record)
+
+
+class _UserFormatter(logging.Formatter):
+    """Show a logger that is named after its module by the name of the module's file."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Format the line without the prefix that distinguishes files of the same name."""
+        shown = copy(record)
+        shown.name = _FILE.sub("", record.name)
+        return super().formatMessage(shown)
+
+
+def is_printed(record: logging.LogRecord) -> bool:
+    """Return whether one of the record's handlers prints it to stdout or stderr."""
+    return any(prints(one) for one in handlers_on_the_way(record))
+
+
+def handlers_on_the_way(record: logging.LogRecord) -> Iterator[logging.Handler]:
+    """Yield the handlers that get the record, of its logger and of the loggers above."""
+    logger: logging.Logger | None = logging.getLogger(record.name)
+    while logger is not None:
+        yield from (one for one in logger.handlers if record.levelno >= one.level)
+        logger = logger.parent if logger.propagate else None
+
+
 def attempt_fields(attempt: Attempt, execution_id: str) -> dict[str, str | int]:
-    """What every line of an attempt carries."""
+    """Return the fields that every line of an attempt carries."""
     return {
         "workflow": attempt.workflow_instance_id,
         "task": attempt.task_id,
@@ -123,9 +120,10 @@ def attempt_fields(attempt: Attempt, execution_id: str) -> dict[str, str | int]:
 
 @contextmanager
 def attempt_logs(attempt: Attempt, execution_id: str, *, everywhere: bool = False) -> Iterator[None]:
-    """Lines of this thread carry the attempt; `everywhere` for a process that runs one attempt at a time.
+    """Add the attempt to lines of this thread, or with `everywhere` to all lines of the process.
 
-    A thread that the body starts knows nothing of its starter's context, so an executor says `everywhere`.
+    Threads that a body starts do not inherit its context, so an executor, which runs one attempt at a time, sets
+    `everywhere`.
     """
     global _everywhere
     fields = attempt_fields(attempt, execution_id)
@@ -142,14 +140,14 @@ def attempt_logs(attempt: Attempt, execution_id: str, *, everywhere: bool = Fals
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: time, level, who, what, and the attempt at the end."""
+    """Formats a line for people: time, level, logger, message, and the attempt at the end."""
 
     def __init__(self, mask: Masker) -> None:
         super().__init__()
         self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text; an exception follows on lines of its own."""
+        """Format the record as text. A traceback follows on separate lines."""
         when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
         who = record.name.removeprefix("perago.")
         text = f"{when} {record.levelname:<7} {who:<12} {record.getMessage()}"
@@ -162,14 +160,14 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A line for machines: one JSON object."""
+    """Formats a line for machines: one JSON object."""
 
     def __init__(self, mask: Masker) -> None:
         super().__init__()
         self._mask = mask
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line of JSON."""
+        """Format the record as one line of JSON."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -196,11 +194,11 @@ def logging_to(
     bodies: Callable[[str], None] | None = None,
     kept: logging.Handler | None = None,
 ) -> Iterator[Masker]:
-    """Log as the settings say for as long as the block runs; `name` is this process's file under the log root.
+    """Log as the settings say while the block runs; `name` is this process's file under the log root.
 
-    Two processes need two names: a file that two rotate loses lines.  `bodies` takes what task bodies log, in place of
-    the log; whatever the level of that is.  `kept` gets lines from its own level on, whatever the others show; it is for
-    who looks on, so what onlookers are told as an event is not shown again.
+    Two processes need two names: a file that two processes rotate loses lines.  `bodies` gets the log lines of task
+    bodies instead of the log, whatever its level.  `kept` is a handler with its own level for a caller that listens to
+    events; records that are also published as an event (`TOLD`) are then left out of the stream.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)
@@ -221,14 +219,14 @@ def logging_to(
 def logging_by(
     handlers: Sequence[logging.Handler], bodies: Callable[[str], None] | None = None
 ) -> Iterator[None]:
-    """Log by these handlers for as long as the block runs; `bodies` takes what task bodies log instead of them."""
+    """Log to these handlers while the block runs; `bodies` gets the log lines of task bodies instead."""
     lowest = min(handler.level for handler in handlers)
     if bodies is not None:
-        taking = BodyLogs(bodies, running=lambda: bool(_everywhere))
+        body_logs = BodyLogs(bodies, running=lambda: bool(_everywhere))
         for handler in handlers:
-            handler.addFilter(lambda record: not taking.takes(record))
-        handlers = [*handlers, taking]
-    with _installed(handlers, lowest):
+            handler.addFilter(lambda record: not body_logs.takes(record))
+        handlers = [*handlers, body_logs]
+    with _install(handlers, lowest):
         yield
 
 
@@ -242,8 +240,8 @@ def _file(root: Path, name: str, mask: Masker) -> logging.Handler:
 
 
 @contextmanager
-def _installed(handlers: Sequence[logging.Handler], level: int) -> Iterator[None]:
-    """The handlers at the root, so that task bodies' and libraries' own loggers reach them too."""
+def _install(handlers: Sequence[logging.Handler], level: int) -> Iterator[None]:
+    """Install the handlers at the root logger, so that loggers of bodies and libraries reach them too."""
     root = logging.getLogger()
     before = root.level, {name: logging.getLogger(name).level for name in chatty()}
     root.setLevel(min(handler.level for handler in handlers))
@@ -263,17 +261,17 @@ def _installed(handlers: Sequence[logging.Handler], level: int) -> Iterator[None
 
 
 def fields_of_record(record: logging.LogRecord) -> Fields:
-    """The attempt the line belongs to: what the record itself says, else its thread's, else the process's."""
-    said = getattr(record, "attempt", None)
-    if isinstance(said, Mapping):
-        return said
+    """Return the fields of the line's attempt: those of the record, else of its thread, else of the process."""
+    own = getattr(record, "attempt", None)
+    if isinstance(own, Mapping):
+        return own
     return _here.get() or _everywhere
 
 
 def trace_of(record: logging.LogRecord) -> str:
-    """The traceback that follows a line: one that came as text from another process, or the record's own."""
-    if said := getattr(record, "trace", ""):
-        return str(said)
+    """Return the traceback of a record: text sent by another process, else its own, else ""."""
+    if text := getattr(record, "trace", ""):
+        return str(text)
     return (
         logging.Formatter().formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
     )

@@ -16,8 +16,8 @@
     perago.in_flight              gauge
     perago.unhealthy              gauge              what (PARTS of health)
 
-The rule: who counts calls plain methods and knows nothing of OpenTelemetry.  Where no exporter is configured
-`open_metrics` returns `NoMetrics`, which does nothing and imports nothing.  All counting is done by the supervisor.
+Callers use plain methods and know nothing of OpenTelemetry.  If no exporter is configured, `open_metrics` yields
+`NoMetrics`, which does nothing and imports nothing.  Only the supervisor counts.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ STEP_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000
 
 
 def ending_of(outcome: Outcome, *, accepted: bool, refused: bool = False) -> Ending:
-    """How an attempt is counted; `refused` where the publish fence ended it."""
+    """Return the outcome label of an attempt; `refused` if the publish fence ended it."""
     match outcome:
         case Outcome(status="LOST_TO_TWIN"):
             return "lost_to_twin"
@@ -76,37 +76,37 @@ class NoMetrics:
     """Counts nothing."""
 
     def attempt_ended(self, task: str, ending: Ending) -> None:
-        """One attempt has ended."""
+        """Count an attempt that ended."""
 
     def published(self, task: str, fence: str) -> None:
-        """One publication was settled under this fence."""
+        """Count a publication under this fence level."""
 
     def tried_to_publish(self, task: str, count: int) -> None:
-        """One attempt made so many calls to move its branch."""
+        """Count the calls that an attempt made to move its branch."""
 
     def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
-        """The steps of one attempt took so long."""
+        """Record the duration of each step of an attempt."""
 
     def bytes_moved(self, task: str, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:
-        """One attempt moved so many bytes, and did not need to move so many more."""
+        """Count the bytes that an attempt moved, and those it did not need to move."""
 
     def lease_failed(self, task: str) -> None:
-        """A lease could not be extended."""
+        """Count a lease that could not be extended."""
 
     def send_failed(self, task: str) -> None:
-        """A result was sent and not answered."""
+        """Count a result that was sent and not answered."""
 
     def outbox_failed(self, task: str) -> None:
-        """A result could not be written to the outbox."""
+        """Count a result that could not be written to the outbox."""
 
     def executor_restarted(self) -> None:
-        """An executor died or was recycled, and a new one takes its slot."""
+        """Count a new executor that replaces one that died or was recycled."""
 
     def swept(self, what: str, count: int) -> None:
-        """So many leftovers of a kind were removed."""
+        """Count removed leftovers of one kind."""
 
     def exposition(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return b""
 
 
@@ -142,50 +142,50 @@ class OtelMetrics(NoMetrics):
         _watch(meter, health_state)
 
     def attempt_ended(self, task: str, ending: Ending) -> None:
-        """One attempt has ended."""
+        """Count an attempt that ended."""
         self._attempts.add(1, {"task": task, "outcome": ending})
 
     def published(self, task: str, fence: str) -> None:
-        """One publication was settled under this fence."""
+        """Count a publication under this fence level."""
         self._publications.add(1, {"task": task, "fence": fence})
 
     def tried_to_publish(self, task: str, count: int) -> None:
-        """One attempt made so many calls to move its branch."""
+        """Count the calls that an attempt made to move its branch."""
         self._tries.add(count, {"task": task})
 
     def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
-        """The steps of one attempt took so long."""
+        """Record the duration of each step of an attempt."""
         for step, took in seconds.items():
             self._steps.record(took, {"task": task, "step": step})
 
     def bytes_moved(self, task: str, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:
-        """One attempt moved so many bytes, and did not need to move so many more."""
+        """Count the bytes that an attempt moved, and those it did not need to move."""
         self._moved.add(downloaded, {"task": task, "direction": "download"})
         self._moved.add(uploaded, {"task": task, "direction": "upload"})
         self._saved.add(saved, {"task": task})
 
     def lease_failed(self, task: str) -> None:
-        """A lease could not be extended."""
+        """Count a lease that could not be extended."""
         self._leases.add(1, {"task": task})
 
     def send_failed(self, task: str) -> None:
-        """A result was sent and not answered."""
+        """Count a result that was sent and not answered."""
         self._sends.add(1, {"task": task})
 
     def outbox_failed(self, task: str) -> None:
-        """A result could not be written to the outbox."""
+        """Count a result that could not be written to the outbox."""
         self._outbox.add(1, {"task": task})
 
     def executor_restarted(self) -> None:
-        """An executor died or was recycled, and a new one takes its slot."""
+        """Count a new executor that replaces one that died or was recycled."""
         self._restarts.add(1)
 
     def swept(self, what: str, count: int) -> None:
-        """So many leftovers of a kind were removed."""
+        """Count removed leftovers of one kind."""
         self._swept.add(count, {"what": what})
 
     def exposition(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         if self._registry is None:
             return b""
         from prometheus_client import generate_latest
@@ -197,7 +197,7 @@ class OtelMetrics(NoMetrics):
 def open_metrics(
     environ: Mapping[str, str], health_state: HealthState, *, worker_id: str, prometheus: bool
 ) -> Iterator[NoMetrics]:
-    """Count for as long as the block runs: over OTLP where the environment names an endpoint, for `/metrics` if told."""
+    """Count while the block runs: over OTLP if the environment names an endpoint, for `/metrics` if `prometheus`."""
     otlp = any(environ.get(name, "").strip() for name in OTLP_ENDPOINTS)
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if off or not (otlp or prometheus):
@@ -219,7 +219,7 @@ def open_metrics(
     try:
         yield OtelMetrics(provider.get_meter("perago"), health_state, registry)
     finally:
-        # Sends what is left; a collector that is away must not hold up the exit.
+        # Sends the remaining data. The timeout keeps an unreachable collector from delaying the exit.
         provider.shutdown(timeout_millis=LAST_SEND_MILLISECONDS)
 
 

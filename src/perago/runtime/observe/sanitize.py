@@ -1,20 +1,18 @@
-"""Hiding the secrets of the settings in everything that leaves the worker as text.
+r"""Mask secrets in text that leaves the worker, and make foreign text safe for a terminal.
 
-Log lines, failure reasons and what a body prints all go through a `Masker`; results are data and do not.  A secret is
-known as it is and in the forms in which libraries and servers usually show it, and the signature of a presigned address,
-without which the address is of no use, by what stands before it.  Cut in two by a line break, or
-hidden in something longer that was encoded as a whole, it is not known for what it is.
+Log lines, failure reasons and printed output go through a `Masker`; results are data and do not.  It knows each secret
+of the settings as is and in the forms in which libraries and servers usually show it, and recognizes the signature of a
+presigned URL, without which the URL is useless, by its parameter name.  It does not recognize a secret that is split by
+a line break, or encoded as part of something longer.
 
-Texts that others have written, made fit for a reader's terminal: what bodies print, reasons, names of objects and steps.
+Printed output, reasons and names of objects and steps are shown like this, so that they cannot move the cursor, clear
+the screen, rename the window, answer or beep, and cannot hide earlier text:
 
     in the text                                           shown
-    newline, tab                                          as they are; \n and \t where all has to be `one_line`
-    a colour or another style (CSI … m)                   as it is where `styles` are wanted, ended with the text; else gone
-    other whole sequences: cursor, screen, title, link    gone
-    any other control character                           written out: \x1b, \x9b, \r
-
-The rule: nothing that is left moves a cursor, clears, renames, answers or beeps; so no text hides what stands before it.
-What a progress bar has drawn again and again is one line (`overwritten`): as a terminal would leave it.
+    newline, tab                                          as they are; \n and \t by `one_line`
+    a colour or another style (CSI … m)                   kept with `styles`, and reset at the end; else removed
+    other whole sequences: cursor, screen, title, link    removed
+    any other control character                           escaped: \x1b, \x9b, \r
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 from perago.settings import Settings
 
 MASK = "***"
-# Also as a part of a longer URL, or in an answer that HTTP libraries log as a whole.
+# Also inside a longer URL, or in a response that HTTP libraries log as a whole.
 _SIGNATURES = [
     rf"(?<={name}{equals})[0-9a-fA-F]+"
     for name in ("X-Amz-Signature", "X-Goog-Signature")
@@ -39,23 +37,23 @@ _SECRET_KEY = re.compile("secret|password|token", re.IGNORECASE)
 
 
 class Masker:
-    """Hides known secrets in a text, also as they stand in a URL, in JSON or in a repr."""
+    """Hides known secrets in a text, also as written in a URL, in JSON or in a repr."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = {form for secret in secrets if secret for form in _forms(secret)}
-        # The longest first: a secret that holds another one must not leave its rest behind.
+        # Longest first: if one secret contains another, no part of the longer one may remain.
         ordered = sorted(known, key=len, reverse=True)
         self._known = re.compile("|".join([*map(re.escape, ordered), *_SIGNATURES]))
         self.longest = max(_LONGEST_SIGNATURE, *(len(form.encode()) for form in ordered), 0)
-        """Bytes of the longest form."""
+        """Length of the longest form, in bytes."""
 
     def __call__(self, text: str) -> str:
-        """`text` without the secrets."""
+        """Return `text` with the secrets masked."""
         return self._known.sub(MASK, text)
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:
-    """The secret strings among the settings, and what an HTTP header makes of them."""
+    """Return the secrets of the settings, and their forms in an HTTP header."""
     logins: list[tuple[str, str]] = []
     if lakefs := settings.lakefs:
         logins += [(lakefs.access_key_id, lakefs.secret_access_key), *_logins(lakefs.endpoint)]
@@ -63,31 +61,31 @@ def secrets_of(settings: Settings) -> frozenset[str]:
         logins += [(conductor.auth_key or "", conductor.auth_secret or ""), *_logins(conductor.url)]
     known = {secret for _, secret in logins}
     known |= {_basic(user, secret) for user, secret in logins if secret}
-    known |= set(_of_spark(settings.spark_conf))
+    known |= set(_spark_secrets(settings.spark_conf))
     return frozenset(known - {""})
 
 
 def _forms(secret: str) -> set[str]:
-    """How a secret may be written: plain, quoted for a URL in the usual ways, escaped for JSON or a repr."""
+    """Return the forms of a secret: plain, quoted for a URL in the usual ways, escaped for JSON or a repr."""
     quoted = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
     lower = {re.sub("%..", lambda triplet: triplet[0].lower(), form) for form in quoted}
     return {secret, *quoted, *lower, json.dumps(secret)[1:-1], repr(secret)[1:-1]}
 
 
 def _logins(url: str) -> list[tuple[str, str]]:
-    """User and password of a URL, as they are written and as they are meant."""
+    """Return user and password of a URL, as written and percent-decoded."""
     parts = urlsplit(url)
     user, password = parts.username or "", parts.password or ""
     return [(user, password), (unquote(user), unquote(password))]
 
 
 def _basic(user: str, secret: str) -> str:
-    """What HTTP's Basic authentication sends, without the padding: some leave it out."""
+    """Return the credentials of HTTP Basic authentication, without the padding, which some clients omit."""
     return base64.b64encode(f"{user}:{secret}".encode()).decode().rstrip("=")
 
 
-def _of_spark(conf: str) -> Iterator[str]:
-    """The values in PERAGO_SPARK_CONF that Spark would hide too, by their keys."""
+def _spark_secrets(conf: str) -> Iterator[str]:
+    """Yield the values in PERAGO_SPARK_CONF that Spark would redact too, by their keys."""
     for item in conf.split(";"):
         key, _, value = item.partition("=")
         if _SECRET_KEY.search(key):
@@ -106,32 +104,32 @@ _RESET = "\x1b[0m"
 
 
 def printable(text: str, *, styles: bool = False) -> str:
-    """The text as it may be written to a terminal; with `styles` the colours in it stay, and end where it does."""
+    """Return the text safe for a terminal. With `styles` its colours stay, and are reset at the end."""
     if _PLAIN.fullmatch(text):
         return text
     text = text.replace("\r\n", "\n")
     shown, end, styled = [], 0, False
     for found in _SEQUENCE.finditer(text):
-        shown.append(_CONTROL.sub(_written_out, text[end : found.start()]))
+        shown.append(_CONTROL.sub(_escape, text[end : found.start()]))
         if styles and found["style"]:
             shown.append(found[0])
             styled = True
         end = found.end()
-    shown.append(_CONTROL.sub(_written_out, text[end:]))
+    shown.append(_CONTROL.sub(_escape, text[end:]))
     return "".join([*shown, _RESET] if styled else shown)
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without styles: a newline or a tab in a name is written out, so it makes no row of its own."""
+    """Return the text on one line, without styles. Newlines and tabs are escaped, so a name cannot add a row."""
     return printable(text.replace("\r\n", "\n")).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def overwritten(line: str) -> str:
-    """What is left of a line that carriage returns began anew."""
+    """Return the last state of a line that was overwritten by carriage returns, such as a progress bar."""
     return next((part for part in reversed(line.split("\r")) if part), "")
 
 
-def _written_out(found: re.Match[str]) -> str:
+def _escape(found: re.Match[str]) -> str:
     if found[0] == "\r":
         return "\\r"
     return f"\\x{ord(found[0]):02x}"

@@ -1,7 +1,6 @@
 """`/healthz` and `/metrics` on a port, from the standard library.
 
-The rule: a probe is answered from what the process already knows.  No request here asks a server anything, so a slow
-server cannot make the probe slow.
+Requests are answered from state in memory, never by calling a server, so a slow server cannot slow down the probe.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ REQUEST_SECONDS = 10.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """PORT, or HOST:PORT; without a host only this machine is served."""
+    """Parse PORT or HOST:PORT. Without a host only this machine is served."""
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise RuntimeConfigError(f"--http {text!r} is not PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080")
@@ -28,7 +27,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class StatusServer:
-    """Serves the status of this process for as long as the block runs."""
+    """Serves the status of this process while the block runs."""
 
     def __init__(
         self, address: tuple[str, int], *, health: Callable[[], Health], metrics: Callable[[], bytes]
@@ -46,7 +45,7 @@ class StatusServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens; port 0 has become a real one."""
+        """The address it listens on, with the actual port if 0 was asked for."""
         host, port = self._http.server_address[:2]
         return str(host), port
 
@@ -64,7 +63,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing about a prober that has hung up."""
+        """Ignore clients that hung up."""
 
 
 def _handler(health: Callable[[], Health], metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:
@@ -98,7 +97,7 @@ def _handler(health: Callable[[], Health], metrics: Callable[[], bytes]) -> type
         do_HEAD = do_GET
 
         def log_message(self, format: str, *args: object) -> None:
-            """Probes come every few seconds: they are not news."""
+            """Log nothing: probes come every few seconds."""
 
     return Handler
 

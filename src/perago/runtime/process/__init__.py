@@ -1,1 +1,1 @@
-"""This process: who it is, and how it is put back after a body."""
+"""This process: how it is set up, and how its state is restored after a body."""

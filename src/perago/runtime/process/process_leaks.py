@@ -1,8 +1,8 @@
-"""What an author's code leaves behind in its executor, and whether the executor is fit for another attempt.
+"""Finds what user code leaves behind in its executor, and decides whether the executor may run another attempt.
 
-Three things make it unfit: a change to the process that cannot be undone, a thread that still runs, a program that
-still runs.  Not counted: daemon threads, idle threads of pools, py4j's threads, Java, and the processes of Python's own
-pools; they wait for work that a library gives them, and starting them anew for every attempt would cost more.
+It may not after a change to the process that cannot be undone, or while a thread or a program is still running.  Not
+counted: daemon threads, idle threads of pools, py4j's threads, Java, and the processes of Python's own pools; they wait for
+work from a library, and restarting them for every attempt would cost more.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from perago.runtime.process.process_setup import reap_now, started_by_multiproce
 from perago.runtime.process.process_state import preserving_process_state
 from perago.runtime.root.state_dir import children
 
-_LOOKS = 50
+_READS = 50
 _POOLED = ("multiprocessing", "loky")
-"""In the command lines of Python's process pools and of what these need."""
+"""Found in the command lines of Python's process pools and their helpers."""
 
 
 class ProcessLeaks:
-    """Follows the author's code of one execution."""
+    """Watches the user code of one execution."""
 
     def __init__(self) -> None:
-        self._lost: list[str] = []
+        self._unrestored: list[str] = []
         self._threads: list[threading.Thread] = []
         self._programs: set[int] = set()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Run an author's code and put its process back; what began meanwhile is remembered."""
+        """Run user code in this block, then restore the process and record the threads and programs it started."""
         threads, programs = set(threading.enumerate()), children()
         try:
-            with preserving_process_state(self._lost.append):
+            with preserving_process_state(self._unrestored.append):
                 yield
         finally:
             self._threads += [one for one in threading.enumerate() if one not in threads]
             self._programs |= (started := children() - programs)
-            # What the executor has adopted is waited for by nobody else.
+            # Nothing else waits for processes that the executor has adopted.
             reap_now(started)
 
     def spoiled(self) -> str:
-        """Why this process should not run another attempt; empty when it may."""
+        """Return why this process should not run another attempt, or ""."""
         try:
             return "; ".join(self._reasons())
         except Exception as error:
-            # A thread may be of an author's class; a result is being handed over, so nothing is raised here.
-            return f"what the task left running cannot be told: {describe(error)}"
+            # A thread may be of a user's class. Raise nothing here: a result is being handed over.
+            return f"cannot find out what the task left running: {describe(error)}"
 
     def _reasons(self) -> list[str]:
         threads = [one.name for one in busy_threads(self._threads)]
-        programs = [_name(pid) for pid in sorted(self._programs & children()) if _counts(pid)]
-        reasons = [f"the task changed {what}" for what in self._lost]
+        programs = [_name(pid) for pid in sorted(self._programs & children()) if _is_leak(pid)]
+        reasons = [f"the task changed {what}" for what in self._unrestored]
         if threads:
             reasons.append(f"the task left a thread running: {', '.join(threads)}")
         if programs:
@@ -68,7 +68,7 @@ class ProcessLeaks:
 
 
 def busy_threads(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
-    """Those that Python would wait for at its end, and that do something."""
+    """Return the threads that Python would wait for at exit and that are doing something."""
     return [
         one
         for one in threads
@@ -77,10 +77,10 @@ def busy_threads(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
 
 
 def _is_idle(thread: threading.Thread) -> bool:
-    """Whether it waits for work in a pool, or is one of py4j's, which wait for Java."""
+    """Return whether a thread waits for work in a pool, or is one of py4j's, which wait for Java."""
     if (queue := pools._threads_queues.get(thread)) is not None:
         frame = sys._current_frames().get(thread.ident or 0)
-        # At work it is in a function that the worker has called.
+        # A busy worker is in a function that `_worker` has called.
         return bool(queue.empty()) and frame is not None and frame.f_code is pools._worker.__code__
     processes: Any = sys.modules.get("concurrent.futures.process")
     if processes is not None and isinstance(thread, processes._ExecutorManagerThread):
@@ -89,20 +89,20 @@ def _is_idle(thread: threading.Thread) -> bool:
     return any(str(getattr(one, "__module__", "")).startswith("py4j.") for one in (type(thread), target))
 
 
-def _counts(pid: int) -> bool:
-    """Whether it still runs and is not one that libraries keep for their next call."""
+def _is_leak(pid: int) -> bool:
+    """Return whether a program still runs and is not one that libraries keep for their next call."""
     command = _command_line(pid)
-    # A fork of this process has its command line: it is of a pool if multiprocessing has made it.
+    # Same command line and started by multiprocessing means a forked pool worker.
     forked = command == _command_line(os.getpid()) and pid in started_by_multiprocessing()
     pooled = forked or any(name in command for name in _POOLED)
     return bool(command) and _name(pid) != "java" and not pooled
 
 
 def _command_line(pid: int) -> str:
-    """Empty for a program that has ended; one that is just being started gets its command line in a moment."""
-    for _ in range(_LOOKS):
+    """Return a program's command line, or "" if it has ended. Waits for one that is just starting."""
+    for _ in range(_READS):
         command = _read(pid, "cmdline")
-        # The state stands behind the name, which may hold anything.
+        # The state follows the name, which may contain anything.
         state = _read(pid, "stat").rpartition(")")[2].split()[:1]
         if command or not state or state[0] in "ZX":
             return command

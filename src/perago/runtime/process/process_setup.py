@@ -1,17 +1,13 @@
-"""Processes whose parent has died, and that come to another one: who adopts them reaps them, or ends them.
+"""Sets up Perago's processes: reaping and ending their descendants, forking, and process groups.
 
-As process 1 of a container a worker inherits every such process, and must reap it.  An executor adopts what its bodies
-have started (`adopt_orphans`), so that a process in a session of its own, or one whose parent has left it, is still among
-its descendants, and is ended with it (`end_descendants`).
+As process 1 of a container a worker inherits every orphan and must reap it.  An executor adopts what its bodies have started
+(`adopt_orphans`), so that a process in its own session, or one whose parent is gone, is still among its descendants, and is
+killed with it (`end_descendants`).  Only processes that are not ours are reaped: an executor's exit status belongs to its
+slot, so a dead child that multiprocessing knows is left alone; and a dead child must have been seen twice, because
+multiprocessing learns of a new one slightly after it exists.
 
-The rule: only what is not ours is reaped.  The exit status of an executor belongs to its slot, so a dead child that
-multiprocessing knows is left alone; and a dead child must have been seen twice, because one that is just being
-started is known a moment later than it exists.
-
-What this process is: a program of Perago's own, from its first line on, which may so be forked; and how it is called.
-
-The rule: only who wrote the first line of a program says so.  A notebook, a test runner or any other process that imports
-Perago has threads and files that a fork would take along.
+Only the first line of a program calls `mark_main_program`.  A notebook, a test runner or any other process that imports
+Perago has threads and files that a fork would inherit.
 """
 
 from __future__ import annotations
@@ -41,9 +37,11 @@ _PR_SET_CHILD_SUBREAPER = 36
 _ROUNDS = 200
 _ROUND_SECONDS = 0.005
 
+_is_main_program = False
+
 
 def adopt_orphans() -> None:
-    """Be the parent of every process below this one whose own parent dies, where the kernel offers that (Linux)."""
+    """Become the parent of every descendant whose own parent dies. Does nothing on other systems than Linux."""
     if not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(OSError, AttributeError):
@@ -51,9 +49,9 @@ def adopt_orphans() -> None:
 
 
 def end_descendants(pid: int) -> None:
-    """Kill all that a process has started, and what that has started; the process itself stays.
+    """Kill all descendants of a process, but not the process itself.
 
-    What is killed may leave children, which come to the process if it adopts: so it is looked at until nothing is left.
+    A killed process may leave children, which the process adopts: so this repeats until none are left.
     """
     for _ in range(_ROUNDS):
         left = descendants(pid)
@@ -67,33 +65,33 @@ def end_descendants(pid: int) -> None:
 
 @contextlib.contextmanager
 def reaping_orphans(*, adopts: bool | None = None, every: float = LOOK_SECONDS) -> Iterator[None]:
-    """Reap orphans for as long as the block runs; `adopts` says whether this process gets any (process 1 does)."""
+    """Reap orphans while the block runs. `adopts` says whether this process gets any (by default, process 1 does)."""
     if not (os.getpid() == 1 if adopts is None else adopts):
         yield
         return
     seen: set[int] = set()
 
-    def look() -> bool:
+    def reap_seen() -> bool:
         nonlocal seen
         seen = reap(seen)
         return True
 
-    with looking(look, every=every, name="perago-orphans"):
+    with looking(reap_seen, every=every, name="perago-orphans"):
         yield
 
 
 def reap(seen: set[int]) -> set[int]:
-    """Reap the dead children that are not ours and were `seen` before; returns those to be given next time."""
+    """Reap dead children that are not ours and were `seen` before. Returns those to pass next time."""
     dead = {pid for pid in children() if is_zombie(pid)} - started_by_multiprocessing()
     for pid in dead & seen:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-            log.debug("process %d, which nobody waited for, is reaped", pid)
+            log.debug("reaped orphan process %d", pid)
     return dead - seen
 
 
 def reap_now(pids: set[int]) -> None:
-    """Reap those of these children that are dead and that multiprocessing does not wait for."""
+    """Reap those of these children that are dead, except children of multiprocessing."""
     for pid in pids - started_by_multiprocessing():
         if is_zombie(pid):
             with contextlib.suppress(ChildProcessError):
@@ -101,34 +99,31 @@ def reap_now(pids: set[int]) -> None:
 
 
 def started_by_multiprocessing() -> set[int]:
-    """What multiprocessing has started; asked without `active_children`, which would reap them itself."""
+    """Return the processes that multiprocessing has started. `active_children` would reap them, so it is not used."""
     started: Any = vars(multiprocessing.process)["_children"]
     tracker: Any = vars(multiprocessing.resource_tracker)["_resource_tracker"]
     return {process.pid for process in list(started)} | {tracker._pid}
 
 
-_ours = False
-
-
 def mark_main_program() -> None:
-    """To be said by the first line of a program."""
-    global _ours
-    _ours = True
+    """Declare this process a program of Perago. Called by the first line of a program."""
+    global _is_main_program
+    _is_main_program = True
 
 
 def may_fork() -> bool:
-    """Whether a child of this process would be as good as a new one: on Linux, in a program of ours without threads."""
+    """Return whether a fork would be as good as a new process: on Linux, in a program of Perago without threads."""
     try:
-        # Libraries may have threads that Python does not know of.
+        # Libraries may have threads that Python does not know about.
         threads = len(os.listdir("/proc/self/task"))
     except OSError:
         return False
-    return _ours and threads == 1 and threading.active_count() == 1 and hasattr(os, "pidfd_open")
+    return _is_main_program and threads == 1 and threading.active_count() == 1 and hasattr(os, "pidfd_open")
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a new process takes over from the one that starts it, and one that was forked before does not have."""
+    """The current folder, `sys.path` and environment, which a process forked earlier has to be given."""
 
     folder: str | None
     path: list[str]
@@ -136,7 +131,7 @@ class Standing:
 
     @classmethod
     def here(cls) -> Standing:
-        """That of this process."""
+        """Return those of this process."""
         try:
             folder = os.getcwd()
         except OSError:
@@ -144,7 +139,7 @@ class Standing:
         return cls(folder, list(sys.path), dict(os.environ))
 
     def take(self) -> None:
-        """Stand there from now on."""
+        """Apply this working directory, `sys.path` and environment."""
         if self.folder is not None:
             with contextlib.suppress(OSError):
                 os.chdir(self.folder)
@@ -155,15 +150,15 @@ class Standing:
 
 
 def start_process_group(name: str) -> None:
-    """Be a process group of its own, under this name, that takes no notice of SIGINT and SIGTERM."""
+    """Make this process a new process group with this name, and ignore SIGINT and SIGTERM."""
     os.setpgid(0, 0)
     for ignored in (signal.SIGINT, signal.SIGTERM):
-        # A handler that does nothing, not SIG_IGN: that would be passed on to what a body starts.
+        # An empty handler, not SIG_IGN: programs that a body starts would inherit that.
         signal.signal(ignored, lambda _number, _frame: None)
     _name_process(name)
 
 
 def _name_process(name: str) -> None:
-    """What `ps` and `top` call this process, where they tell; 15 characters are shown."""
+    """Set the name that `ps` and `top` show; at most 15 characters."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(name[:15])

@@ -1,7 +1,7 @@
-"""What an author's code may change about its process, and how it is put back: one body cannot spoil the next.
+"""The process state that user code may change, and how it is restored: one body cannot spoil the next.
 
-`KEPT` is the whole list.  Each entry reads the present state and returns what restores it.  The rule: every entry is
-restored, whatever the others and the author's code have done; an entry that cannot be is told to `lose`.
+`_STATES` is the whole list.  Each entry saves the present state and returns a function that restores it.  The rule: every
+entry is restored, whatever the others and the user code have done; one that cannot be restored is reported to `on_failure`.
 """
 
 from __future__ import annotations
@@ -24,72 +24,73 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from perago.protocol.outcome import describe
-from perago.runtime.process.stdio_state import keep_logging, keep_streams
+from perago.runtime.process.stdio_state import save_logging, save_streams
 
 log = logging.getLogger("perago.process_state")
 
 Restore = Callable[[], object]
-Keep = Callable[[], Restore]
+Save = Callable[[], Restore]
 Value = TypeVar("Value")
 
 
-# Read once: asking for them takes longer than all the rest.
+# Read once: this takes longer than saving all the rest.
 _SIGNALS = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 _LIMITS = tuple({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
-# The function below Python's own, which makes an enumeration of each answer.
+# The C function: Python's wrapper converts each result to an enum.
 _handler: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 
 
-def warn_of(what: str) -> None:
-    """Say what could not be restored; for a process that runs on regardless."""
+def log_unrestored(what: str) -> None:
+    """Log what could not be restored, in a process that continues regardless."""
     log.warning("the task changed %s", what)
 
 
 @contextmanager
-def preserving_process_state(lose: Callable[[str], None] = warn_of) -> Iterator[None]:
-    """Run an author's code; afterwards the process is as it was, but for what `lose` is told.
+def preserving_process_state(on_failure: Callable[[str], None] = log_unrestored) -> Iterator[None]:
+    """Run user code in this block, then restore the process state. Calls `on_failure` for each part that it cannot restore.
 
-    In the main thread only, where executors run bodies: attempts in other threads share the process with each other.
+    Works in the main thread only, where executors run bodies: attempts in other threads share the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    restores = [(name, keep()) for name, keep in KEPT]
+    restores = [(name, save()) for name, save in _STATES]
     try:
         yield
     finally:
         for name, restore in restores:
-            if (wrong := _wrong_with(restore)) is not None:
-                lose(f"{name}, and that cannot be undone ({describe(wrong)})")
+            if (error := _restore_error(restore)) is not None:
+                on_failure(f"{name}, and that cannot be undone ({describe(error)})")
 
 
-def _wrong_with(restore: Restore) -> BaseException | None:
-    wrong: BaseException | None = None
+def _restore_error(restore: Restore) -> BaseException | None:
+    """Restore a state, and return the error if that fails twice."""
+    failure: BaseException | None = None
     for _ in range(2):
         try:
             restore()
         except BaseException as error:
-            # Once more: it may have been the body's alarm, which comes one last time.
-            wrong = error
+            # Try once more: this may have been the body's last alarm.
+            failure = error
         else:
             return None
-    return wrong
+    return failure
 
 
-def _value(read: Callable[[], Value], write: Callable[[Value], object]) -> Keep:
-    """A state that one function reads and another one writes."""
+def _value(read: Callable[[], Value], write: Callable[[Value], object]) -> Save:
+    """Return the saver of a state with a getter and a setter."""
 
-    def keep() -> Restore:
+    def save() -> Restore:
         before = read()
         return lambda: None if read() == before else write(before)
 
-    return keep
+    return save
 
 
-def _attributes(owner: Any, *names: str) -> Keep:
-    """Attributes of a module that hold an object each."""
+def _attributes(owner: Any, *names: str) -> Save:
+    """Return the saver of attributes that hold one object each."""
 
-    def keep() -> Restore:
+    def save() -> Restore:
         before = [(name, getattr(owner, name)) for name in names]
 
         def restore() -> None:
@@ -98,13 +99,13 @@ def _attributes(owner: Any, *names: str) -> Keep:
 
         return restore
 
-    return keep
+    return save
 
 
-def _list(owner: Any, name: str) -> Keep:
-    """An attribute that holds a list: the same list with the same items."""
+def _list(owner: Any, name: str) -> Save:
+    """Return the saver of an attribute that holds a list. Restores the same list with the same items."""
 
-    def keep() -> Restore:
+    def save() -> Restore:
         before, items = getattr(owner, name), list(getattr(owner, name))
 
         def restore() -> None:
@@ -114,7 +115,7 @@ def _list(owner: Any, name: str) -> Keep:
 
         return restore
 
-    return keep
+    return save
 
 
 def _timers() -> Restore:
@@ -129,7 +130,7 @@ def _signal_handlers() -> Restore:
     def restore() -> None:
         for number, handler in before.items():
             if _handler(number) is not handler:
-                # A handler that was not set by Python is None here, and signal() says that it cannot set that.
+                # A handler that Python did not set is None here, and signal() raises for None.
                 signal.signal(number, handler)
 
     return restore
@@ -141,7 +142,7 @@ def _signal_mask() -> Restore:
     def restore() -> None:
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - before
         for number in signal.sigpending() & blocked:
-            # What waited behind the mask was meant for the body: ignoring it for a moment drops it.
+            # Pending signals were meant for the body: ignoring them for a moment drops them.
             signal.signal(number, signal.signal(number, signal.SIG_IGN))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -151,13 +152,13 @@ def _signal_mask() -> Restore:
 def _current_folder() -> Restore:
     try:
         before = os.getcwd()
-    except OSError:  # it was removed before
+    except OSError:  # already removed
         return lambda: None
     return lambda: os.chdir(before)
 
 
 def _umask() -> Restore:
-    # It can only be read by setting it: to a strict one, for another thread may make a file right now.
+    # umask has no getter: set a strict value briefly, in case another thread creates a file.
     before = os.umask(0o077)
     os.umask(before)
     return lambda: os.umask(before)
@@ -180,9 +181,9 @@ def _environment() -> Restore:
 
 
 def _warnings_filters() -> Restore:
-    kept = warnings.catch_warnings()
-    kept.__enter__()
-    return lambda: kept.__exit__(None, None, None)
+    saved = warnings.catch_warnings()
+    saved.__enter__()
+    return lambda: saved.__exit__(None, None, None)
 
 
 def _decimal_context() -> Restore:
@@ -220,15 +221,15 @@ def _set_owner(before: tuple[int, int, int, int]) -> None:
     os.setreuid(user, effective_user)
 
 
-KEPT: tuple[tuple[str, Keep], ...] = (
-    # An alarm that is still to come would meet the handler of before, which may end the process: so it goes first.
+_STATES: tuple[tuple[str, Save], ...] = (
+    # First: a pending alarm would hit the restored handler, which may end the process.
     ("a timer", _timers),
     ("signal handlers", _signal_handlers),
     ("the signal mask", _signal_mask),
     ("trace functions", _value(lambda: (sys.gettrace(), sys.getprofile()), lambda two: _trace(*two))),
-    # Before the streams: a handler that prints is known by the one it prints to.
-    ("logging", keep_logging),
-    ("its streams", keep_streams),
+    # Before the streams: a printing handler is recognized by its stream.
+    ("logging", save_logging),
+    ("its streams", save_streams),
     ("its user or group", _value(_owner, _set_owner)),
     ("the current folder", _current_folder),
     ("the umask", _umask),

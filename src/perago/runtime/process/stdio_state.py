@@ -1,14 +1,12 @@
-"""stdin, stdout and stderr, Python's objects and their descriptors: kept before an author's code, put back after it.
+"""Saves and restores stdin, stdout, stderr (Python's objects and their descriptors) and logging around user code.
 
-The code may leave anything in their place: a tee, an object that cannot be flushed, nothing at all, a closed
-descriptor, a pipe that nobody reads.  The rule: what it printed is sent on as far as that is possible, and neither an
-exception nor a flush that hangs keeps the streams from being put back.
+User code may leave anything in place of the streams: a tee, an object that cannot be flushed, nothing at all, a closed
+descriptor, a pipe without a reader.  The rule: its output is sent on as far as possible, and neither an exception nor a
+flush that hangs keeps the streams from being restored.
 
-Python's logging, kept before an author's code and put back after it.
-
-What a body sets up for itself must not be there twice when the next one sets it up again.  So every logger gets back its
-handlers, level and so on.  One that is new keeps its level, since a library that was imported meanwhile may have made it,
-but gives up the handlers that print: what it logs reaches the task's log by the root logger.
+A body's logging setup must not be there twice when the next body sets it up again.  So every logger gets back its handlers,
+level and so on.  A new logger keeps its level, since a library imported meanwhile may have created it, but loses the
+handlers that print: its records reach the task's log through the root logger.
 """
 
 from __future__ import annotations
@@ -21,54 +19,56 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO, cast
 
+State = tuple[int, bool, bool, list[logging.Handler]]
+
 FLUSH_SECONDS = 1.0
-"""How long the flush of a stream that is not ours may take."""
+"""Time limit for flushing a stream that is not ours."""
 
 _NAMES = ("stdin", "stdout", "stderr")
-"""By their descriptors."""
+"""The index is the descriptor."""
 
 
-def keep_streams() -> Callable[[], None]:
-    """Remember the streams; returns what puts them back."""
-    kept = [getattr(sys, name, None) for name in _NAMES]
+def save_streams() -> Callable[[], None]:
+    """Save the streams. Returns the function that restores them."""
+    saved = [getattr(sys, name, None) for name in _NAMES]
     descriptors = [_Descriptor(number) for number in range(len(_NAMES))]
 
     def restore() -> None:
         flushed = True
-        left = _current()
-        replaced = any(now is not then for now, then in zip(left, kept, strict=True))
-        # A thread cannot start while the attribute is missing.
+        left = _current_streams()
+        replaced = any(now is not then for now, then in zip(left, saved, strict=True))
+        # A thread cannot start while one of these attributes is missing.
         for name, stream in zip(_NAMES, left, strict=True):
             setattr(sys, name, stream)
-        if replaced or any(one.moved() for one in descriptors):
+        if replaced or any(one.is_changed() for one in descriptors):
             _flush_in_time(left)
-            flushed = _flush_in_time(kept)
+            flushed = _flush_in_time(saved)
         left.clear()
-        for name, stream in zip(_NAMES, kept, strict=True):
-            # This may be the end of a stream that closes a descriptor which it shares with ours: so before the next.
+        for name, stream in zip(_NAMES, saved, strict=True):
+            # This may delete a stream that closes a descriptor shared with ours, so it comes before restoring those.
             setattr(sys, name, stream)
         for one in descriptors:
-            one.put_back()
-        for number, (name, stream) in enumerate(zip(_NAMES, kept, strict=True)):
+            one.restore()
+        for number, (name, stream) in enumerate(zip(_NAMES, saved, strict=True)):
             if stream is not None and not (flushed and _is_usable(stream)):
                 setattr(sys, name, open_stream(number))
-        # What a closed descriptor has held back.
+        # Output that was buffered while a descriptor was closed.
         flush_output()
 
     return restore
 
 
 def flush_output() -> None:
-    """Send on what Python holds back of stdout and stderr; a stream that cannot be flushed does not matter."""
+    """Flush stdout and stderr, ignoring streams that cannot be flushed."""
     _flush((getattr(sys, "stdout", None), getattr(sys, "stderr", None)))
 
 
 def open_stream(number: int) -> TextIO | None:
-    """A new stream on descriptor 0, 1 or 2; None where there is no such descriptor."""
-    # Line by line: what a body prints is seen while it runs, and is there though its process is killed.
+    """Return a new stream on descriptor 0, 1 or 2, or None if it is closed."""
+    # Line-buffered: output shows while the body runs, and survives a kill.
     mode, buffering = ("r", -1) if number == 0 else ("w", 1)
     try:
-        opened = open(  # noqa: SIM115 - it lives as long as the process
+        opened = open(  # noqa: SIM115 - stays open as long as the process
             number, mode, encoding="utf-8", errors="backslashreplace", closefd=False, buffering=buffering
         )
         return cast(TextIO, opened)
@@ -77,7 +77,7 @@ def open_stream(number: int) -> TextIO | None:
 
 
 class _Descriptor:
-    """A descriptor and a copy of it under a number that the body does not know."""
+    """A descriptor, and a copy under a number that the body does not know."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -87,8 +87,8 @@ class _Descriptor:
         except OSError:
             self._copy = -1
 
-    def moved(self) -> bool:
-        """Whether it is closed now, or another file."""
+    def is_changed(self) -> bool:
+        """Return whether the descriptor is closed now or another file."""
         if self._copy < 0:
             return False
         try:
@@ -96,11 +96,11 @@ class _Descriptor:
         except OSError:
             return True
 
-    def put_back(self) -> None:
-        """Make it what it was."""
+    def restore(self) -> None:
+        """Restore the descriptor."""
         if self._copy < 0:
             return
-        if self.moved():
+        if self.is_changed():
             os.dup2(self._copy, self._number)
         if os.get_blocking(self._number) != self._blocking:
             os.set_blocking(self._number, self._blocking)
@@ -108,12 +108,12 @@ class _Descriptor:
         self._copy = -1
 
 
-def _current() -> list[Any]:
+def _current_streams() -> list[Any]:
     return [getattr(sys, name, None) for name in _NAMES]
 
 
 def _flush_in_time(streams: Iterable[Any]) -> bool:
-    """Flush on a thread of its own: the author's flush may wait for ever."""
+    """Flush on a separate thread, because a user's flush may hang. Returns whether it finished in time."""
     thread = threading.Thread(target=_flush, args=(streams,), name="perago-flush", daemon=True)
     thread.start()
     thread.join(FLUSH_SECONDS)
@@ -122,7 +122,7 @@ def _flush_in_time(streams: Iterable[Any]) -> bool:
 
 def _flush(streams: Iterable[Any]) -> None:
     for stream in streams:
-        # BaseException: a flush of the author's may call sys.exit.
+        # BaseException: a user's flush may call sys.exit.
         with contextlib.suppress(BaseException):
             stream.flush()
 
@@ -134,8 +134,8 @@ def _is_usable(stream: Any) -> bool:
         return False
 
 
-def keep_logging() -> Callable[[], None]:
-    """Remember how logging is set up; returns what puts it back."""
+def save_logging() -> Callable[[], None]:
+    """Save the logging setup. Returns the function that restores it."""
     root = logging.getLogger()
     disable = root.manager.disable
     before = {one: _state(one) for one in (root, *_loggers())}
@@ -144,7 +144,7 @@ def keep_logging() -> Callable[[], None]:
         logging.disable(disable)
         for one in (root, *_loggers()):
             if one in before:
-                _put_back(one, *before[one])
+                _restore_logger(one, *before[one])
             elif printing := [handler for handler in one.handlers if prints(handler)]:
                 one.handlers[:] = [handler for handler in one.handlers if handler not in printing]
                 one.propagate = True
@@ -153,25 +153,22 @@ def keep_logging() -> Callable[[], None]:
 
 
 def prints(handler: logging.Handler) -> bool:
-    """Whether a handler writes to stdout or stderr; rich's has a console for that."""
+    """Return whether a handler writes to stdout or stderr; rich's handler has a console for that."""
     stream = getattr(handler, "stream", None) or getattr(getattr(handler, "console", None), "file", None)
     if stream is None:
         return False
     return stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) or _descriptor(stream) in (1, 2)
 
 
-State = tuple[int, bool, bool, list[logging.Handler]]
-
-
 def _state(logger: logging.Logger) -> State:
     return logger.level, logger.propagate, logger.disabled, list(logger.handlers)
 
 
-def _put_back(
+def _restore_logger(
     logger: logging.Logger, level: int, propagate: bool, disabled: bool, handlers: list[logging.Handler]
 ) -> None:
     if logger.level != level:
-        # By its setter, which forgets what loggers remember of their levels.
+        # The setter also clears the level caches of the loggers.
         logger.setLevel(level)
     logger.propagate, logger.disabled = propagate, disabled
     if logger.handlers != handlers:
@@ -187,5 +184,5 @@ def _descriptor(stream: Any) -> int:
     try:
         return int(stream.fileno())
     except Exception:
-        # Not a file, closed, or an author's class.
+        # Not a file, closed, or a user's class.
         return -1

@@ -1,10 +1,8 @@
-"""Which process is which, and whose child: a pid alone may be reused, a pid and its start time are not.
+"""The root folder, where embedded servers, runs and workdirs are kept: its lock, and the processes that own parts of it.
 
-One supervisor per workspace root, by a lock that the system gives back when its holder dies.
-
-The root folder itself: where the embedded servers, runs and workdirs are kept.
-
-Folders that belong to one process each; those of the dead are removed when the next one is made.
+A process is identified by its pid and start time, since a pid alone may be reused.  One supervisor holds a root, by a lock
+that the system releases when its holder dies.  A folder of one process is removed when the process is dead and the next
+such folder is made.
 """
 
 from __future__ import annotations
@@ -16,24 +14,27 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from perago.errors import RuntimeConfigError
 from perago.runtime.root.workdirs import remove_tree
 
-_LOOKS = 5
+LOCK = ".lock"
+IGNORE = ".gitignore"
+_OWNER = "owner.json"
+_READS = 5
 
 
 def process_identity(pid: int | None = None) -> dict[str, Any]:
-    """Host, pid and start time of a process (this one by default)."""
+    """Return host, pid and start time of a process (this one by default)."""
     pid = os.getpid() if pid is None else pid
-    return {"host": socket.gethostname(), "pid": pid, "pid_started": _started(pid)}
+    return {"host": socket.gethostname(), "pid": pid, "pid_started": _start_time(pid)}
 
 
 def is_alive(identity: Mapping[str, Any]) -> bool:
-    """Whether that process is still running here; one of another host counts as alive, we cannot tell."""
+    """Return whether that process is still running. A process of another host counts as alive: this host cannot know."""
     if identity.get("host") != socket.gethostname():
         return True
     pid = identity.get("pid")
@@ -45,32 +46,32 @@ def is_alive(identity: Mapping[str, Any]) -> bool:
         return False
     except PermissionError:
         pass
-    then, now = identity.get("pid_started"), _started(pid)
+    then, now = identity.get("pid_started"), _start_time(pid)
     return then is None or now is None or then == now
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether that process has ended and nobody has asked how yet."""
-    return _started(pid) == -1
+    """Return whether that process has ended but was not reaped."""
+    return _start_time(pid) == -1
 
 
 def children(read: Callable[[], set[int]] | None = None) -> set[int]:
-    """The processes whose parent is this one, dead ones too, where /proc tells."""
+    """Return the children of this process, zombies included, as /proc lists them."""
     read = read or _children_now
     found = read()
-    for _ in range(_LOOKS):
-        # A child that ends while the list is read may hide another: two looks have to agree.
-        again = read()
-        if again == found:
+    for _ in range(_READS):
+        # A child that ends while the list is read may hide another: two reads have to agree.
+        second = read()
+        if second == found:
             break
-        found = again
+        found = second
     return found
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes below one that have not ended, parents first, where /proc tells."""
+    """Return the live descendants of a process, parents first, as /proc lists them."""
     found = sorted(_children_now(str(pid)))
-    # Grows while it is gone through.
+    # The list grows while it is iterated.
     for one in found:
         found.extend(sorted(_children_now(str(one))))
     return [one for one in found if not is_zombie(one)]
@@ -78,10 +79,10 @@ def descendants(pid: int) -> list[int]:
 
 def _children_now(process: str = "self") -> set[int]:
     found: set[int] = set()
-    # Every attempt asks several times, so without the comfort of Path.
+    # Called several times per attempt, so without the overhead of Path.
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{process}/task"):
-            # A thread may have ended since.
+            # A thread may have ended meanwhile.
             with (
                 contextlib.suppress(OSError),
                 open(f"/proc/{process}/task/{thread}/children", "rb") as listed,
@@ -90,8 +91,8 @@ def _children_now(process: str = "self") -> set[int]:
     return found
 
 
-def _started(pid: int) -> int | None:
-    """The start time in clock ticks since boot, -1 for a zombie, or None where /proc does not tell."""
+def _start_time(pid: int) -> int | None:
+    """Return the start time in clock ticks since boot, -1 for a zombie, or None if /proc has no entry."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -101,16 +102,13 @@ def _started(pid: int) -> int | None:
 
 
 def new_execution_id() -> str:
-    """An id that no other execution has, of characters that every name takes."""
+    """Return a new unique execution id, of characters that every name accepts."""
     return secrets.token_hex(8)
-
-
-LOCK = ".lock"
 
 
 @contextmanager
 def locked_root(root: Path) -> Iterator[None]:
-    """Hold the root for as long as the block runs; `RuntimeConfigError` names the process that has it."""
+    """Lock the root while the block runs. Raises `RuntimeConfigError`, naming the holder, if it is locked."""
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -126,15 +124,15 @@ def locked_root(root: Path) -> Iterator[None]:
             holder = os.pread(file, 32, 0).decode("ascii", "replace").strip() or "unknown"
             raise RuntimeConfigError(
                 f"workspace root {root} is in use by another worker (process {holder}): stop that one, or give this "
-                "one a root of its own by --root or PERAGO_WORKSPACE_ROOT"
+                "one another root by --root or PERAGO_WORKSPACE_ROOT"
             ) from None
         except OSError as error:
             raise RuntimeConfigError(
                 f"workspace root {root} cannot be locked ({error.strerror}): give one on a local disk, by --root or "
                 "PERAGO_WORKSPACE_ROOT"
             ) from error
-        # Who waits for the lock reads the pid; the lock itself goes with the open file, and needs no room on the disk.
-        with suppress(OSError):
+        # The pid is for error messages only: the lock belongs to the open file, and works on a full disk too.
+        with contextlib.suppress(OSError):
             os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         yield
@@ -142,16 +140,13 @@ def locked_root(root: Path) -> Iterator[None]:
         os.close(file)
 
 
-IGNORE = ".gitignore"
-
-
 def make_root(root: Path) -> None:
-    """Make the root, if it is not there, and have git ignore all of it.
+    """Create the root if it is missing, and have git ignore all of it.
 
-    A folder that somebody else made is left as it is: it may be a project of theirs.  What goes wrong here goes wrong
-    again, and is told, where something is to be kept in the root.
+    An existing folder is left as it is: it may be a user's project.  Errors are ignored: they recur, and are reported,
+    when something is written to the root.
     """
-    with suppress(OSError):
+    with contextlib.suppress(OSError):
         root.parent.mkdir(parents=True, exist_ok=True)
         root.mkdir()
         (root / IGNORE).write_text("*\n", encoding="utf-8")
@@ -159,7 +154,7 @@ def make_root(root: Path) -> None:
 
 @contextmanager
 def made_root(root: Path) -> Iterator[None]:
-    """Make the root for what keeps its state there; one that takes nothing is told with the way to another one."""
+    """Create the root before the block. Raises `RuntimeConfigError` if the root, or the block, cannot write."""
     make_root(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -171,11 +166,8 @@ def made_root(root: Path) -> Iterator[None]:
         ) from error
 
 
-_OWNER = "owner.json"
-
-
 def own_folder(root: Path, kind: str) -> Path:
-    """A folder of this process's own below `root`; those of dead processes go."""
+    """Create a folder below `root` for this process, and remove those of dead processes."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in root.iterdir():
         try:

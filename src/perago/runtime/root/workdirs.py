@@ -1,16 +1,15 @@
-"""Removing a folder, whatever a body did in it.
+"""Makes and removes the folders of executions, and removes any folder, whatever a body did in it.
 
+A workdir has its working name only while it is complete: it is made under another name with its marker in it, and renamed
+before it is emptied.  After a kill at any moment the name says what may be done with it.
+
+To remove a folder:
 - Folders that are closed to their owner are opened up first.
 - Links are removed, never followed.  Nothing is removed from a file system that is mounted in the folder.
 - Every folder below is moved to the top before it is emptied, so depth and length of a path do not matter, and a
-  mount point gives itself away: it cannot be moved.
-- A child process that the body left behind may still write: what is not empty after all is tried again for a while.
-- One thing that cannot be removed keeps nothing else.
-
-Folders of executions below a workspace root, as they are made and removed.
-
-A folder has its working name only while it is whole: it is made under another name with its marker in it, and renamed
-before it is emptied.  A kill at any moment leaves a name that says what may be done with it.
+  mount point is detected: it cannot be moved.
+- A child process that the body left behind may still write: a folder that is not empty afterwards is retried for a while.
+- One entry that cannot be removed does not keep the others.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ from perago.protocol.names import WorkdirName
 from perago.protocol.paths import MARKER
 
 PAUSES = (0.01, 0.05, 0.2, 0.5)
-"""Seconds between the tries to remove a folder that something is still written into."""
+"""Seconds between attempts to remove a folder that something still writes into."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILLED_AGAIN = {errno.ENOTEMPTY, errno.EEXIST}
-# On a full disk even a move may want room, which the first try has made.
-_WORTH_ANOTHER_TRY = {*_FILLED_AGAIN, errno.ENOSPC, errno.EDQUOT}
+_NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
+# On a full disk even a move may need space, which the first try has freed.
+_RETRYABLE = {*_NOT_EMPTY, errno.ENOSPC, errno.EDQUOT}
 
 
 def remove_tree(path: Path, *, last: str = "", pause: Callable[[float], None] = time.sleep) -> None:
-    """Remove a folder, its file `last` after everything else; a folder that is not there is no error."""
+    """Remove a folder, its file `last` after everything else. A missing folder is not an error."""
     for seconds in (*PAUSES, None):
         try:
             _remove(path, last)
@@ -46,7 +45,7 @@ def remove_tree(path: Path, *, last: str = "", pause: Callable[[float], None] = 
         except FileNotFoundError:
             return
         except OSError as error:
-            if seconds is None or error.errno not in _WORTH_ANOTHER_TRY:
+            if seconds is None or error.errno not in _RETRYABLE:
                 raise
             pause(seconds)
 
@@ -58,45 +57,45 @@ def _remove(path: Path, last: str) -> None:
     top = os.open(path, _FOLDER)
     try:
         for keep in (last, "") if last else ("",):
-            _Emptying(top, keep).do()
+            _FolderEmptier(top, keep).run()
     finally:
         os.close(top)
     os.rmdir(path)
 
 
-class _Emptying:
-    """One try to empty a folder, `keep` at its top aside."""
+class _FolderEmptier:
+    """One try to empty a folder, except for `keep` at its top."""
 
     def __init__(self, top: int, keep: str) -> None:
         self._top = top
         self._keep = keep
         self._moved: list[str] = []
-        self._trouble: OSError | None = None
+        self._error: OSError | None = None
 
-    def do(self) -> None:
-        """Remove what can be removed, then raise what went wrong."""
+    def run(self) -> None:
+        """Remove everything that can be removed, then raise the first error."""
         self._empty(self._top)
         while self._moved:
             self._try(self._remove, self._moved.pop())
-        if self._trouble is not None:
-            raise self._trouble
+        if self._error is not None:
+            raise self._error
 
     def _empty(self, folder: int) -> None:
         """Unlink the files of an open folder and move its folders to the top."""
         for name in os.listdir(folder):
             if name != self._keep or folder != self._top:
-                self._try(partial(self._put_away, folder), name)
+                self._try(partial(self._unlink_or_move, folder), name)
 
     def _try(self, work: Callable[[str], None], name: str) -> None:
-        """Do what can be done; what somebody else has removed meanwhile is fine."""
+        """Call `work` and record its error. Entries that another process has removed are ignored."""
         try:
             work(name)
         except FileNotFoundError:
             pass
         except OSError as error:
-            # A folder that is not empty is often so because something in it could not be removed: that is the news.
-            if self._trouble is None or self._trouble.errno in _FILLED_AGAIN:
-                self._trouble = error
+            # A folder is often not empty because an entry could not be removed: keep that error instead.
+            if self._error is None or self._error.errno in _NOT_EMPTY:
+                self._error = error
 
     def _remove(self, name: str) -> None:
         folder = os.open(name, _FOLDER, dir_fd=self._top)
@@ -106,7 +105,7 @@ class _Emptying:
             os.close(folder)
         os.rmdir(name, dir_fd=self._top)
 
-    def _put_away(self, folder: int, name: str) -> None:
+    def _unlink_or_move(self, folder: int, name: str) -> None:
         found = os.lstat(name, dir_fd=folder)
         if not stat.S_ISDIR(found.st_mode):
             os.unlink(name, dir_fd=folder)
@@ -124,12 +123,12 @@ def _open_up(path: str, found: os.stat_result, folder: int | None = None) -> Non
 
 
 def make_workdir(root: Path, name: WorkdirName, marker: str) -> None:
-    """Make the folder with its marker in it, or not at all."""
+    """Create the workdir with its marker in it, or not at all."""
     making, path = root / name.making, root / name.working
     making.mkdir(mode=0o700)
     try:
         (making / MARKER).write_text(marker, encoding="utf-8")
-        # A rename would take the place of an empty folder.
+        # A rename would replace an empty folder.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         making.rename(path)
@@ -139,24 +138,24 @@ def make_workdir(root: Path, name: WorkdirName, marker: str) -> None:
 
 
 def remove_workdir(root: Path, name: WorkdirName) -> None:
-    """Remove the folder of an execution, whichever part of its life it is in."""
+    """Remove the folder of an execution, under whichever of its names it exists."""
     remove_tree(root / name.making)
     put_away(root / name.working, root / name.removing)
 
 
 def put_away(path: Path, removing: Path) -> None:
-    """Remove a workdir, under another name.
+    """Rename a workdir to `removing`, then remove it.
 
-    Once it is renamed nobody takes it for a workdir any more, half empty as it may be; and if a kill cuts the
-    removal, the name says that the rest may go.
+    After the rename it is no longer taken for a workdir, even if it is half empty; and if a kill interrupts the removal,
+    the name says that the rest may be removed.
     """
     if path != removing:
-        # What a removal before this one has left is in the way.
+        # Remains of an earlier removal are in the way.
         remove_tree(removing, last=MARKER)
         with contextlib.suppress(FileNotFoundError):
             path.rename(removing)
     if removing.is_symlink() or removing.is_file():
-        # A body put it in the folder's place; what it points to is not ours.
+        # A body replaced the folder with it; a link's target is not ours.
         removing.unlink()
     else:
         remove_tree(removing, last=MARKER)

@@ -1,1 +1,1 @@
-"""Runs of `perago run`: their records, what their workflows use, and how one begins, goes on and ends."""
+"""Runs of `perago run`: starting, driving, resuming, recording, listing and inspecting them."""

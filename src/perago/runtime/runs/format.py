@@ -1,7 +1,4 @@
-"""How runs are put into words, the same on the terminal and in run.log.
-
-When a retry comes, in words for people.
-"""
+"""Formats runs, attempts and retries as text, the same on the terminal and in run.log."""
 
 from __future__ import annotations
 
@@ -17,12 +14,12 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def moment(seconds: float) -> str:
-    """A moment to the millisecond, in UTC."""
+    """Format a time to the millisecond, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def duration(seconds: float | None) -> str:
-    """How long something took; empty where it is not known."""
+    """Format a duration; empty if unknown."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -32,7 +29,7 @@ def duration(seconds: float | None) -> str:
 
 
 def size(count: float) -> str:
-    """So many bytes."""
+    """Format a number of bytes."""
     for unit in _UNITS:
         if count < 1024 or unit == _UNITS[-1]:
             break
@@ -41,17 +38,17 @@ def size(count: float) -> str:
 
 
 def who(reference: str, retry: int) -> str:
-    """Which attempt of which step."""
+    """Name an attempt of a step."""
     return f"{reference} (retry {retry})" if retry else reference
 
 
 def printed(reference: str, retry: int, text: str) -> str:
-    """A line that a body printed, after its step's name."""
+    """Format a line that a body printed, after its step's name."""
     return f"{who(reference, retry)} | {overwritten(text)}"
 
 
 def published(task: TaskState, length: int | None = None) -> str:
-    """Where the attempt's result is: repository, branch and commit."""
+    """Return the repository, branch and commit of the attempt's result; empty if there is none."""
     workspace = task.output.get("workspace") if task.status == "COMPLETED" else None
     if not isinstance(workspace, Mapping):
         return ""
@@ -59,21 +56,21 @@ def published(task: TaskState, length: int | None = None) -> str:
 
 
 def status_line(task: TaskState) -> str:
-    """How an attempt stands, in a line; its reason is not in it."""
+    """Format an attempt's status in a line, without its reason."""
     took = duration(seconds_of(task))
     after = f" after {took}" if took and task.status not in OPEN else ""
     return f"{who(task.reference, task.retry_count)}: {task.status}{after} {published(task)}".rstrip()
 
 
 def record_lines(record: AttemptRecord) -> Iterator[str]:
-    """What is kept of an execution, a line for each kind of thing."""
+    """Format the record of an execution, one line for each kind of fact."""
     if record.seconds:
         yield "times: " + ", ".join(f"{step} {took:.2f} s" for step, took in record.seconds.items())
     for check in record.checks:
         found = f": {check.found}" if check.found else ""
         yield f"check {check.phase} {check.label}{found}{'' if check.passed else ' (did not pass)'}"
     if record.left_out:
-        yield f"{record.left_out} more checks are not kept"
+        yield f"{record.left_out} more checks are not recorded"
     if record.downloaded or record.uploaded or record.saved:
         yield (
             f"bytes: {size(record.downloaded)} downloaded, {size(record.uploaded)} uploaded, "
@@ -84,14 +81,14 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
 
 
 def changes(record: AttemptRecord | None) -> str:
-    """How many files a publication put and removed; empty where it was none."""
+    """Format how many files a publication put and removed; empty if none."""
     if record is None or not (record.changed or record.deleted):
         return ""
     return f"{record.changed} put, {record.deleted} removed"
 
 
 def coming_retry(state: WorkflowState, failed: TaskState, now: float) -> str:
-    """What follows a failed try: `; retry 1 of 3 in 60 s`; nothing where no retry waits."""
+    """Format the retry after a failed attempt: `; retry 1 of 3 in 60 s`; empty if no retry is scheduled."""
     for task in state.tasks:
         if (task.reference, task.retry_count) == (failed.reference, failed.retry_count + 1):
             return f"; {_number(task)} {waiting(task, now) or 'now'}" if task.status == "SCHEDULED" else ""
@@ -99,12 +96,12 @@ def coming_retry(state: WorkflowState, failed: TaskState, now: float) -> str:
 
 
 def waiting(task: TaskState, now: float) -> str:
-    """How long a task that waits will: `in 60 s`; nothing where it can be taken."""
+    """Format the delay of a scheduled task: `in 60 s`; empty if it can be polled now."""
     seconds = round(task.available - now)
     return f"in {seconds} s" if task.status == "SCHEDULED" and seconds > 0 else ""
 
 
 def _number(task: TaskState) -> str:
     limit = task.retry_limit
-    # Who goes on by hand gets more tries than the TaskDef allows.
+    # Resuming gives more retries than the TaskDef allows.
     return f"retry {task.retry_count}" + (f" of {limit}" if limit and task.retry_count <= limit else "")

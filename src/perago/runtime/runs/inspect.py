@@ -1,8 +1,6 @@
-"""The attempts of a workflow as people look at them: states, what they logged, and the records of their executions.
+"""Inspects runs that are over, running or stopped: their attempts, logs and execution records.
 
-Looking at runs that are over, go on or were stopped: one by its id, or all of them, newest first.
-
-The rule: looking changes nothing.  It makes no file, times nothing out and asks no server that it was not told to.
+Inspecting changes nothing: it creates no file, times nothing out and calls no server that the user did not select.
 """
 
 from __future__ import annotations
@@ -35,38 +33,38 @@ OPEN = frozenset({"SCHEDULED", "IN_PROGRESS"})
 
 @dataclass(frozen=True, slots=True)
 class LoggedAttempt:
-    """One attempt of a step; a step that was delivered twice has the records of both executions."""
+    """One attempt of a step; an attempt that was delivered twice has the records of both executions."""
 
     task: TaskState
     lines: Sequence[LogLine] = ()
-    """What its body printed and logged; records are not among them."""
+    """The output and logs of its body, without records."""
     records: Sequence[AttemptRecord] = ()
 
     @property
     def record(self) -> AttemptRecord | None:
-        """The record of the execution that ended it: the newest."""
+        """The record of the newest execution, which ended the attempt; None if there is none."""
         return self.records[-1] if self.records else None
 
 
 def worker_tasks(state: WorkflowState) -> list[TaskState]:
-    """The attempts: what workers run, as against the orchestrator's own tasks."""
+    """Return the tasks that workers run, without the orchestrator's own."""
     return [task for task in state.tasks if task.task_type not in OWN]
 
 
 def attempts_of(orchestrator: Orchestrator, state: WorkflowState) -> list[LoggedAttempt]:
-    """Every attempt with its task log."""
+    """Return every attempt with its task log."""
     return [read_attempt(orchestrator, task) for task in worker_tasks(state)]
 
 
 def read_attempt(orchestrator: Orchestrator, task: TaskState) -> LoggedAttempt:
-    """One attempt with its task log."""
-    # What nobody has begun has no log, and costs no call.
+    """Return one attempt with its task log."""
+    # An attempt that has not started has no log, so skip the call.
     lines, records = read_log(orchestrator.task_log(task.task_id) if task.started is not None else ())
     return LoggedAttempt(task, lines, records)
 
 
 def read_log(log: Sequence[LogLine]) -> tuple[list[LogLine], list[AttemptRecord]]:
-    """What a body printed and logged, and the records of its executions."""
+    """Split a task's log into the lines of the body and the records of its executions."""
     lines, records = list[LogLine](), list[AttemptRecord]()
     for line in log:
         record = parse_record(line.text)
@@ -78,7 +76,7 @@ def read_log(log: Sequence[LogLine]) -> tuple[list[LogLine], list[AttemptRecord]
 
 
 def by_step(attempts: Sequence[LoggedAttempt]) -> dict[str, list[LoggedAttempt]]:
-    """The attempts of each step, by its reference, in the order in which the steps came up."""
+    """Group attempts by step reference, in the order in which the steps started."""
     steps: dict[str, list[LoggedAttempt]] = {}
     for attempt in attempts:
         steps.setdefault(attempt.task.reference, []).append(attempt)
@@ -86,32 +84,32 @@ def by_step(attempts: Sequence[LoggedAttempt]) -> dict[str, list[LoggedAttempt]]
 
 
 def seconds_of(task: TaskState, now: float | None = None) -> float | None:
-    """How long it took from its poll to its end, or has taken until `now`; None where that is not known."""
+    """Return the seconds from the task's poll to its end, or until `now`; None if unknown."""
     end = task.ended if task.ended is not None else now
     return None if task.started is None or end is None else max(0.0, end - task.started)
 
 
 class ReadOnlyBackend(Protocol):
-    """Servers whose orchestrator can be looked at."""
+    """Servers whose orchestrator can be opened read-only."""
 
     @property
     def settings(self) -> Settings:
-        """The settings that they are found by."""
+        """The settings with their addresses."""
 
     @property
     def embedded(self) -> bool:
-        """Whether they are the embedded ones."""
+        """True for the embedded servers."""
 
     def of_run(self, run_id: str) -> ReadOnlyBackend:
-        """The same, with the orchestrator of a run."""
+        """Return the same servers with the orchestrator of a run."""
 
     def open_read_only(self) -> Orchestrator | None:
-        """The orchestrator as it stands, if there is one."""
+        """Open the orchestrator read-only; returns None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunHandle:
-    """A workflow to look at, and the run that it belongs to, if a `perago run` of this root started it."""
+    """A workflow to inspect, and its run, if a `perago run` of this root started it."""
 
     servers: ReadOnlyBackend
     workflow_id: str
@@ -119,56 +117,54 @@ class RunHandle:
 
     @property
     def id(self) -> str:
-        """What it is called here."""
+        """The run's id, or else the workflow's."""
         return self.run.id if self.run else self.workflow_id
 
     @property
     def log(self) -> Path | None:
-        """The run's log, if it has one."""
+        """The path of the run's log, or None."""
         path = log_file(self.servers.settings.root, self.run.id) if self.run else None
         return path if path is not None and path.is_file() else None
 
     @property
     def going_on(self) -> bool:
-        """Whether somebody may drive it: its own process, or for a workflow without one any worker."""
+        """True if it may make progress: by its own process, or by any worker if it has no run."""
         root = self.servers.settings.root
         return self.run is None or is_running(runs_folder(root) / self.run.id)
 
     def open(self) -> Orchestrator:
-        """Its orchestrator, to be closed afterwards."""
+        """Open its orchestrator; the caller closes it.  Raises `RuntimeConfigError` if its state is gone."""
         opened = self.servers.open_read_only()
         if opened is None:
-            raise RuntimeConfigError(f"{self.id} has no state any more below {self.servers.settings.root}")
+            raise RuntimeConfigError(f"the state of {self.id} is gone from {self.servers.settings.root}")
         return opened
 
     def resume(self, state: WorkflowState) -> str:
-        """The command that goes on with it, where its process died, or was told to stop, before its end."""
+        """Return the command that resumes an interrupted run, or ""."""
         if self.run is None or not state.running or self.going_on:
             return ""
         return resume_command(self.run, self.servers.settings.root)
 
 
 def find(servers: ReadOnlyBackend, name: str | None) -> RunHandle:
-    """The run or workflow of that id, or the newest run on these servers."""
+    """Find a run or workflow by id, or the newest run on these servers.  Raises `RuntimeConfigError` if none."""
     if name is not None and (own := _own_run(servers, name)) is not None:
         return _of_run(servers, own)
     runs = all_runs(servers.settings.root)
     if name is None:
-        # Where the newest one is on Conductor, it is not passed over for an older one: that is told.
+        # If the newest run is on Conductor, raise an error about it instead of falling back to an older one.
         return _newest(servers, [run for run in runs if servers.embedded or not run.embedded])
     for run in runs:
         if name in (run.id, run.workflow_id):
             return _of_run(servers, run)
     if not servers.embedded or _knows(servers, name):
         return RunHandle(servers, name)
-    hint = did_you_mean(
-        name, [run.id for run in runs], otherwise="; `perago runs` lists those that there are"
-    )
+    hint = did_you_mean(name, [run.id for run in runs], otherwise="; `perago runs` lists them")
     raise RuntimeConfigError(f"no run {name!r} below {servers.settings.root}{hint}")
 
 
 def attempts_at(servers: ReadOnlyBackend, state: WorkflowState) -> Sequence[LoggedAttempt]:
-    """Every attempt of a workflow with its log."""
+    """Return every attempt of a workflow with its log."""
     orchestrator = servers.open_read_only()
     if orchestrator is None:
         return []
@@ -177,7 +173,7 @@ def attempts_at(servers: ReadOnlyBackend, state: WorkflowState) -> Sequence[Logg
 
 
 def _own_run(servers: ReadOnlyBackend, name: str) -> Run | None:
-    """The run of that very id, without a look at the others."""
+    """Return the run of that id, without reading the others; None if there is none."""
     root = servers.settings.root
     try:
         return find_run(root, name) if (runs_folder(root) / name / RECORD).is_file() else None
@@ -205,7 +201,7 @@ def _of_run(servers: ReadOnlyBackend, run: Run) -> RunHandle:
 
 
 def _knows(servers: ReadOnlyBackend, workflow_id: str) -> bool:
-    """Whether the orchestrator of `perago start --local` has that workflow."""
+    """Return whether the orchestrator of `perago start --local` has that workflow."""
     orchestrator = servers.open_read_only()
     if orchestrator is None:
         return False

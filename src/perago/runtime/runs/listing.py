@@ -1,7 +1,6 @@
-"""All runs of a root, or the newest workflows of Conductor, newest first; and removing old runs.
+"""Lists the runs of a root, or the workflows of Conductor, newest first; and removes old runs.
 
-The rule: what goes on is never removed.  A run that was stopped can be resumed until it is removed, and its age counts from
-the last thing that it wrote.
+A running run is never removed.  A stopped run can be resumed until it is removed; its age counts from its last write.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from perago.runtime.runs.record import (
 from perago.runtime.runs.run import end_of, first_line
 
 UNKNOWN = "unknown"
-_GOING_ON = "keep: it is going on"
-_WRITTEN = (RECORD, END, "run.log", "orchestrator.db")
+_RUNNING = "keep: it is running"
+_FILES = (RECORD, END, "run.log", "orchestrator.db")
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run in a list; `id` is what `show` and `logs` take."""
+    """A run in a list; `id` is the argument for `show` and `logs`."""
 
     id: str
     workflow: str
@@ -47,20 +46,20 @@ class RunRow:
     started: float | None
     ended: float | None
     failed: str = ""
-    """Which attempt ended it, and why."""
+    """The attempt that ended it, and the reason."""
     resume: str = ""
-    """The command that goes on with it, where its process is gone though the workflow is not over."""
+    """The command that resumes it, if its process is gone but the workflow is not over."""
     embedded: bool = True
 
     @property
     def seconds(self) -> float | None:
-        """How long it took."""
+        """The duration, or None if unknown."""
         return None if self.started is None or self.ended is None else max(0.0, self.ended - self.started)
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a page of the list begins: after so many runs of `perago run`, and so many workflows that it did not start."""
+    """The start of a page: the number of runs of `perago run`, and of other workflows, to skip."""
 
     runs: int = 0
     workflows: int = 0
@@ -68,19 +67,19 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """Some runs, newest first, and where the next page begins, if there is one."""
+    """One page of runs, newest first, and the start of the next page, if any."""
 
     rows: Sequence[RunRow]
     following: At | None
 
 
 def list_runs(servers: ReadOnlyBackend, count: int) -> list[RunRow]:
-    """The newest runs, those on Conductor included as this machine knows them; or Conductor's newest workflows."""
+    """Return the newest runs, including this machine's runs on Conductor; or Conductor's newest workflows."""
     return list(page_of_runs(servers, count, At()).rows)
 
 
 def page_of_runs(servers: ReadOnlyBackend, count: int, at: At) -> RunPage:
-    """One page of all runs; what is not on it is not read, but for what tells whether more follow."""
+    """Return one page of all runs; reads no more than the page and whether more follow."""
     workflows = list(_workflows(servers, count + 1, at.workflows))
     runs = (
         [_row(servers, run) for run in islice(read_runs(servers.settings.root, at.runs), count + 1)]
@@ -96,39 +95,39 @@ def page_of_runs(servers: ReadOnlyBackend, count: int, at: At) -> RunPage:
 
 
 def judge_runs(root: Path, *, older_than: float, now: float) -> list[tuple[Run, str]]:
-    """Return every run with why it is kept; empty for a run that nothing was written about for so long."""
+    """Return every run with the reason to keep it; empty if it was last written `older_than` seconds ago."""
     judged = []
     for run in all_runs(root):
         folder = runs_folder(root) / run.id
         if is_running(folder):
-            keep = _GOING_ON
+            keep = _RUNNING
         else:
-            keep = "keep: it is not that old" if now - _written(folder) < older_than else ""
+            keep = "keep: it is not that old" if now - _last_write(folder) < older_than else ""
         judged.append((run, keep))
     return judged
 
 
 def remove_run(root: Path, run: Run) -> str:
-    """Remove a run's folder, unless the run was resumed meanwhile; returns what became of it."""
+    """Remove a run's folder unless the run was resumed meanwhile; returns the result as text."""
     folder = runs_folder(root) / run.id
     try:
         with holding(folder):
-            # The record last: what a kill leaves behind is still a run, and goes the next time.
+            # The record last: after a kill the rest is still a run, and is removed the next time.
             remove_tree(folder, last=RECORD)
     except RuntimeConfigError:
-        return _GOING_ON
+        return _RUNNING
     except OSError as error:
         return f"failed: {error}"
     return "removed"
 
 
-def _written(folder: Path) -> float:
-    files = [folder / name for name in _WRITTEN]
+def _last_write(folder: Path) -> float:
+    files = [folder / name for name in _FILES]
     return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
 
 
 def _workflows(servers: ReadOnlyBackend, count: int, start: int) -> Iterator[RunRow]:
-    """Those that no `perago run` drives: of a worker with `--local`, or of Conductor."""
+    """Yield the workflows that no `perago run` started: of a worker with `--local`, or of Conductor."""
     orchestrator = servers.open_read_only()
     if orchestrator is None:
         return
@@ -145,7 +144,7 @@ def _summary_row(one: WorkflowSummary, *, embedded: bool) -> RunRow:
 def _row(servers: ReadOnlyBackend, run: Run) -> RunRow:
     found = RunHandle(servers.of_run(run.id), run.workflow_id, run)
     end = find_end(servers.settings.root, run.id)
-    # How it ended is forgotten as soon as it goes on again, so an end that is kept needs no second look.
+    # A resumed run loses its stored outcome, so a stored one is final and needs no query.
     if run.embedded and (end is None or end.ended is None) and (state := _state(found)):
         end = end_of(state)
     end = end or RunEnd(UNKNOWN, None, None)
@@ -164,7 +163,7 @@ def _row(servers: ReadOnlyBackend, run: Run) -> RunRow:
 
 
 def _state(found: RunHandle) -> WorkflowState | None:
-    """The workflow of a run; None where its state cannot be read: one broken run hides no other."""
+    """Return the workflow of a run; None if it is unreadable, so that one broken run hides no other."""
     try:
         with closing(found.open()) as orchestrator:
             return orchestrator.workflow(found.workflow_id)

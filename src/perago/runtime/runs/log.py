@@ -1,9 +1,8 @@
-"""What the bodies of a workflow printed and logged, as it was or as it comes.
+"""The output of a workflow's bodies, read back or followed live; and run.log, the full log of a run.
 
-run.log: all that a run showed and did, as text in the run's folder, with the worker's own log.
-
-The rules: every line begins with its moment in UTC, a text of several lines stays together, no secret of the settings and
-nothing that controls a terminal is in it, and a disk that takes no more of it does not end the run.
+run.log is text in the run's folder and includes the worker's own log.  Every entry starts with its time in UTC, an entry of
+several lines stays together, secrets of the settings and terminal control characters are removed, and a full disk does not
+end the run.
 """
 
 from __future__ import annotations
@@ -34,18 +33,21 @@ from perago.runtime.runs.inspect import (
 )
 
 PAUSE_SECONDS = 0.5
+ENDINGS = "perago.attempts"
+"""The logger that reports how executions ended."""
+Mask = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A line of a task's log, and whose it is."""
+    """A line of a task's log, and its task."""
 
     task: TaskState
     line: LogLine
 
 
 def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) -> list[Printed]:
-    """The lines of all attempts, or of one step's, in the order of time."""
+    """Return the lines of all attempts, or of one step, by time.  Raises `RuntimeConfigError` for an unknown step."""
     if step is not None and not any(of_step(one.task, step) for one in attempts):
         raise RuntimeConfigError(_no_step(step, attempts))
     wanted = [one for one in attempts if step is None or of_step(one.task, step)]
@@ -54,7 +56,7 @@ def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) ->
 
 
 class NewLines:
-    """What has come since the last look at a workflow: each line once, and no call for what prints no more."""
+    """Reads new log lines of a workflow: each line once, and no call for an attempt that is over and read."""
 
     def __init__(self, orchestrator: Orchestrator, step: str | None = None) -> None:
         self._orchestrator = orchestrator
@@ -63,7 +65,7 @@ class NewLines:
         self._read: set[str] = set()
 
     def of(self, state: WorkflowState) -> list[Printed]:
-        """The new lines, in the order of time."""
+        """Return the lines since the last call, by time."""
         attempts = [
             read_attempt(self._orchestrator, task)
             for task in worker_tasks(state)
@@ -75,7 +77,7 @@ class NewLines:
             for line in one.lines[self._seen.get(one.task.task_id, 0) :]
         ]
         self._seen |= {one.task.task_id: len(one.lines) for one in attempts}
-        # A result is sent when the log is complete: who is over prints no more.
+        # A result is sent after the log is complete, so a finished attempt logs nothing more.
         self._read |= {one.task.task_id for one in attempts if one.task.status not in OPEN}
         return sorted(new, key=lambda one: one.line.at)
 
@@ -87,7 +89,7 @@ def follow(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Printed]:
-    """The lines that there are, then those that come, until the workflow is over or nobody drives it any more."""
+    """Yield the existing lines, then new ones, until the workflow is over or no process drives it."""
     lines = NewLines(orchestrator, step)
     while True:
         state = orchestrator.workflow(found.workflow_id)
@@ -101,7 +103,10 @@ def follow(
 def run_and_step(
     servers: ReadOnlyBackend, name: str | None, step: str | None
 ) -> tuple[RunHandle, str | None]:
-    """The run of that name and the step; a name that is no run's may be a step's of the newest one: `logs clean`."""
+    """Find a run and a step by name; a name that is no run may be a step of the newest run, as in `logs clean`.
+
+    Raises `RuntimeConfigError` if the name is neither.
+    """
     try:
         return find(servers, name), step
     except RuntimeConfigError as no_run:
@@ -128,7 +133,7 @@ def _newest_steps(servers: ReadOnlyBackend) -> list[str]:
 
 
 def of_step(task: TaskState, step: str) -> bool:
-    """Whether a task is of that step; a loop's step may be named without its iteration."""
+    """Return whether a task belongs to a step; a loop's step may be named without its iteration."""
     return step in (task.reference, _without_iteration(task.reference))
 
 
@@ -139,16 +144,11 @@ def _without_iteration(reference: str) -> str:
 def _no_step(step: str, attempts: Sequence[LoggedAttempt]) -> str:
     names = list(dict.fromkeys(one.task.reference for one in attempts))
     there = listed(names, none="none that a worker runs")
-    return f"no step {step!r} has come up in this run; there are: {there}{did_you_mean(step, names)}"
-
-
-ENDINGS = "perago.attempts"
-"""The logger that says how executions ended."""
-Mask = Callable[[str], str]
+    return f"this run has not reached a step {step!r}; its steps so far: {there}{did_you_mean(step, names)}"
 
 
 class RunLog(logging.Handler):
-    """An onlooker of the run and a handler of the worker's log, into one file."""
+    """Writes the run's progress, the worker's events and its log records to one file."""
 
     def __init__(self, file: TextIO, mask: Mask, clock: Callable[[], float] = time.time) -> None:
         super().__init__(logging.INFO)
@@ -160,19 +160,19 @@ class RunLog(logging.Handler):
         self._status = ""
 
     def write(self, text: str) -> None:
-        """Add a text; lines after its first are indented."""
-        whole = printable(self._mask(text)).replace("\n", "\n    ")
+        """Append an entry; lines after the first are indented."""
+        entry = printable(self._mask(text)).replace("\n", "\n    ")
         # The worker logs from several threads.
         self.acquire()
         try:
             with suppress(OSError, ValueError):
-                self._file.write(f"{moment(self._clock())}  {whole}\n")
+                self._file.write(f"{moment(self._clock())}  {entry}\n")
                 self._file.flush()
         finally:
             self.release()
 
     def show(self, state: WorkflowState) -> None:
-        """Where the workflow stands now."""
+        """Write the changes since the last state."""
         for task in worker_tasks(state):
             if self._seen.get(task.task_id) != task.status:
                 self._seen[task.task_id] = task.status
@@ -184,12 +184,12 @@ class RunLog(logging.Handler):
             self.write(f"workflow {state.name} ({state.id}): {state.status}{why}")
 
     def heard(self, event: Event) -> None:
-        """What the worker tells; its own log has the rest."""
+        """Write an event of an attempt; other events are in the worker's log."""
         if event.attempt is None:
             return
         reference, retry = event.attempt.reference_task_name, event.attempt.retry_count
         if event.kind == "step":
-            # Some steps are said twice, by the worker and by the executor.
+            # The worker and the executor both report some steps.
             if self._at.get(event.attempt.task_id) != event.step:
                 self.write(f"{who(reference, retry)}: {event.step}")
             self._at[event.attempt.task_id] = event.step
@@ -202,14 +202,14 @@ class RunLog(logging.Handler):
                 self.write(f"{who(reference, retry)}: {line}")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A record of the worker's log; what a body prints comes as an event."""
+        """Write a record of the worker's log, except output of bodies, which comes as an event."""
         fields = getattr(record, "attempt", None)
         if record.name == "perago.output" and fields:
             return
         of = f"  [{fields['reference']}, execution {fields['execution']}]" if isinstance(fields, dict) else ""
         try:
             text = f"{record.levelname} {record.name.removeprefix('perago.')}: {record.getMessage()}{of}"
-            # An author's traceback is there already, as lines of the step.
+            # The user traceback is already there, as lines of the step.
             if record.name != ENDINGS and (trace := trace_of(record)):
                 text += "\n" + trace
         except Exception:

@@ -1,13 +1,10 @@
-"""Runs of `perago run`: each has a folder below the root with its orchestrator's state and what it needs to go on.
+"""The folder of a run below the root, with everything needed to resume it.
 
 <root>/runs/<run id>/run.json          the task modules, and the workflow that was started
 <root>/runs/<run id>/orchestrator.db   the embedded orchestrator's state
-<root>/runs/<run id>/run.log           what it showed and did
-<root>/runs/<run id>/end.json          how it ended, as far as this machine knows
-
-Whether a run's process is alive, by a lock on the run's folder that the system gives back when its holder dies.
-
-What is kept of a run while it is driven: that it goes on, its log, and how it stood in the end.
+<root>/runs/<run id>/run.log           its progress and the worker's log
+<root>/runs/<run id>/end.json          its outcome, as far as this machine knows
+<root>/runs/<run id>/.lock             locked while its process lives; the system releases it when the process dies
 """
 
 from __future__ import annotations
@@ -30,35 +27,38 @@ from perago.protocol.suggestions import did_you_mean, listed
 
 RECORD = "run.json"
 END = "end.json"
+LOCK = ".lock"
+_LOCK_TRIES = 20
+_LOCK_DELAY_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a killed run needs to go on."""
+    """Everything needed to resume a killed run."""
 
     id: str
     workflow_id: str
     workflow_name: str
     targets: Sequence[str]
     folder: str
-    """The current folder when it was started: targets are relative to it."""
+    """The working folder at the start: targets are relative to it."""
     embedded: bool = True
-    """Whether it is on the embedded servers."""
+    """True if the run uses the embedded servers."""
     tasks: Sequence[str] | None = None
-    """The tasks that its workflow uses; None, in records from before there was this field: all of the modules."""
+    """The tasks that its workflow uses; None means all of the modules (records from before this field)."""
     side_by_side: int | None = None
-    """How many of its steps can run at the same time; None where nobody can tell."""
+    """The number of its steps that can run at the same time; None if unknown."""
     workflow_file: str = ""
     workflow_digest: str = ""
-    """The file that its workflow came from, and what it held then."""
+    """The file of its workflow, and the digest of its content at the start."""
     from_run: str | None = None
     from_step: str | None = None
-    """The run, and the step of it, where this one began."""
+    """The run and the step that this run was started from."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """How a run stood when its process left it."""
+    """The state of a run when its process left it."""
 
     status: str
     started: float | None
@@ -67,38 +67,38 @@ class RunEnd:
 
 
 def runs_folder(root: Path) -> Path:
-    """Where the runs of a root are."""
+    """Return the folder of all runs of a root."""
     return root / "runs"
 
 
 def orchestrator_file(root: Path, run_id: str) -> Path:
-    """Where a run on the embedded servers has its orchestrator's state."""
+    """Return the file with the orchestrator's state of a run on the embedded servers."""
     return runs_folder(root) / run_id / "orchestrator.db"
 
 
 def log_file(root: Path, run_id: str) -> Path:
-    """Where a run's log is."""
+    """Return the path of a run's log."""
     return runs_folder(root) / run_id / "run.log"
 
 
 def new_run_id(now: float) -> str:
-    """An id that no other run has, and that sorts by time, also among runs that begin within a second."""
-    begun = datetime.fromtimestamp(now, UTC)
-    return f"{begun:%Y%m%d-%H%M%S}-{begun.microsecond * 16**3 // 1_000_000:03x}{secrets.token_hex(3)}"
+    """Return a unique run id that sorts by time, even among runs started within the same second."""
+    started = datetime.fromtimestamp(now, UTC)
+    return f"{started:%Y%m%d-%H%M%S}-{started.microsecond * 16**3 // 1_000_000:03x}{secrets.token_hex(3)}"
 
 
 def save_run(root: Path, run: Run) -> None:
-    """Write the record, whole or not at all."""
+    """Write the record atomically."""
     _write(runs_folder(root) / run.id / RECORD, asdict(run))
 
 
 def save_end(root: Path, run_id: str, end: RunEnd) -> None:
-    """Keep how a run ended, for listings that do not ask its orchestrator."""
+    """Write the outcome of a run, for listings that do not ask its orchestrator."""
     _write(runs_folder(root) / run_id / END, asdict(end))
 
 
 def find_end(root: Path, run_id: str) -> RunEnd | None:
-    """How a run ended when it was driven last; None where that is not known."""
+    """Return the outcome of a run when it was last driven; None if unknown."""
     try:
         return RunEnd(**json.loads((runs_folder(root) / run_id / END).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -106,17 +106,17 @@ def find_end(root: Path, run_id: str) -> RunEnd | None:
 
 
 def all_runs(root: Path) -> list[Run]:
-    """The records of all runs, newest first; what cannot be read is left out."""
+    """Return the records of all runs, newest first, without unreadable ones."""
     return list(read_runs(root))
 
 
 def read_runs(root: Path, skip: int = 0) -> Iterator[Run]:
-    """The records of the runs, newest first, one after the other, without the first `skip`.
+    """Yield the records of the runs, newest first, without the first `skip`.
 
-    What cannot be read is left out, and does not count.
+    Unreadable records are left out and not counted.
     """
     try:
-        # By name, which sorts by time: those that nobody asks for are not opened.
+        # Names sort by time, so records that the caller does not consume are never opened.
         names = sorted((one.name for one in os.scandir(runs_folder(root))), reverse=True)
     except OSError:
         return
@@ -129,7 +129,7 @@ def read_runs(root: Path, skip: int = 0) -> Iterator[Run]:
 
 
 def find_run(root: Path, run_id: str | None) -> Run:
-    """The run of that id, or the newest."""
+    """Return the run of that id, or the newest.  Raises `RuntimeConfigError` if it is missing or unreadable."""
     records = {path.parent.name: path for path in runs_folder(root).glob(f"*/{RECORD}")}
     if not records:
         raise RuntimeConfigError(
@@ -146,7 +146,7 @@ def find_run(root: Path, run_id: str | None) -> Run:
     try:
         return Run(**json.loads(records[run_id].read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        # The newest is not passed over for an older one: nobody asked for that.
+        # Do not fall back to an older run: the caller asked for the newest.
         raise RuntimeConfigError(
             f"run {run_id} cannot be resumed: {records[run_id]} is damaged, or another version of Perago wrote it "
             f"({error}); name another run, `{shlex.join(['perago', 'runs', '--root', str(root)])}` lists them"
@@ -154,12 +154,12 @@ def find_run(root: Path, run_id: str | None) -> Run:
 
 
 def resume_command(run: Run, root: Path) -> str:
-    """The command that goes on with a run, to be pasted in any folder."""
+    """Return the command that resumes a run, from any folder."""
     return shlex.join(["perago", "run", "--resume", run.id, "--root", str(root.resolve())])
 
 
 def forget_end(root: Path, run_id: str) -> None:
-    """The run goes on: how it ended before is no news any more."""
+    """Remove the outcome of a run that is being resumed."""
     (runs_folder(root) / run_id / END).unlink(missing_ok=True)
 
 
@@ -170,44 +170,37 @@ def _write(path: Path, value: dict[str, Any]) -> None:
     temporary.rename(path)
 
 
-LOCK = ".lock"
-_TRIES = 20
-_PAUSE_SECONDS = 0.05
-
-
 @contextmanager
 def holding(folder: Path, *, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
-    """Say, for as long as the block runs, that the run goes on; `RuntimeConfigError` where it does elsewhere."""
+    """Hold the run's lock during the block.  Raises `RuntimeConfigError` if another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     file = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        # Whoever looks holds it for a moment: that is not worth an error.
-        for turn in range(_TRIES):
-            if _locked(file, fcntl.LOCK_EX):
+        # `is_running` holds the lock for a moment: retry instead of failing.
+        for turn in range(_LOCK_TRIES):
+            if _try_lock(file, fcntl.LOCK_EX):
                 break
-            if turn == _TRIES - 1:
-                raise RuntimeConfigError(
-                    f"run {folder.name} is going on in another process: wait for its end"
-                )
-            pause(_PAUSE_SECONDS)
+            if turn == _LOCK_TRIES - 1:
+                raise RuntimeConfigError(f"run {folder.name} is running in another process: wait for its end")
+            pause(_LOCK_DELAY_SECONDS)
         yield
     finally:
         os.close(file)
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process holds the run."""
+    """Return whether a process holds the run's lock."""
     try:
         file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        return not _locked(file, fcntl.LOCK_SH)
+        return not _try_lock(file, fcntl.LOCK_SH)
     finally:
         os.close(file)
 
 
-def _locked(file: int, kind: int) -> bool:
+def _try_lock(file: int, kind: int) -> bool:
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,11 +1,11 @@
-"""A new run that starts at a step of an old one, on new branches.
+"""Starts a new run at a step of an old one, on new branches.
 
-The old run's branch has moved on since the step read it, and a publication is made only from the head it expects.  So every
-branch that the old run worked on gets a sibling at the commit that the step, or the first step after it, was given; the old
-branches and the old run stay as they are.
+The old run's branches have moved since the step read them, and a publication requires the head it expects.  So every
+branch of the old run gets a sibling, at the commit that the step, or the first step after it, was given.  The old branches
+and the old run are not changed.
 
     main ── A ── B (old run: two) ── C (old run: three)
-            └─── main-from-two-1a2b3c       where --from two begins
+            └─── main-from-two-1a2b3c       the start of --from two
 """
 
 from __future__ import annotations
@@ -13,82 +13,51 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from perago.lake.base import Lake
 from perago.protocol.publication import MAX_RANGE
 from perago.runtime.runs.record import Run, save_run
-from perago.runtime.servers import opened
 from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
+
+if TYPE_CHECKING:
+    from perago.backend import Embedded, Task, Recording
 
 Branches = Mapping[str, Mapping[str, str]]
 
 
-class RecordedTask(Protocol):
-    """A task that a run has done or begun."""
-
-    input: dict[str, Any]
-    output: dict[str, Any]
-    seq: int
-
-
-class Recorded(Protocol):
-    """What a run did before a step (`done`), and from there on (`after`)."""
-
-    @property
-    def done(self) -> Sequence[RecordedTask]:
-        """Tasks that are not done again."""
-
-    @property
-    def after(self) -> Sequence[RecordedTask]:
-        """Tasks of the step and of what follows."""
-
-    @property
-    def branches(self) -> Branches:
-        """The branches that the run was redirected to itself."""
-
-
-class Recordings(Protocol):
-    """Servers whose runs can start at a step of another run."""
-
-    def recording(self, workflow_id: str, step: str) -> Any:
-        """What the run did before the step."""
-
-    def start_from(self, recorded: Any, branches: Branches) -> str:
-        """Start a workflow there; returns its id."""
-
-
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """A branch of the old run, and the one that the new run works on in its place."""
+    """A branch of the old run, and the new run's branch (`name`) that replaces it."""
 
     repository: str
     branch: str
     name: str
     commit: str
     joined: tuple[str, ...] = ()
-    """All the commits that the step joins, where it joins several: the branch begins at the last of them."""
+    """The commits that the step joins, if it joins several: the branch starts at the last of them."""
 
 
 def begin_from(
-    old: Run, step: str, *, run_id: str, servers: tuple[Recordings, Recordings], plan: WorkerPlan
+    old: Run, step: str, *, run_id: str, servers: tuple[Embedded, Embedded], plan: WorkerPlan
 ) -> tuple[Run, list[Sibling]]:
     """Start a run at a step of `old`; `servers` are those of the old run and of the new one."""
     recorded = servers[0].recording(old.workflow_id, step)
     siblings = list(siblings_of(recorded, step, run_id.rpartition("-")[2]))
-    with opened(plan.spec.servers) as (lake, orchestrator):
+    with plan.spec.servers.opened() as (lake, orchestrator):
         check_lake(lake)
         mend_taskdefs(orchestrator, list(plan.tasks.values()))
         siblings = [at_the_last(lake, sibling) for sibling in siblings]
-        _make(lake, siblings)
+        for sibling in siblings:
+            lake.create_branch(sibling.repository, sibling.name, sibling.commit, hidden=False)
         workflow_id = servers[1].start_from(recorded, redirections(recorded.branches, siblings))
-    begun = replace(old, id=run_id, workflow_id=workflow_id, from_run=old.id, from_step=step)
-    save_run(plan.settings.root, begun)
-    return begun, siblings
+    run = replace(old, id=run_id, workflow_id=workflow_id, from_run=old.id, from_step=step)
+    save_run(plan.settings.root, run)
+    return run, siblings
 
 
-def siblings_of(recorded: Recorded, step: str, token: str) -> Iterator[Sibling]:
-    """The new branches: each at the first commit that is read again, or at the last one that was published before."""
+def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]:
+    """Yield the new branches, each at the first commit that is read again, else at the last one published before."""
     commits: dict[tuple[str, str], list[str]] = {}
     for task in _in_order(recorded.after):
         for pair, refs in _refs(task.input, recorded.branches).items():
@@ -98,14 +67,14 @@ def siblings_of(recorded: Recorded, step: str, token: str) -> Iterator[Sibling]:
         earlier.update(_refs(task.input, recorded.branches))
         earlier.update(_refs(task.output, recorded.branches))
     for (repository, branch), refs in {**earlier, **commits}.items():
-        # The branch of a run that started at a step itself goes by the name of the first one.
+        # If the old run was itself started at a step, name the branch after the original one.
         origins = {new: old for old, new in recorded.branches.get(repository, {}).items()}
-        name = f"{origins.get(branch, branch)}-from-{_part(step)}-{token}"
+        name = f"{origins.get(branch, branch)}-from-{_branch_part(step)}-{token}"
         yield Sibling(repository, branch, name, refs[-1], tuple(refs) if len(refs) > 1 else ())
 
 
 def at_the_last(lake: Lake, sibling: Sibling) -> Sibling:
-    """The branch at the commit that holds all that its step joins; where none does, the step itself says so."""
+    """Return the branch at the commit that contains all joined ones; unchanged if none does: the step reports that."""
     for ref in sibling.joined:
         below = {commit.id for commit in lake.log(sibling.repository, ref, MAX_RANGE)}
         if below.issuperset(sibling.joined):
@@ -114,7 +83,7 @@ def at_the_last(lake: Lake, sibling: Sibling) -> Sibling:
 
 
 def redirections(before: Branches, siblings: Iterable[Sibling]) -> Branches:
-    """By repository and branch, the branch that a task gets instead; what was redirected before goes on to the newest."""
+    """Return the replacement of each branch, by repository; earlier redirections point to the newest branch."""
     found: dict[str, dict[str, str]] = {}
     for sibling in siblings:
         found.setdefault(sibling.repository, {})[sibling.branch] = sibling.name
@@ -124,23 +93,18 @@ def redirections(before: Branches, siblings: Iterable[Sibling]) -> Branches:
     return found
 
 
-def _make(lake: Lake, siblings: Iterable[Sibling]) -> None:
-    for sibling in siblings:
-        lake.create_branch(sibling.repository, sibling.name, sibling.commit, hidden=False)
-
-
-def _in_order(tasks: Sequence[RecordedTask]) -> list[RecordedTask]:
+def _in_order(tasks: Sequence[Task]) -> list[Task]:
     return sorted(tasks, key=lambda task: task.seq)
 
 
 def _refs(values: Mapping[str, Any], branches: Branches) -> dict[tuple[str, str], list[str]]:
-    """By branch, the commits in an input's or output's `workspace`, which may join several.
+    """Return the commits in the `workspace` of an input or output by branch; it may join several.
 
-    What a redirected run took over from the run before it names that one's branch: its own is meant.
+    Values that a redirected run copied from an earlier run name that run's branch: map them to its own.
     """
-    given = values.get("workspace")
+    workspaces = values.get("workspace")
     found: dict[tuple[str, str], list[str]] = {}
-    for workspace in given if isinstance(given, list) else [given]:
+    for workspace in workspaces if isinstance(workspaces, list) else [workspaces]:
         if not isinstance(workspace, Mapping):
             continue
         repository, branch, ref = (workspace.get(name) for name in ("repository", "branch", "ref"))
@@ -150,6 +114,6 @@ def _refs(values: Mapping[str, Any], branches: Branches) -> dict[tuple[str, str]
     return found
 
 
-def _part(step: str) -> str:
-    """A step's reference as part of a branch name: letters, digits, `-` and `_`."""
+def _branch_part(step: str) -> str:
+    """Convert a step's reference to part of a branch name: letters, digits, `-` and `_`."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", step).strip("-")[:60] or "step"

@@ -1,13 +1,11 @@
-"""How a run begins, is taken up again, and is driven to its end.
+"""Starts a run, drives it to its end, and resumes one whose process died or whose workflow failed.
 
-The rule: nothing is written before all that can be checked is, and what a killed run needs to go on is on disk before its
-first attempt is polled.
+Everything that can be checked is checked before anything is written, and everything needed to resume a killed run is on
+disk before its first attempt is polled.
 
-How a run is taken up again: one whose process died, and one whose workflow ended badly.
-
-What is taken anew: the task modules, and on the embedded servers their TaskDefs.  What stays: the workflow's definition and
-input, and the outputs of the steps that are done.  Conductor keeps the TaskDefs that a workflow was started with as well.
-The rule: the root's lock is held while a run is taken over, so whoever worked for it is dead.
+Resuming reloads the task modules, and on the embedded servers their TaskDefs.  It keeps the workflow's definition and
+input, and the outputs of finished steps; Conductor also keeps the TaskDefs that the workflow was started with.  The root's
+lock is held while a run is taken over, so its former process is dead.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from perago.backend import Backend
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt import IN_PROGRESS
@@ -43,35 +42,31 @@ from perago.runtime.runs.record import (
     save_run,
 )
 from perago.runtime.runs.workflow import digest_of, side_by_side
-from perago.runtime.servers import Servers, opened
 from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import Settings
 
+log = logging.getLogger("perago.runs")
+
 LOG_LEVEL = logging.ERROR
-"""What the worker of a run logs: the rest is shown as the workflow's progress."""
-
-
-class RunServers(Servers, Protocol):
-    """Servers that a run can be on."""
-
-    def take_over(self, workflow_id: str) -> None:
-        """Free a workflow from a process that is known to be dead, where nobody else would."""
+"""The worker's log level during a run: everything else is shown as the workflow's progress."""
+_FAILED = frozenset({"FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT"})
+_NOT_FAILED = frozenset({"COMPLETED", "SKIPPED", "SCHEDULED", "IN_PROGRESS", "CANCELED"})
 
 
 class RunObserver(Protocol):
-    """Who is shown how a run goes."""
+    """Receives the progress of a run."""
 
     def show(self, state: WorkflowState) -> None:
-        """Where the workflow stands now."""
+        """Show the current state of the workflow."""
 
     def heard(self, event: Event) -> None:
-        """What the worker tells."""
+        """Handle an event of the worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a workflow starts from; `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`."""
+    """The arguments of a workflow; `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`."""
 
     definition: Mapping[str, Any]
     input: Mapping[str, Any]
@@ -80,17 +75,17 @@ class Start:
 
 
 def check_root(settings: Settings) -> None:
-    """Make sure that nobody else works on the root."""
+    """Check that no other process uses the root."""
     make_root(settings.root)
     with locked_root(settings.workspace_root):
         return
 
 
 def begin(run_id: str, plan: WorkerPlan, start: Start) -> Run:
-    """Register everything and start the workflow; nothing runs yet."""
+    """Register everything and start the workflow; no attempt runs yet."""
     name = start.definition["name"]
     servers = plan.spec.servers
-    with opened(servers) as (lake, orchestrator):
+    with servers.opened() as (lake, orchestrator):
         check_lake(lake)
         payload = dict(start.input)
         if start.workspace is not None:
@@ -100,7 +95,7 @@ def begin(run_id: str, plan: WorkerPlan, start: Start) -> Run:
         workflow_id = orchestrator.start_workflow(
             name, version=start.definition.get("version"), input=payload
         )
-    begun = Run(
+    run = Run(
         run_id,
         workflow_id,
         name,
@@ -112,12 +107,12 @@ def begin(run_id: str, plan: WorkerPlan, start: Start) -> Run:
         workflow_file=start.file,
         workflow_digest=digest_of(start.definition),
     )
-    save_run(plan.settings.root, begun)
-    return begun
+    save_run(plan.settings.root, run)
+    return run
 
 
-def find(servers: RunServers, run_id: str | None) -> Run:
-    """The run of that id, or the newest, if it is on these servers."""
+def find(servers: Backend, run_id: str | None) -> Run:
+    """Return the run of that id, or the newest.  Raises `RuntimeConfigError` if it is not on these servers."""
     found = find_run(servers.settings.root, run_id)
     if found.embedded != servers.embedded:
         where = (
@@ -130,52 +125,49 @@ def find(servers: RunServers, run_id: str | None) -> Run:
 
 
 def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
-    """Work until the workflow is over; a signal leaves it running, to be resumed."""
+    """Run a worker until the workflow is over; after a signal it stays running, to be resumed."""
     servers, settings = plan.spec.servers, plan.settings
     with ExitStack() as stack:
-        _, orchestrator = stack.enter_context(opened(servers))
-        kept = stack.enter_context(kept_run(settings, run))
-        stack.enter_context(logging_to(settings, name="run", level=LOG_LEVEL, kept=kept))
+        _, orchestrator = stack.enter_context(servers.opened())
+        run_log = stack.enter_context(open_run_log(settings, run))
+        stack.enter_context(logging_to(settings, name="run", level=LOG_LEVEL, kept=run_log))
         state = orchestrator.workflow(run.workflow_id)
 
         def over() -> bool:
             nonlocal state
             state = orchestrator.workflow(run.workflow_id)
-            kept.show(state)
+            run_log.show(state)
             observer.show(state)
             return not state.running
 
-        def heard(event: Event) -> None:
-            kept.heard(event)
+        def on_event(event: Event) -> None:
+            run_log.heard(event)
             observer.heard(event)
 
         if not over():
-            with opened(servers) as (lake, own_orchestrator):
-                Supervisor(plan, own_orchestrator, lake).run(until=over, on_event=heard)
+            with servers.opened() as (lake, own_orchestrator):
+                Supervisor(plan, own_orchestrator, lake).run(until=over, on_event=on_event)
             over()
         try:
             save_end(settings.root, run.id, end_of(state))
         except OSError as error:
-            # Only lists go by it, and the run is over: what came of it is still to be told.
-            logging.getLogger("perago.runs").warning("how run %s ended is not kept: %s", run.id, error)
+            # Only listings use it; the caller still needs the result.
+            log.warning("could not save the outcome of run %s, listings may not show it: %s", run.id, error)
     return state
 
 
-_FAILED = frozenset({"FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT"})
-
-
-def state_of(servers: Servers, run: Run) -> WorkflowState:
-    """Where a run's workflow stands."""
-    with opened(servers) as (_, orchestrator):
+def state_of(servers: Backend, run: Run) -> WorkflowState:
+    """Return the current state of a run's workflow."""
+    with servers.opened() as (_, orchestrator):
         return orchestrator.workflow(run.workflow_id)
 
 
-def resume(servers: RunServers, run: Run, plan: WorkerPlan) -> frozenset[str]:
-    """Have the run's workflow go on: what a dead process held is tried again, and so is what failed.
+def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
+    """Resume the run's workflow: retry the tasks that a dead process held, and those that failed.
 
-    Returns the ids of the tasks that may still be with a dead process: on Conductor their leases run out first.
+    Returns the ids of the tasks that a dead process may still hold: on Conductor their leases must expire first.
     """
-    with locked_root(servers.settings.workspace_root), opened(servers) as (_, orchestrator):
+    with locked_root(servers.settings.workspace_root), servers.opened() as (_, orchestrator):
         if servers.embedded:
             mend_taskdefs(orchestrator, list(plan.tasks.values()))
         servers.take_over(run.workflow_id)
@@ -187,24 +179,24 @@ def resume(servers: RunServers, run: Run, plan: WorkerPlan) -> frozenset[str]:
 
 
 def only_lost(state: WorkflowState, lost: frozenset[str]) -> bool:
-    """Whether a workflow ended only because its dead process held these tasks, and they have no retries."""
+    """Return whether a workflow ended only because a dead process held these tasks, which have no retries."""
     latest = {task.reference: task for task in state.tasks}
     ended_it = [task for task in latest.values() if task.status in _FAILED]
     return not state.running and bool(ended_it) and all(task.task_id in lost for task in ended_it)
 
 
 def run_to_end(run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: frozenset[str]) -> WorkflowState:
-    """Work until the workflow is over; if it ended only for the tasks that a dead process held, it gets another try."""
+    """Drive the workflow to its end; retry it if it ended only because of tasks that a dead process held."""
     ended = drive(run, plan, observer)
     if not only_lost(ended, lost):
         return ended
-    with opened(plan.spec.servers) as (_, orchestrator):
+    with plan.spec.servers.opened() as (_, orchestrator):
         orchestrator.retry_workflow(run.workflow_id)
     return drive(run, plan, observer)
 
 
 def workflow_changed(run: Run) -> bool:
-    """Whether the file that the workflow came from says something else by now."""
+    """Return whether the workflow's file has changed since the start."""
     if not run.workflow_file:
         return False
     try:
@@ -216,12 +208,9 @@ def workflow_changed(run: Run) -> bool:
     return not isinstance(found, dict) or digest_of(found) != run.workflow_digest
 
 
-_WELL = frozenset({"COMPLETED", "SKIPPED", "SCHEDULED", "IN_PROGRESS", "CANCELED"})
-
-
 @contextmanager
-def kept_run(settings: Settings, run: Run) -> Iterator[RunLog]:
-    """The run's log; for as long as the block runs, everybody can see that the run goes on."""
+def open_run_log(settings: Settings, run: Run) -> Iterator[RunLog]:
+    """Open the run's log, and hold the run's lock during the block."""
     path = log_file(settings.root, run.id)
     with holding(path.parent):
         try:
@@ -232,26 +221,29 @@ def kept_run(settings: Settings, run: Run) -> Iterator[RunLog]:
             ) from error
         forget_end(settings.root, run.id)
         with file:
-            log = RunLog(file, Masker(secrets_of(settings)))
-            log.write(f"run {run.id} of workflow {run.workflow_name}, {run.workflow_id}; times are in UTC")
-            yield log
+            run_log = RunLog(file, Masker(secrets_of(settings)))
+            run_log.write(
+                f"run {run.id} of workflow {run.workflow_name}, {run.workflow_id}; times are in UTC"
+            )
+            yield run_log
 
 
 def end_of(state: WorkflowState) -> RunEnd:
-    """How a workflow stands, for listings."""
+    """Return the outcome of a workflow, for listings."""
     return RunEnd(state.status, state.started, state.ended, failed_step(state))
 
 
 def failed_step(state: WorkflowState) -> str:
-    """Which attempt ended the workflow and why, in a line; empty where it did not fail."""
+    """Return the attempt that ended the workflow and the reason, in a line; empty if it did not fail."""
     if state.running or state.status == "COMPLETED":
         return ""
-    bad = [task for task in worker_tasks(state) if task.status not in _WELL]
-    if not bad:
+    failed = [task for task in worker_tasks(state) if task.status not in _NOT_FAILED]
+    if not failed:
         return first_line(state.reason)
-    return f"{who(bad[-1].reference, bad[-1].retry_count)}: {first_line(bad[-1].reason) or bad[-1].status}"
+    last = failed[-1]
+    return f"{who(last.reference, last.retry_count)}: {first_line(last.reason) or last.status}"
 
 
 def first_line(text: str | None) -> str:
-    """A text's first line."""
+    """Return the first line of a text."""
     return (text or "").strip().partition("\n")[0]

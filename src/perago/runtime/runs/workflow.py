@@ -1,7 +1,7 @@
-"""What a workflow's definition tells before it runs: which tasks it uses, and how many steps run side by side.
+"""Reads from a workflow's definition which tasks it uses, and how many of its steps can run at the same time.
 
-The rule: what a workflow does not use is neither checked nor served by its run.  A step that brings in tasks by a name
-that is not in the definition (DYNAMIC, SUB_WORKFLOW …) may use any of them.
+A run neither checks nor serves tasks that its workflow does not use.  A step that takes tasks by a name that is not in
+the definition (DYNAMIC, SUB_WORKFLOW …) may use any of them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from perago.errors import RuntimeConfigError
 from perago.workflow.check.step_types import NAMED
 
 _ONE_AT_A_TIME = NAMED - {"EXCLUSIVE_JOIN"}
-"""Step types that take one executor at the most, and before whose end nothing after them begins."""
+"""Step types that use at most one executor, and end before the next step starts."""
 
 
 def used_tasks(definition: Mapping[str, Any], known: set[str]) -> set[str]:
-    """The tasks of `known` that the workflow may use; one that it names and nobody knows would wait for ever."""
+    """Return the tasks of `known` that the workflow may use.
+
+    Raises `RuntimeConfigError` if it names an unknown task, which would wait for ever.
+    """
     steps = list(_steps(definition.get("tasks", [])))
     named = {str(step["name"]) for step in steps if _type(step) == "SIMPLE" and "name" in step}
     missing = sorted(named - known)
@@ -33,22 +36,22 @@ def used_tasks(definition: Mapping[str, Any], known: set[str]) -> set[str]:
 
 
 def side_by_side(definition: Mapping[str, Any]) -> int | None:
-    """How many of the workflow's steps can run at the same time at the most; None where nobody can tell."""
+    """Return how many of the workflow's steps can run at the same time at most; None if unknown."""
     try:
         return _width(definition.get("tasks") or [])
     except (AttributeError, TypeError):
-        # It is no definition, and the orchestrator refuses it in its own words.
+        # Not a valid definition; the orchestrator will refuse it with its own error.
         return None
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    """What tells one definition from another, however its file is written."""
+    """Return a digest of the definition, independent of its formatting."""
     text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _width(block: Sequence[Mapping[str, Any]]) -> int | None:
-    """The widest place of a list of steps, which run one after the other."""
+    """Return the largest width of the steps of a list, which run one after the other; None if unknown."""
     widths = [_width_of(step, following) for step, following in zip_longest(block, block[1:])]
     known = [width for width in widths if width is not None]
     return max(known, default=1) if len(known) == len(widths) else None
@@ -60,9 +63,9 @@ def _width_of(step: Mapping[str, Any], following: Mapping[str, Any] | None) -> i
         branches = [branch for branch in step.get("forkTasks") or [] if branch]
         ends = {branch[-1].get("taskReferenceName") for branch in branches}
         if following is None or _type(following) != "JOIN" or not ends <= set(following.get("joinOn") or []):
-            # What follows does not wait for all of the branches.
+            # The next step does not wait for all branches.
             return None
-        return _added([_width(branch) for branch in branches])
+        return _sum([_width(branch) for branch in branches])
     if kind in ("SWITCH", "DECISION"):
         cases = [*(step.get("decisionCases") or {}).values(), step.get("defaultCase") or []]
         widths = [_width(case) for case in cases]
@@ -72,12 +75,12 @@ def _width_of(step: Mapping[str, Any], following: Mapping[str, Any] | None) -> i
     return 1 if kind in _ONE_AT_A_TIME else None
 
 
-def _added(widths: Sequence[int | None]) -> int | None:
+def _sum(widths: Sequence[int | None]) -> int | None:
     return None if None in widths else max(1, sum(width or 0 for width in widths))
 
 
 def _steps(node: Any) -> Iterator[Mapping[str, Any]]:
-    """Every step, those inside forks, branches and loops included."""
+    """Yield every step, including those inside forks, cases and loops."""
     if isinstance(node, list):
         for item in node:
             yield from _steps(item)

@@ -1,1 +1,1 @@
-"""Removing what dead attempts left behind."""
+"""Removes branches, tags and workdirs that dead attempts left behind."""

@@ -1,18 +1,18 @@
-"""Sweeping a lake: staging and claim branches of attempts that are over, and tags of replaced heads.
+"""Sweeps a lake: staging and claim branches of attempts that are over, and tags of replaced heads.
 
-    the owner is    a branch
-    over            goes
-    a proof, a put  goes once it is older than asked for
-    in use          stays, whatever its age
-    unknown         goes once it is older than asked for; stays where nothing tells its age
+    the owner is    the branch is
+    over            removed
+    a proof, a put  removed when it is older than the limit
+    in use          kept, whatever its age
+    unknown         removed when it is older than the limit; kept if its age is unknown
 
-A claim goes only behind a barrier, and only if no staging of its task stays: a publish request of a dead attempt may be
-in flight for as long as its claim is there.
+A claim is removed only after a barrier, and only if no staging branch of its task stays: a publish request of a dead
+attempt may be in flight for as long as its claim exists.
 
-Three steps, in this order.  `find_leftovers` lists; only then are orchestrators opened, so that each has heard of the
-attempts whose branches were listed.  `judge` asks about all of them before anything goes: an orchestrator that cannot
-be asked leaves everything as it is.  `remove` comes last, and may come late: a name holds the execution's id or the
-time its task was scheduled, so an attempt that is over never makes that branch again.
+Three steps, in this order.  `find_leftovers` lists; only then are orchestrators opened, so that each already knows the
+attempts whose branches were listed.  `judge` asks about all of them before anything is removed: if an orchestrator cannot
+answer, everything is kept.  `remove` comes last, and may come late: a name contains the execution's id or the time its task
+was scheduled, so an attempt that is over never creates that branch again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ log = logging.getLogger("perago.sweep")
 
 Kind = Literal["staging", "claim", "proof", "put", "tag"]
 _BARRIER_SECONDS = 60.0
-_WHOSE = {
+_ORIGINS = {
     "tag": "the head it keeps",
     "proof": "the fence was proven on it, and it",
     "put": "`perago put` staged on it, and it",
@@ -58,7 +58,7 @@ _WHOSE = {
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A branch or tag of Perago's own that may be in nobody's use any more."""
+    """An internal branch or tag that may no longer be in use."""
 
     repository: str
     kind: Kind
@@ -67,13 +67,13 @@ class Leftover:
 
     @property
     def owner(self) -> InternalBranch | None:
-        """Whose it is, as its name tells; None for a tag, and for a name that Perago does not make."""
+        """The owner according to the name; None for a tag, and for a name that Perago does not use."""
         return parse_internal_branch(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a leftover goes, and why."""
+    """The decision about a leftover, with its reason."""
 
     leftover: Leftover
     goes: bool
@@ -82,14 +82,17 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """Whom to ask; `complete` where nobody else can own a branch of this lake."""
+    """The orchestrators to ask; `complete` if no other orchestrator can own a branch of this lake."""
 
     orchestrators: Sequence[AttemptReader]
     complete: bool
 
     def status(self, owner: InternalBranch) -> str | None:
-        """What an orchestrator says about the task; None where none knows it."""
-        # An id that no branch name can hold was made into a slug, and nobody knows a task by that.
+        """Return the task's status, or None if no orchestrator knows it.
+
+        Raises `OrchestratorUnavailable` if one cannot answer.
+        """
+        # A slug replaces an id that no branch name can hold; no orchestrator knows a task by it.
         if owner.task_id.startswith("_"):
             return None
         attempt = Attempt(owner.workflow, owner.task_id, "", "", retry_count=0, seq=0, iteration=0)
@@ -100,19 +103,19 @@ class Owners:
                 continue
             except OrchestratorError as error:
                 raise OrchestratorUnavailable(
-                    f"nothing was removed, because task {owner.task_id} cannot be asked for: {error}"
+                    f"nothing was removed, because task {owner.task_id} cannot be looked up: {error}"
                 ) from error
         return "not found" if self.complete else None
 
 
 def find_leftovers(lake: Lake, repositories: Sequence[str], *, tags: bool) -> list[Leftover]:
-    """List what may be left over in these repositories; in all of them if none is named."""
+    """List possible leftovers in these repositories, or in all of them if none is named."""
     found: list[Leftover] = []
     for repository in repositories or lake.repositories():
         try:
             found += _leftovers_of(lake, repository, tags=tags)
         except LakeNotFound:
-            # Of all repositories one may go while this looks; one that was asked for must be there.
+            # A repository may disappear during the listing, but one that the caller named must exist.
             if repositories:
                 raise
     return found
@@ -131,21 +134,21 @@ def judge(
 
     return _claims_after_stagings(
         [
-            _judged_by_age(lake, one, now, older_than)
+            _judge_by_age(lake, one, now, older_than)
             if one.kind in ("tag", "proof", "put")
-            else _judged_by_owner(lake, one, status, now, older_than)
+            else _judge_by_owner(lake, one, status, now, older_than)
             for one in leftovers
         ]
     )
 
 
 def remove(lake: Lake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, LakeError | None]]:
-    """Remove what goes, claims last and behind a barrier, and tell of each how that ended."""
+    """Remove what is to go, claims last and after a barrier, and yield each verdict with its error, if any."""
     going = [verdict for verdict in verdicts if verdict.goes]
     failed: dict[tuple[str, str], LakeError] = {}
     for verdict in going:
         if verdict.leftover.kind != "claim":
-            error = _removal(lake, verdict.leftover)
+            error = _remove(lake, verdict.leftover)
             if error is not None:
                 failed[_task_of(verdict.leftover)] = error
             yield verdict, error
@@ -153,40 +156,42 @@ def remove(lake: Lake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, L
     for verdict in going:
         one = verdict.leftover
         if one.kind == "claim":
-            yield verdict, failed.get(_task_of(one)) or barriers.error_for(one) or _removal(lake, one)
+            yield verdict, failed.get(_task_of(one)) or barriers.error_for(one) or _remove(lake, one)
 
 
 class _Barriers:
-    """One barrier for each branch that claims name, and how it ended."""
+    """Sends one barrier for each branch that claims name, and remembers its error."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._sent: dict[tuple[str, str], LakeError | None] = {}
+        self._errors: dict[tuple[str, str], LakeError | None] = {}
 
     def error_for(self, claim: Leftover) -> LakeError | None:
-        """Why the claim has to stay, or None."""
+        """Return why the claim has to stay, or None."""
         try:
-            # A claim of an old version names no branch.  It is judged like the rest, and old by now.
+            # Claims of old Perago versions name no branch; they are old enough to need no barrier.
             target = target_of_claim(self._lake, claim.repository, claim.name, unnamed=None)
         except LakeError as error:
             return error
         if target is None:
             return None
         key = (claim.repository, target)
-        if key not in self._sent:
-            self._sent[key] = self._send(*key)
-        return self._sent[key]
+        if key not in self._errors:
+            self._errors[key] = self._send(*key)
+        return self._errors[key]
 
     def _send(self, repository: str, branch: str) -> LakeError | None:
         try:
             self._lake.barrier(repository, branch, _BARRIER_SECONDS)
         except LakeError as error:
-            log.warning("claims on branch %s of %s stay: %s", branch, repository, error)
+            log.warning(
+                "barrier on branch %s of %s failed, keeping its claims: %s", branch, repository, error
+            )
             return error
         return None
 
 
-def _removal(lake: Lake, one: Leftover) -> LakeError | None:
+def _remove(lake: Lake, one: Leftover) -> LakeError | None:
     drop = lake.drop_tag if one.kind == "tag" else lake.drop_branch
     try:
         drop(one.repository, one.name)
@@ -227,7 +232,7 @@ def _kind(name: str) -> Kind:
 
 
 def _claims_after_stagings(verdicts: list[Verdict]) -> list[Verdict]:
-    """The same verdicts, but no claim goes while a staging of its task stays."""
+    """Return the verdicts, changed so that no claim is removed while a staging branch of its task stays."""
     stay = {_task_of(one.leftover) for one in verdicts if one.leftover.kind == "staging" and not one.goes}
     return [
         Verdict(one.leftover, goes=False, why="a staging branch of its task stays")
@@ -237,7 +242,7 @@ def _claims_after_stagings(verdicts: list[Verdict]) -> list[Verdict]:
     ]
 
 
-def _judged_by_owner(
+def _judge_by_owner(
     lake: Lake,
     one: Leftover,
     status: Callable[[InternalBranch], str | None],
@@ -246,35 +251,36 @@ def _judged_by_owner(
 ) -> Verdict:
     owner = one.owner
     if owner is None:
-        return Verdict(one, goes=False, why="its name is none that Perago makes")
-    said = status(owner)
-    if said is None:
-        return _judged_by_age(lake, one, now, older_than)
-    over = said in TERMINAL_STATUSES or said == "not found"
-    return Verdict(one, goes=over, why=f"task {owner.task_id} is {said}")
+        return Verdict(one, goes=False, why="Perago does not create branches of this name")
+    found = status(owner)
+    if found is None:
+        return _judge_by_age(lake, one, now, older_than)
+    over = found in TERMINAL_STATUSES or found == "not found"
+    return Verdict(one, goes=over, why=f"task {owner.task_id} is {found}")
 
 
-def _judged_by_age(lake: Lake, one: Leftover, now: float, older_than: float) -> Verdict:
+def _judge_by_age(lake: Lake, one: Leftover, now: float, older_than: float) -> Verdict:
     made = _made_at(lake, one)
-    whose = _WHOSE.get(one.kind, "no orchestrator knows its task, and it")
+    origin = _ORIGINS.get(one.kind, "no orchestrator knows its task, and it")
     if made is None:
         return Verdict(one, goes=False, why="no orchestrator knows its task, and nothing tells its age")
     age = max(0.0, now - made)
     if age > older_than:
-        return Verdict(one, goes=True, why=f"{whose} is {_told(age)} old")
+        return Verdict(one, goes=True, why=f"{origin} is {_format_age(age)} old")
     left = older_than - age
     return Verdict(
         one,
         goes=False,
-        why=f"{whose} is {_told(age)} old: it goes when it is older than {_told(older_than)}, in {_told(left)}",
+        why=f"{origin} is {_format_age(age)} old: it goes when it is older than {_format_age(older_than)}, "
+        f"in {_format_age(left)}",
     )
 
 
 def _made_at(lake: Lake, one: Leftover) -> float | None:
-    """When a leftover was made, as far as it says so itself.
+    """Return when a leftover was created, or None if unknown.
 
-    A branch without a commit of its own is at its input, which may be years older than the branch; then its name tells
-    when its task was scheduled.
+    The head of a branch without commits is its input, which may be years older than the branch; then the time at which
+    its task was scheduled, from the name, is used.
     """
     if one.kind in ("proof", "put"):
         return proof_branch_made(one.name)
@@ -291,7 +297,7 @@ def _made_at(lake: Lake, one: Leftover) -> float | None:
     return commit.created if own else scheduled
 
 
-def _told(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     for unit, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * unit:
             return f"{int(seconds // unit)} {name}"

@@ -1,17 +1,15 @@
-"""Sweeping: workdirs that a dead process left behind.
+"""Sweeps workdirs that dead processes left behind.  No full disk or foreign file can end the worker's periodic sweep.
 
-Only folders that Perago made are ever touched; whoever keeps other things in the root keeps them.  A folder is known
-by its name; one of a name that earlier versions gave needs a marker that gives this very task and execution.
+Only folders that Perago created are ever touched.  They are recognized by name; a name of the form that earlier versions
+used needs a marker with the same task and execution.
 
-    its marker names            it goes, unless this worker runs its execution
+    its marker names            it is removed, unless this worker runs its execution
     a living process            never: its attempt may still be running, or is being put away
     a dead process              at once
-    a process of another host   when it is older than the time to live: nobody here can tell
+    a process of another host   when it is older than the time to live: its state is unknown here
 
-Without a marker (the body removed it, or a kill cut the making or the removal) it goes at once.  That holds because
-the caller has the root's lock: nobody else makes workdirs there.
-
-The sweep of a worker's own root: a chore that comes back, and that no full disk or foreign file can end.
+Without a marker (the body removed it, or a kill interrupted the creation or removal) it is removed at once.  That is safe
+because the caller holds the root's lock, so no other process creates workdirs there.
 """
 
 from __future__ import annotations
@@ -33,6 +31,7 @@ from perago.runtime.root.workdirs import put_away
 from perago.settings import Settings
 
 log = logging.getLogger("perago.sweep")
+supervisor_log = logging.getLogger("perago.supervisor")
 
 Marker = Mapping[str, Any]
 _LARGEST_MARKER = 64 * 1024
@@ -55,15 +54,15 @@ def sweep_workdirs(
         if (marker := _marker_of(path)) is not None:
             orphaned = _is_orphan(marker, alive, older=_age(path, now) > ttl)
         else:
-            # Looked at again: its process may have put it away meanwhile.
+            # Check again: its process may have removed it meanwhile.
             orphaned = owner.certain and os.path.isdir(path)
-        if orphaned and _removed(path):
+        if orphaned and _remove(path):
             removed.append(path)
     return removed
 
 
 def _folders(root: Path) -> list[Path]:
-    """The folders in a root, by what the root itself says: a broken mount among them is no error."""
+    """Return the folders in a root from its directory entries alone, so that a broken mount among them is no error."""
     try:
         with os.scandir(root) as found:
             return sorted(root / entry.name for entry in found if entry.is_dir(follow_symlinks=False))
@@ -79,9 +78,9 @@ def _is_orphan(marker: Marker, alive: Callable[[Marker], bool], *, older: bool) 
 
 
 def _marker_of(path: Path) -> Marker | None:
-    """The marker in a folder, if it is the folder's own."""
+    """Return the folder's marker, or None if it is missing, unreadable or names another folder."""
     try:
-        with open(path / MARKER, encoding="utf-8", opener=_open_warily) as file:
+        with open(path / MARKER, encoding="utf-8", opener=_open_regular) as file:
             marker = json.loads(file.read(_LARGEST_MARKER))
         name = workdir_name(marker["attempt"]["task_id"], marker["execution_id"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -89,8 +88,8 @@ def _marker_of(path: Path) -> Marker | None:
     return marker if path.name in _names(name) else None
 
 
-def _open_warily(path: str, flags: int) -> int:
-    # A body may have put anything there; a pipe would be waited on for ever.
+def _open_regular(path: str, flags: int) -> int:
+    # A body may have put anything there; opening a pipe would block forever.
     return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
@@ -98,7 +97,7 @@ def _names(name: WorkdirName) -> tuple[str, ...]:
     return name.working, name.making, name.removing, name.old
 
 
-def _removed(path: Path) -> bool:
+def _remove(path: Path) -> bool:
     try:
         put_away(path, path.with_name(removing_name(path.name)))
     except OSError as error:
@@ -115,22 +114,19 @@ def _age(path: Path, now: float) -> float:
         return 0.0
 
 
-supervisor_log = logging.getLogger("perago.supervisor")
-
-
 @dataclass(frozen=True, slots=True)
 class WorkdirSweep:
-    """Removes workdirs that no execution of this worker uses; `swept` is called with their number."""
+    """Removes workdirs that no execution of this worker uses; calls `swept` with their number."""
 
     settings: Settings
     runs_here: Callable[[str], bool]
     swept: Callable[[int], None]
 
     def sweep(self) -> float:
-        """Sweep once; returns the seconds until the next time."""
+        """Sweep once, and return the seconds until the next sweep."""
         root, ttl = self.settings.workspace_root, self.settings.workspace_gc_ttl
         try:
             self.swept(len(sweep_workdirs(root, now=time.time(), ttl=ttl, runs_here=self.runs_here)))
         except OSError as error:
-            supervisor_log.warning("workdirs could not be swept: %s", error)
+            supervisor_log.warning("could not sweep workdirs, will retry: %s", error)
         return max(1.0, self.settings.workspace_gc_interval)

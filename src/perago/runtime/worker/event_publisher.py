@@ -1,4 +1,4 @@
-"""Telling who looks on what happens in the worker.  The rule: who looks on must not end what is looked at."""
+"""Publishes worker events.  A failing listener must never stop the worker."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ log = logging.getLogger("perago.supervisor")
 
 
 class EventPublisher:
-    """Passes events on to the one listener of a worker."""
+    """Passes events to the worker's only listener."""
 
     def __init__(self) -> None:
         self._listener: Listener = lambda _event: None
 
     def listen(self, listener: Listener) -> None:
-        """Pass events on to this listener from now on."""
+        """Pass events to this listener from now on."""
         self._listener = listener
 
-    def tell(self, event: Event) -> None:
-        """Something happened."""
+    def publish(self, event: Event) -> None:
+        """Pass an event to the listener; log an error that it raises."""
         try:
             self._listener(event)
         except Exception:
-            log.exception("nobody was told that %s", event.kind)
+            log.exception("event listener failed on %r", event.kind)
 
-    def of(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
-        """Something happened to an execution."""
-        done = (execution.attempt, execution.id, execution.step, execution.settled)
-        self.tell(Event(kind, *done, text=text))
+    def publish_for(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
+        """Publish an event about an execution."""
+        about = (execution.attempt, execution.id, execution.step, execution.settled)
+        self.publish(Event(kind, *about, text=text))

@@ -1,10 +1,10 @@
-"""An executor process: runs one attempt after the other, and says what happens over its pipe.
+"""The executor process: runs one attempt after the other and reports to the supervisor over a pipe.
 
-- It lives in a process group of its own and dies with its supervisor: when the pipe ends, the whole group goes, and
-  everything else that bodies have started, in whatever session.  For that it adopts what has lost its parent.
-- It takes no notice of SIGINT and SIGTERM: a terminal and a service manager send them to every process, but whether
-  attempts finish is the supervisor's decision.
-- A settled execution is handed over first and cleaned up afterwards, on a thread, while the next one may begin.
+- It has its own process group and dies with its supervisor: when the pipe closes, it kills the group and every other
+  process that bodies have started, in any session.  To find them all, it adopts orphaned descendants.
+- It ignores SIGINT and SIGTERM: a terminal and a service manager send them to every process, but the supervisor decides
+  whether attempts finish.
+- A settled execution is reported first and cleaned up afterwards on a thread, while the next one may begin.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from multiprocessing.context import SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NoReturn
 
+from perago.backend import Backend
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.protocol.attempt import Attempt
@@ -40,8 +41,6 @@ from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.process.process_leaks import ProcessLeaks, busy_threads
 from perago.runtime.process.process_setup import adopt_orphans, end_descendants, start_process_group
 from perago.runtime.process.stdio_state import flush_output
-from perago.runtime.servers import Servers
-from perago.runtime.servers import opened as opened_ports
 from perago.runtime.worker.executor_protocol import (
     Answer,
     BodyProgress,
@@ -54,38 +53,38 @@ from perago.runtime.worker.executor_protocol import (
     Stop,
 )
 from perago.runtime.worker.output_capture import Printer
-from perago.runtime.worker.task_logs import PassedOn
+from perago.runtime.worker.task_logs import ForwardingHandler
 from perago.settings import Settings
 
 log = logging.getLogger("perago.executor")
 
-LEFT_TO_CLEAN = 4
-"""So many settled executions may wait to be cleaned up before the next attempt has to wait for them."""
+MOST_WAITING_CLEANUPS = 4
+"""Settled executions that may wait for cleanup before the next attempt has to wait."""
 
-OVERLAPPING = 4
-"""Threads for what an attempt does alongside its main course: revoking, claiming, looking for the fence."""
+OVERLAP_THREADS = 4
+"""Threads for the concurrent parts of an attempt: revoking, claiming, finding the fence level."""
 
-LEAVING_SECONDS = 10.0
-"""How long Python may take to end in good order."""
+EXIT_SECONDS = 10.0
+"""Time limit for an orderly exit of Python."""
 
-Say = Callable[[Answer], None]
+Send = Callable[[Answer], None]
 
 _spawn = multiprocessing.get_context("spawn")
 
 
 def no_observer(_step: str) -> None:
-    """The observer of a worker that nobody watches."""
+    """Ignore the step; the default observer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSpec:
-    """How an executor process is made; it travels to the new process, so all of it can be pickled.
+    """The configuration of an executor process; it is pickled for the new process.
 
-    `tasks` are the names of those that it runs; the modules `targets` may declare others.  With `passes_logs` the
-    supervisor writes its log.
+    `tasks` names the tasks to run; the modules `targets` may declare others.  With `passes_logs` the supervisor writes
+    the executor's log.
     """
 
-    servers: Servers
+    servers: Backend
     targets: tuple[str, ...]
     tasks: tuple[str, ...]
     max_result_bytes: int | None = None
@@ -94,26 +93,26 @@ class ExecutorSpec:
 
     @property
     def settings(self) -> Settings:
-        """The settings of its servers, and of all else."""
+        """The settings of the worker and its servers."""
         return self.servers.settings
 
 
 def new_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> SpawnProcess:
-    """An executor's process as multiprocessing has it, not begun yet."""
+    """Return an executor process that is not started yet."""
     return _spawn.Process(
         target=run_executor, args=(spec, number, pipe, output), name=f"perago-executor-{number}"
     )
 
 
 def forked_executor_main(request: bytes, pipe: Connection, output: Connection) -> NoReturn:
-    """The whole life of an executor process that was forked: for its tasks it is as one that was spawned."""
+    """Run a forked executor process to its end.  Tasks cannot tell it from a spawned one."""
     code = 1
     try:
-        standing, made = pickle.loads(request)
-        standing.take()
-        # Only now: what it is made of may come from a module that is found there.
-        spec, number = pickle.loads(made)
-        # As multiprocessing itself begins a process, once there is one: who its parent is, how it starts others.
+        environment, pickled_spec = pickle.loads(request)
+        environment.take()
+        # Only now: unpickling may import modules from the folders that this environment adds.
+        spec, number = pickle.loads(pickled_spec)
+        # Enter the process the way multiprocessing does, so that it knows its parent and how to start others.
         process: Any = new_executor(spec, number, pipe, output)
         process._parent_pid = os.getppid()
         code = process._bootstrap(parent_sentinel=os.pidfd_open(os.getppid()))
@@ -126,153 +125,153 @@ def forked_executor_main(request: bytes, pipe: Connection, output: Connection) -
 
 
 def run_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> None:
-    """The whole life of an executor process."""
+    """Run an executor process to its end."""
     start_process_group("perago-executor")
     adopt_orphans()
     printer = Printer(os.dup(output.fileno()))
     output.close()
-    line = _Line(pipe)
-    with _logging(spec, number, line, printer):
-        code = _work(spec, line, printer)
+    supervisor = _SupervisorPipe(pipe)
+    with _logging(spec, number, supervisor, printer):
+        code = _work(spec, supervisor, printer)
         busy = busy_threads(threading.enumerate())
         if busy:
-            log.info("leaving with threads that still run: %s", ", ".join(one.name for one in busy))
-    _leave(code, at_once=bool(busy))
+            log.info("exiting while threads still run: %s", ", ".join(thread.name for thread in busy))
+    _end_process(code, immediately=bool(busy))
 
 
 def _logging(
-    spec: ExecutorSpec, number: int, line: _Line, printer: Printer
+    spec: ExecutorSpec, number: int, supervisor: _SupervisorPipe, printer: Printer
 ) -> AbstractContextManager[object]:
     if spec.passes_logs:
-        return logging_by([PassedOn(line.say, beside=printer.write)], bodies=printer.write)
+        return logging_by([ForwardingHandler(supervisor.send, beside=printer.write)], bodies=printer.write)
     return logging_to(spec.settings, name=f"executor-{number}", stream=printer.log, bodies=printer.write)
 
 
-def _work(spec: ExecutorSpec, line: _Line, printer: Printer) -> int:
-    """Open everything and run what comes until told to stop; returns the exit code."""
+def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> int:
+    """Load the tasks, connect to the servers and run attempts until `Stop`; returns the exit code."""
     with ExitStack() as opened:
         try:
             tasks = {task.name: task for task in load_tasks(spec.targets) if task.name in spec.tasks}
-            lake, orchestrator = opened.enter_context(opened_ports(spec.servers))
+            lake, orchestrator = opened.enter_context(spec.servers.opened())
             open_place = spec.servers.open_places(list(tasks.values()))
         except Exception as error:
-            line.say(StartFailed(describe(error)))
+            supervisor.send(StartFailed(describe(error)))
             return 1
-        line.say(Ready())
-        around = AttemptContext(
+        supervisor.send(Ready())
+        context = AttemptContext(
             lake=lake,
             orchestrator=orchestrator,
             workspace_root=spec.settings.workspace_root,
             fence=spec.settings.fence,
-            overlap=opened.enter_context(ThreadPoolExecutor(OVERLAPPING, "perago-overlap")).submit,
+            overlap=opened.enter_context(ThreadPoolExecutor(OVERLAP_THREADS, "perago-overlap")).submit,
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
             persist=ask_until_answered,
             wrong_input=spec.settings.wrong_input,
             mask=Masker(secrets_of(spec.settings)),
         )
-        _AttemptLoop(tasks, around, spec.observe, line.say, printer).work(line)
+        _AttemptLoop(tasks, context, spec.observe, supervisor.send, printer).run(supervisor)
     return 0
 
 
-def _leave(code: int, *, at_once: bool) -> NoReturn:
-    """End the process: in good order, but never later because of what authors' code has left running.
+def _end_process(code: int, *, immediately: bool) -> NoReturn:
+    """End the process in order, but never wait longer than `EXIT_SECONDS` for what user code left running.
 
-    Python waits at its end for threads and for the processes of multiprocessing, and runs what was registered for its exit.
+    At exit Python waits for threads and multiprocessing's processes, and runs the registered exit functions.
     """
     flush_output()
-    if at_once:
+    if immediately:
         os._exit(code)
-    # The one clock that still goes while Python is being torn down; its default action ends the process.
+    # The only timer that still works during interpreter shutdown; its default action ends the process.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, LEAVING_SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
     sys.exit(code)
 
 
-class _Line:
-    """The executor's end of the pipe; when the supervisor's end is gone, so are we."""
+class _SupervisorPipe:
+    """The executor's end of the pipe.  When the supervisor's end closes, the executor kills itself."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
         self._sending = threading.Lock()
         self._requests: queue.SimpleQueue[Run | Stop] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, name="perago-line", daemon=True).start()
+        threading.Thread(target=self._listen, name="perago-pipe", daemon=True).start()
 
     def next(self) -> Run | Stop:
-        """The supervisor's next wish."""
+        """Wait for the supervisor's next request."""
         return self._requests.get()
 
-    def say(self, answer: Answer) -> None:
-        """Tell the supervisor, from any thread."""
-        # Before the lock is taken: what pickling sets free may log, which comes here again.
+    def send(self, answer: Answer) -> None:
+        """Send an answer to the supervisor.  Thread-safe."""
+        # Pickle before taking the lock: objects freed meanwhile may log, which calls this method again.
         data = ForkingPickler.dumps(answer)
         try:
             with self._sending:
                 self._pipe.send_bytes(data)
         except OSError:
-            _die()
+            _kill_self()
 
     def _listen(self) -> None:
-        # A thread of its own, so that a body in a long computation still notices its supervisor's death.
+        # On a thread, so that the supervisor's death is noticed while a body computes.
         while True:
             try:
                 self._requests.put(self._pipe.recv())
             except (EOFError, OSError):
-                _die()
+                _kill_self()
 
 
 class _AttemptLoop:
-    """Where attempts are run, one at a time."""
+    """Runs attempts, one at a time."""
 
     def __init__(
         self,
         tasks: Mapping[str, TaskDefinition],
-        around: AttemptContext,
+        context: AttemptContext,
         observe: Observer,
-        say: Say,
+        send: Send,
         printer: Printer,
     ) -> None:
         self._printer = printer
         self._tasks = tasks
-        self._around = around
+        self._context = context
         self._observe = observe
-        self._say = say
+        self._send = send
 
-    def work(self, line: _Line) -> None:
-        """Run what comes until told to stop, then finish cleaning up."""
+    def run(self, supervisor: _SupervisorPipe) -> None:
+        """Run the requested attempts until `Stop`, then finish cleaning up."""
         with _Cleaner() as cleaner:
-            while isinstance(request := line.next(), Run):
-                self._run(request, cleaner)
+            while isinstance(request := supervisor.next(), Run):
+                self._run_attempt(request, cleaner)
 
-    def _run(self, request: Run, cleaner: _Cleaner) -> None:
+    def _run_attempt(self, request: Run, cleaner: _Cleaner) -> None:
         attempt, execution_id = request.assignment.attempt, request.execution_id
-        leftovers = ProcessLeaks()
+        leaks = ProcessLeaks()
 
         def hand_over(settled: ExecutionResult) -> None:
-            # First of all: what is published is told, whatever the body has done to this process.
-            self._say(Ended(execution_id, settled, leftovers.spoiled()))
+            # Report the result first, whatever the body has done to this process.
+            self._send(Ended(execution_id, settled, leaks.spoiled()))
             self._printer.end(execution_id)
 
         def begin(step: str) -> None:
-            self._say(StepStarted(execution_id, step))
+            self._send(StepStarted(execution_id, step))
             self._observe(step)
 
         def note(text: str) -> None:
-            self._say(BodyProgress(execution_id, text))
+            self._send(BodyProgress(execution_id, text))
 
         def clean_up(cleanup: ExitStack) -> None:
-            cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._say))
+            cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._send))
 
-        around = replace(
-            self._around,
+        context = replace(
+            self._context,
             observe=begin,
             clean_up=clean_up,
             note=note,
-            preserving_process_state=leftovers.watched,
+            preserving_process_state=leaks.watched,
         )
         self._printer.begin(execution_id)
         with attempt_logs(attempt, execution_id, everywhere=True):
-            Transaction(self._tasks[attempt.task_name], request.assignment, execution_id, around).run(
+            Transaction(self._tasks[attempt.task_name], request.assignment, execution_id, context).run(
                 hand_over
             )
 
@@ -282,7 +281,7 @@ class _Cleanup:
     attempt: Attempt
     execution_id: str
     stack: ExitStack
-    say: Say
+    send: Send
 
     def __call__(self) -> None:
         with attempt_logs(self.attempt, self.execution_id):
@@ -290,14 +289,14 @@ class _Cleanup:
                 self.stack.close()
             except Exception:
                 log.exception("failed to clean up after the execution")
-        self.say(Cleaned(self.execution_id))
+        self.send(Cleaned(self.execution_id))
 
 
 class _Cleaner:
-    """Cleans up on a thread; whoever brings more than it can take waits."""
+    """Cleans up on a thread; `put` blocks while too many cleanups wait."""
 
     def __init__(self) -> None:
-        self._waiting: queue.Queue[_Cleanup | None] = queue.Queue(LEFT_TO_CLEAN)
+        self._waiting: queue.Queue[_Cleanup | None] = queue.Queue(MOST_WAITING_CLEANUPS)
         self._thread = threading.Thread(target=self._run, name="perago-cleanup", daemon=True)
 
     def __enter__(self) -> _Cleaner:
@@ -309,7 +308,7 @@ class _Cleaner:
         self._thread.join()
 
     def put(self, cleanup: _Cleanup) -> None:
-        """Clean this up as soon as what came before is clean."""
+        """Queue a cleanup; cleanups run in order."""
         self._waiting.put(cleanup)
 
     def _run(self) -> None:
@@ -317,7 +316,7 @@ class _Cleaner:
             cleanup()
 
 
-def _die() -> None:
-    """Leave at once, with everything that the body has started."""
+def _kill_self() -> None:
+    """Kill this process and everything that bodies have started."""
     end_descendants(os.getpid())
     os.killpg(0, signal.SIGKILL)

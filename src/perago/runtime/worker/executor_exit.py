@@ -1,16 +1,14 @@
-"""What a dead executor leaves behind, removed by name: the workdir and staging branches of its executions.
+"""Handles executors that are gone: what happens to their executions, and cleanup on their behalf.
 
-Its staging goes before anything is said about the attempt.  The claim of one that died while it published stays: its
-request may be in flight, and the claim tells the retry to send a barrier.
+    died before the first step   handed out again, up to 3 times in all
+    died                         FAILED with the reason is sent for it
+    stopped, the attempt is over nothing is sent
+    died after it was settled    only its workdir and staging branches are removed
 
-Executors come and go: what becomes of an execution whose executor is gone, or is stopped because its attempt is over.
+Staging branches are dropped before anything is sent about the attempt.  The claim of an execution that died while it
+published stays: its request may be in flight, and the claim tells the retry to send a barrier.
 
-    died before it began     handed out again, a few times
-    died                     FAILED with the reason is sent for it
-    stopped, being over      nothing is sent
-    died after its ending    only what it left behind is removed
-
-Like the supervisor, whose part it is, it runs on the one thread that decides.
+`ExecutorExitHandler` runs on the supervisor's thread only; `DeadExecutorCleanup` runs on any thread.
 """
 
 from __future__ import annotations
@@ -42,37 +40,41 @@ from perago.runtime.worker.self_check import SelfCheck
 from perago.runtime.worker.slots import Execution, Slot
 
 log = logging.getLogger("perago.dead_executor")
+supervisor_log = logging.getLogger("perago.supervisor")
+
+MOST_STARTS = 3
+"""Times that an execution without a first step is handed out."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadExecutorCleanup:
-    """Removes what executions have left in a root and in a lake."""
+    """Removes the workdirs and branches of executions whose executor is gone."""
 
     root: Path
     lake: Lake
 
     def clean(self, execution: Execution, claim: Claim | None = None) -> None:
-        """Remove all that an execution of a dead process left; `claim` where its attempt is over."""
+        """Remove workdir and staging branches, and the `claim` if one is passed."""
         self.remove_workdir(execution)
         self._drop_staging(execution)
         self.drop_claim(claim)
 
     def remove_workdir(self, execution: Execution) -> None:
-        """Remove the folder of an execution whose process is dead."""
+        """Remove the workdir of an execution; a failure is logged."""
         try:
             remove_workdir(self.root, workdir_name(execution.attempt.task_id, execution.id))
         except OSError as error:
             log.warning("failed to clean workdir of execution %s: %s", execution.id, error)
 
     def drop_claim(self, claim: Claim | None) -> None:
-        """Drop the claim of an attempt that is over."""
+        """Drop the claim, if any, of an attempt that is over."""
         if claim is not None:
             drop_quietly(self.lake, claim.repository, claim.branch)
 
     def _drop_staging(self, execution: Execution) -> None:
-        repository = _given(execution.assignment.input, "repository")
-        may_have = execution.unsure or step_named(execution.step).may_have_staging
-        if repository is None or not may_have:
+        repository = _workspace_field(execution.assignment.input, "repository")
+        may_have_staging = execution.unsure or step_named(execution.step).may_have_staging
+        if repository is None or not may_have_staging:
             return
         try:
             prefix = staging_prefix(execution.attempt, execution.id)
@@ -83,55 +85,48 @@ class DeadExecutorCleanup:
 
 
 def claim_of(execution: Execution) -> Claim | None:
-    """The claim that a dead execution may hold and that may go once its attempt is over."""
-    repository = _given(execution.assignment.input, "repository")
-    branch = _given(execution.assignment.input, "branch")
-    # Who was not heard to the end may have begun to publish.
-    free = not execution.unsure and step_named(execution.step).may_give_up_claim
-    if repository is None or branch is None or not free:
+    """Return the claim of a dead execution, or None if it cannot hold one or must keep it because it may have published."""
+    repository = _workspace_field(execution.assignment.input, "repository")
+    branch = _workspace_field(execution.assignment.input, "branch")
+    # An execution whose last messages were lost may have begun to publish.
+    droppable = not execution.unsure and step_named(execution.step).may_give_up_claim
+    if repository is None or branch is None or not droppable:
         return None
     return Claim(repository, claim_branch_name(execution.attempt, branch))
 
 
-def _given(payload: Mapping[str, Any], field: str) -> str | None:
+def _workspace_field(payload: Mapping[str, Any], field: str) -> str | None:
     workspace = payload.get("workspace")
     if isinstance(workspace, list) and workspace:
-        # What is joined is of one repository and branch.
+        # Joined workspaces share one repository and branch.
         workspace = workspace[0]
     value = workspace.get(field) if isinstance(workspace, Mapping) else None
     return value if isinstance(value, str) else None
 
 
-supervisor_log = logging.getLogger("perago.supervisor")
-
-MOST_TRIES_TO_BEGIN = 3
-
-
 @dataclass(frozen=True, slots=True)
 class ExecutorExitHandler:
-    """Sees to executors that start and end; `waiting` gets the executions that may be handed out again."""
+    """Handles starts and exits of executors; appends executions that may be handed out again to `waiting`."""
 
     executions: Executions
     waiting: deque[Execution]
-    deliveries: PendingResults
+    pending_results: PendingResults
     cleanup: DeadExecutorCleanup
     chores: JobScheduler
     self_check: SelfCheck
     event_publisher: EventPublisher
 
     def started(self, slot: Slot, started: int | Exception) -> None:
-        """A slot has had so many executors with this one, or there is no room for one."""
+        """Record that a slot started an executor, its `started`-th, or why it could not."""
         if isinstance(started, Exception):
             reason = describe(started)
-            supervisor_log.error(
-                "executor %d could not be started, and is tried again: %s", slot.number, reason
-            )
+            supervisor_log.error("could not start executor %d, will retry: %s", slot.number, reason)
             self.self_check.not_ready(slot.number, reason)
         elif started > 1:
-            self.event_publisher.tell(Event("restarted", text=f"executor {slot.number}"))
+            self.event_publisher.publish(Event("restarted", text=f"executor {slot.number}"))
 
     def gone(self, slot: Slot, executor_exit: ExecutorExit, *, forced: bool) -> None:
-        """The executor of a slot is gone; where it was killed to end the worker, nothing is said."""
+        """Handle the exit of a slot's executor.  A forced shutdown reports nothing to the orchestrator."""
         by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
         how = executor_exit.how
         if running is not None and not executor_exit.heard:
@@ -146,7 +141,9 @@ class ExecutorExitHandler:
                 extra={**(fields_of(running) if running else {}), TOLD: True},
             )
             attempt, step = (running.attempt, running.step) if running else (None, "")
-            self.event_publisher.tell(Event("died", attempt, running.id if running else "", step, text=how))
+            self.event_publisher.publish(
+                Event("died", attempt, running.id if running else "", step, text=how)
+            )
         for execution in left:
             if forced:
                 self.cleanup.remove_workdir(execution)
@@ -156,42 +153,42 @@ class ExecutorExitHandler:
                 self.clean_later(execution)
             elif stale:
                 self.executions.stop(execution, STOPPED)
-                self.event_publisher.of("stopped", execution)
+                self.event_publisher.publish_for("stopped", execution)
                 self.clean_later(execution)
             else:
                 self._died(execution, how)
 
     def over(self, execution: Execution, why: str, slot: Slot | None) -> None:
-        """The orchestrator has moved on from an attempt that waits here, or runs in a slot: stop it, say nothing."""
+        """Stop a waiting or running execution whose attempt is over; nothing is sent."""
         if execution.settled is not None or execution.died:
             return
-        supervisor_log.warning("the attempt is over (%s) and is stopped", why, extra=fields_of(execution))
+        supervisor_log.warning("the attempt is over (%s), stopping it", why, extra=fields_of(execution))
         if slot is not None:
             slot.stopped_stale = True
             slot.kill()
         elif execution in self.waiting:
             self.waiting.remove(execution)
             self.executions.stop(execution, STOPPED)
-            self.event_publisher.of("stopped", execution, text=why)
+            self.event_publisher.publish_for("stopped", execution, text=why)
 
-    def say_for(self, execution: Execution, outcome: Outcome) -> None:
-        """Say for an attempt what it cannot say itself any more."""
+    def report_failure(self, execution: Execution, outcome: Outcome) -> None:
+        """Send an outcome for an execution whose executor cannot."""
         execution.ending = execution.ending or outcome.status
         pending = PendingResult(execution.id, execution.attempt, outcome, claim=claim_of(execution))
-        self.deliveries.send(execution, pending)
+        self.pending_results.send(execution, pending)
 
     def _died(self, execution: Execution, how: str) -> None:
-        if not execution.step and execution.given < MOST_TRIES_TO_BEGIN:
+        if not execution.step and execution.given < MOST_STARTS:
             self.waiting.appendleft(execution)
             return
         execution.died, execution.ending = True, DIED
         execution.over(time.time())
         if not execution.step:
-            self.self_check.failed(f"executors died with {how} before they began")
-        self.say_for(execution, executor_died(how, execution.step))
+            self.self_check.failed(f"executors died with {how} before the first step")
+        self.report_failure(execution, executor_died(how, execution.step))
 
     def clean_later(self, execution: Execution) -> None:
-        """Remove what an execution has left that cannot do it itself."""
-        # The claim of a settled execution is the courier's.
+        """Clean up in the background after an execution whose executor is gone."""
+        # The result sender drops the claim of a settled execution.
         claim = None if execution.settled is not None else claim_of(execution)
         self.chores.add(("clean", execution.id), lambda: self.cleanup.clean(execution, claim))

@@ -1,10 +1,8 @@
-"""What a supervisor and its executors say to each other: small frozen values over a link, and nothing else.
+"""The executor protocol: the messages between supervisor and executor, and the link that carries them.
 
-The supervisor chooses execution ids, so it knows the name of every workdir and branch an executor may leave behind.
-
-How a slot reaches its executor, whatever that is: a process over a pipe, or a process that an engine hosts elsewhere.
-
-The rule for every link: what an executor says is passed on before the news that it is gone, and that news comes once.
+An executor is a process on this machine behind a pipe, or a process that an engine hosts elsewhere.  Messages are small
+frozen values.  The supervisor chooses the execution ids, so it knows the name of every workdir and branch that an executor
+may leave behind.  Every link passes on what an executor sent before it reports, once, that the executor is gone.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from perago.runtime.worker.output_capture import Sink
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """To an executor: run this attempt under this execution id; it is the id's time number `given` to be handed out."""
+    """To an executor: run this attempt under this execution id, which is handed out for the `given`-th time."""
 
     execution_id: str
     assignment: Assignment
@@ -30,17 +28,17 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To an executor: finish cleaning up and leave."""
+    """To an executor: finish cleaning up and exit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From an executor: the tasks are loaded, the ports are open."""
+    """From an executor: the tasks are loaded and the servers are connected."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """From an executor that leaves at once: it could not start, and why."""
+    """From an executor: it could not start, for this reason, and exits."""
 
     reason: str
 
@@ -55,7 +53,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class BodyProgress:
-    """From an executor: what the body of an execution is doing, in a few words."""
+    """From an executor: a short text about the progress of a body."""
 
     execution_id: str
     text: str
@@ -63,42 +61,42 @@ class BodyProgress:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """From an executor: an execution is settled; it takes the next one, or says why it had better not."""
+    """From an executor: an execution is settled.  `spoiled` says why the executor must not run another, if so."""
 
     execution_id: str
     settled: ExecutionResult
     spoiled: str = ""
 
     def is_last(self, done: int, most: int) -> bool:
-        """Whether the executor should run nothing more, having done so many of the `most` it may (0: no limit)."""
-        # One that has no descriptors left gets none by waiting.
+        """Return whether to replace the executor after `done` executions; `most` is the limit (0: none)."""
+        # Waiting does not free file descriptors, so replace the executor.
         return bool(self.spoiled or (most and done >= most) or self.settled.own_reason == "descriptors")
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """From an executor: staging and workdir of an execution are gone."""
+    """From an executor: staging branches and workdir of an execution are removed."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailed:
-    """From a link: who ran an execution that is settled is gone, and may have left its staging."""
+    """From a link: the executor of a settled execution is gone and may have left staging branches."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """From a link: an engine runs an execution anew; how far the one before got is not known."""
+    """From a link: the engine runs an execution again; how far the first run got is unknown."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """From an executor whose supervisor writes its log: one record of it, in words."""
+    """From an executor whose log the supervisor writes: one log record as text."""
 
     logger: str
     level: int
@@ -113,7 +111,7 @@ Answer = Ready | StartFailed | StepStarted | BodyProgress | Ended | Cleaned | Lo
 
 @dataclass(frozen=True, slots=True)
 class ExecutorExit:
-    """How an executor ended; where it was not `heard` to the end, it may have got further than its last word."""
+    """The end of an executor.  Without `heard`, messages may be lost: it may have got further than its last one."""
 
     how: str
     heard: bool = True
@@ -121,7 +119,7 @@ class ExecutorExit:
 
 @dataclass(frozen=True, slots=True)
 class LinkCallbacks:
-    """Where a link tells what it hears; all of it may be called from any thread."""
+    """The callbacks of a link; each may be called from any thread."""
 
     answered: Callable[[Answer], None]
     gone: Callable[[ExecutorExit], None]
@@ -131,20 +129,20 @@ class LinkCallbacks:
 
 
 class Link(Protocol):
-    """One executor, from its start to its departure."""
+    """The connection to one executor, from its start to its exit."""
 
     def send(self, request: Request) -> None:
-        """Ask something of it; what cannot be sent at all raises, and an executor that is gone says so by itself."""
+        """Send a request.  Raises if it cannot be pickled; if the executor is gone, `gone` reports that instead."""
 
     def kill(self) -> None:
-        """End it and everything it has started, without waiting for that."""
+        """Kill the executor and everything it has started, without waiting."""
 
     def close(self) -> None:
-        """Let go of what is left of the link, once the executor is gone."""
+        """Release the link's resources after the executor is gone."""
 
 
 class ExecutorFactory(Protocol):
-    """Makes executors of one kind."""
+    """Starts executors of one kind."""
 
     def start(self, number: int, callbacks: LinkCallbacks) -> Link:
-        """Start one; where there is no room for it this raises, and nothing is left of the try."""
+        """Start an executor.  If the machine lacks resources this raises and leaves nothing behind."""

@@ -1,19 +1,19 @@
-"""The template of a worker's executors: a process that has imported all that they need, and is forked for each of them.
+"""The fork server: a process with all imports done, from which a worker's executors are forked.
 
-A new Python takes half a second of a core to import what a fork has at once.  The template is forked from the worker's own
-program, before that has read any task or begun a thread, and stays as it is: it runs nothing of an author's, opens nothing,
-and has one thread.  So its children are as good as new processes.
+A new Python takes half a second of a core to import what a fork has immediately.  The fork server is forked from the worker
+before the worker has loaded any task or started a thread.  It runs no user code, opens nothing and has one thread, so its
+children are as good as new processes.
 
-    worker                       template                     executor
+    worker                       fork server                  executor
     begin executor 3, pipes ──▶  forks                  ──▶   runs `run_executor`
                             ◀──  its pid
     (sees it die)
-    how did it end          ──▶  reaps it
+    ask for its exit code   ──▶  reaps it
                             ◀──  its exit code
 
-An executor is not reaped before the worker asks, so that its pid is nobody else's while the worker may still kill by it.
-What an executor leaves running when it ends comes to the template, which adopts it and kills it.
-A template that is gone takes nobody along: executors that run go on, and new ones are started without it.
+An executor is not reaped before the worker asks, so its pid is not reused while the worker may still kill by it.
+The fork server adopts the processes that a dead executor leaves running, and kills them.
+If the fork server dies, running executors continue, and new ones are spawned without it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from perago.runtime.worker.executor import ExecutorSpec, forked_executor_main
 log = logging.getLogger("perago.slot")
 
 ANSWER_SECONDS = 30.0
-"""Only a template that is stopped or hopelessly slow takes so long."""
+"""Only a fork server that is stopped or far too slow exceeds this."""
 
 _BEGIN, _REAP = b"B", b"R"
 _DONE, _FAILED = b"D", b"F"
@@ -56,89 +56,89 @@ _NUMBER = struct.Struct("!q")
 
 
 class ForkServerGone(OSError):
-    """The template does not answer, and will not."""
+    """The fork server does not answer and is not asked again."""
 
 
 @dataclass(slots=True, eq=False)
 class Forked:
-    """An executor process that a template began; as multiprocessing has it, as far as links use that."""
+    """A forked executor process, with the interface of multiprocessing's that `ExecutorProcess` names."""
 
     pid: int
-    template: ForkServer
+    server: ForkServer
     exitcode: int | None = None
     sentinel: ClassVar[int] = -1
-    """There is always better to wait on."""
+    """Unused: callers wait on a pidfd."""
 
     def join(self) -> None:
-        """Wait until it is dead, and learn how it ended."""
+        """Wait until the process is dead, then set `exitcode`."""
         with suppress(ProcessLookupError):
             death = os.pidfd_open(self.pid)
             try:
                 wait([death])
             finally:
                 os.close(death)
-        self.exitcode = self.template.exit_code_of(self.pid)
+        self.exitcode = self.server.exit_code_of(self.pid)
 
 
 class ForkServer:
-    """A worker's end; may be used from any thread."""
+    """The worker's connection to its fork server.  Thread-safe."""
 
     NOT_KNOWN: ClassVar[int] = 255
-    """The exit code of an executor whose template has gone before it."""
+    """The exit code of an executor that outlived its fork server."""
 
     def __init__(self, control: socket.socket) -> None:
         control.settimeout(ANSWER_SECONDS)
         self._control = control
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
         self._gone = False
 
     def begin(self, spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> Forked:
-        """Begin an executor that speaks over `pipe` and prints to `output_fd`; the caller closes both."""
-        # The worker may have gone to another folder since it was forked: to that of a run that it resumes, say.
+        """Fork an executor that communicates over `pipe` and prints to `output_fd`; the caller closes both."""
+        # The worker may have changed its folder since the fork, for example to that of a resumed run.
         request = pickle.dumps((Standing.here(), pickle.dumps((spec, number))))
         return Forked(self._ask(_BEGIN, request, [pipe.fileno(), output_fd]), self)
 
     def exit_code_of(self, pid: int) -> int:
-        """How an executor that is dead ended."""
+        """Return the exit code of a dead executor, and reap it."""
         try:
             return self._ask(_REAP, _NUMBER.pack(pid))
         except ForkServerGone:
             return self.NOT_KNOWN
 
     def _ask(self, what: bytes, request: bytes, fds: list[int] | None = None) -> int:
-        with self._asking:
+        with self._lock:
             if self._gone:
-                raise ForkServerGone("the template of the executors is gone")
+                raise ForkServerGone("the fork server is gone")
             try:
                 socket.send_fds(self._control, [_HEADER.pack(what, len(request))], fds or [])
                 self._control.sendall(request)
-                kind, said = _receive(self._control)
+                kind, data = _receive(self._control)
             except (EOFError, OSError) as error:
                 self._gone = True
-                # A late answer would be taken for that to the next question.
+                # A late answer would be taken for the answer to the next request.
                 self._control.close()
-                raise ForkServerGone(f"the template of the executors does not answer: {error}") from error
+                raise ForkServerGone(f"the fork server does not answer: {error}") from error
         if kind == _FAILED:
-            number, text = pickle.loads(said)
+            number, text = pickle.loads(data)
             raise OSError(number, text)
-        answer: int = _NUMBER.unpack(said)[0]
+        answer: int = _NUMBER.unpack(data)[0]
         return answer
 
 
-_templates: dict[int, ForkServer] = {}
-"""By process, since a fork inherits what is another's; it has one at the most, which lives as long as it does."""
+_fork_servers: dict[int, ForkServer] = {}
+"""By process id, because a fork inherits its parent's entry.  A process has one at most, until it exits."""
 
 
-def prepare(bring: Callable[[], object]) -> None:
-    """Have executors of this process forked from a template, if that can be; `bring` imports what they need.
+def prepare(import_all: Callable[[], object]) -> None:
+    """Start a fork server for this process, if it may fork; `import_all` imports what executors need.
 
-    To be called before the process begins a thread or runs anything of an author's.
+    Must be called before the process starts a thread or runs user code.
     """
-    if os.getpid() in _templates or not may_fork():
+    if os.getpid() in _fork_servers or not may_fork():
         return
-    bring()
+    import_all()
     if not may_fork():
-        log.debug("executors are started without a template: an import has begun a thread")
+        log.debug("forking disabled: an import started a thread; executors are spawned")
         return
     ours, theirs = socket.socketpair()
     flush_output()
@@ -146,28 +146,28 @@ def prepare(bring: Callable[[], object]) -> None:
         ours.close()
         _serve(theirs)
     theirs.close()
-    _templates[os.getpid()] = ForkServer(ours)
+    _fork_servers[os.getpid()] = ForkServer(ours)
 
 
 def current_fork_server() -> ForkServer | None:
-    """The template of this process."""
-    return _templates.get(os.getpid())
+    """Return this process's fork server, or None."""
+    return _fork_servers.get(os.getpid())
 
 
-# --- in the template -------------------------------------------------------------------------------------------------
+# --- in the fork server ----------------------------------------------------------------------------------------------
 
 
 def _serve(control: socket.socket) -> NoReturn:
-    """Begin executors and tell how they ended, until the worker is gone."""
-    # A terminal and a service manager send these to every process: when to end is the worker's decision.
+    """Fork and reap executors on request until the worker is gone."""
+    # A terminal and a service manager signal every process, but the worker decides when this one ends.
     start_process_group("perago-template")
     code = 1
     try:
         gc.collect()
-        # What is here is here for good: looking at it again in every child would copy its memory.
+        # These objects stay: a collection in each child would only copy their memory.
         gc.freeze()
         adopt_orphans()
-        ours = {_begin_tracker(control)}
+        ours = {_start_tracker(control)}
         while True:
             _answer(control, ours)
     except EOFError:
@@ -176,16 +176,16 @@ def _serve(control: socket.socket) -> NoReturn:
         os._exit(code)
 
 
-def _begin_tracker(control: socket.socket) -> int:
-    """Begin multiprocessing's resource tracker for the executors, which would each start one: a new Python.
+def _start_tracker(control: socket.socket) -> int:
+    """Start multiprocessing's resource tracker for all executors; each would start its own, as a new Python.
 
-    Here, and so not in the group of an executor that is killed: it removes what the killed one's pools have left.
+    It must not be in the process group of an executor: it removes what the pools of a killed executor have left.
     """
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            # It ends when nobody has the other end of its pipe open any more.
+            # It ends when every process has closed the other end of its pipe.
             os.close(theirs)
             control.close()
             start_process_group("perago-tracker")
@@ -193,7 +193,7 @@ def _begin_tracker(control: socket.socket) -> int:
         finally:
             os._exit(0)
     os.close(ours)
-    # What `ensure_running` looks at before it starts one.
+    # `ensure_running` checks these before it starts a tracker.
     tracker: Any = vars(resource_tracker)["_resource_tracker"]
     tracker._fd, tracker._pid = theirs, pid
     return pid
@@ -201,8 +201,8 @@ def _begin_tracker(control: socket.socket) -> int:
 
 def _answer(control: socket.socket, ours: set[int]) -> None:
     header, fds, _, _ = socket.recv_fds(control, _HEADER.size, 2)
-    what, length = _HEADER.unpack(header + _exactly(control, _HEADER.size - len(header)))
-    request = _exactly(control, length)
+    what, length = _HEADER.unpack(header + _read_exactly(control, _HEADER.size - len(header)))
+    request = _read_exactly(control, length)
     try:
         if what == _BEGIN:
             number = os.fork()
@@ -214,7 +214,7 @@ def _answer(control: socket.socket, ours: set[int]) -> None:
             dead = _NUMBER.unpack(request)[0]
             number = os.waitstatus_to_exitcode(os.waitpid(dead, 0)[1])
             ours.discard(dead)
-            _end_adopted(ours)
+            _kill_adopted(ours)
     except OSError as error:
         _send(control, _FAILED, pickle.dumps((error.errno or 0, error.strerror or str(error))))
         return
@@ -224,8 +224,8 @@ def _answer(control: socket.socket, ours: set[int]) -> None:
     _send(control, _DONE, _NUMBER.pack(number))
 
 
-def _end_adopted(ours: set[int]) -> None:
-    """Kill what dead executors have left; what a living one has started is below that one."""
+def _kill_adopted(ours: set[int]) -> None:
+    """Kill what dead executors left running; processes of a living executor are its own descendants."""
     for pid in children() - ours:
         end_descendants(pid)
         with suppress(ProcessLookupError, ChildProcessError):
@@ -233,7 +233,7 @@ def _end_adopted(ours: set[int]) -> None:
             os.waitpid(pid, 0)
 
 
-# --- both ------------------------------------------------------------------------------------------------------------
+# --- both sides ------------------------------------------------------------------------------------------------------
 
 
 def _send(control: socket.socket, kind: bytes, data: bytes) -> None:
@@ -241,15 +241,15 @@ def _send(control: socket.socket, kind: bytes, data: bytes) -> None:
 
 
 def _receive(control: socket.socket) -> tuple[bytes, bytes]:
-    kind, length = _HEADER.unpack(_exactly(control, _HEADER.size))
-    return kind, _exactly(control, length)
+    kind, length = _HEADER.unpack(_read_exactly(control, _HEADER.size))
+    return kind, _read_exactly(control, length)
 
 
-def _exactly(control: socket.socket, length: int) -> bytes:
-    """So many bytes; none at all, or too few, is the other's end."""
-    found = b""
-    while len(found) < length:
-        if not (more := control.recv(length - len(found))):
-            raise EOFError("the other end is gone")
-        found += more
-    return found
+def _read_exactly(control: socket.socket, length: int) -> bytes:
+    """Read exactly `length` bytes.  Raises `EOFError` if the other side is gone."""
+    data = b""
+    while len(data) < length:
+        if not (more := control.recv(length - len(data))):
+            raise EOFError("the other side is gone")
+        data += more
+    return data

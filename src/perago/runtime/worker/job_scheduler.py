@@ -1,12 +1,10 @@
-"""Jobs that come back: a few threads that run each job when it is due, until it says that it is done.
+"""Runs functions later: recurring jobs on a few threads, and calls on the supervisor's thread.
 
-Leases, results that are being sent and sweeps are such jobs.  The rule: a job never waits for time to pass; it says
-when it wants to run again, so that a server that is away holds up no thread.
+Leases, unsent results and sweeps are jobs.  A job never sleeps; it returns when it wants to run again, so that an
+unreachable server blocks no thread.
 
-Calls that other threads, and signal handlers, want made on the supervisor's own thread.
-
-The rule: a call that fails is a mistake of ours.  It is logged, and the calls after it are made: they are about other
-attempts and other slots.
+Other threads and signal handlers post calls to the `EventQueue`; the supervisor's thread makes them.  A call that fails is
+an internal error: it is logged and the next calls are made, because they are about other attempts and other slots.
 """
 
 from __future__ import annotations
@@ -21,11 +19,16 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 log = logging.getLogger("perago.timetable")
+queue_log = logging.getLogger("perago.mailbox")
 
 Job = Callable[[], float | None]
-"""Does its work and returns the seconds until it wants to run again, or None when it is done."""
+"""Returns the seconds until it wants to run again, or None when it is done."""
 
-AFTER_A_FAILURE = 5.0
+Note = Callable[[], None]
+"""A call to make on the supervisor's thread."""
+
+RETRY_SECONDS = 5.0
+"""The delay before a job that raised runs again."""
 
 
 @dataclass(slots=True, order=True)
@@ -38,7 +41,7 @@ class _Entry:
 
 
 class JobScheduler:
-    """Runs jobs by their keys; one job never runs twice at the same time."""
+    """Runs jobs by key; a job never runs twice at the same time."""
 
     def __init__(self, name: str, *, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -61,11 +64,11 @@ class JobScheduler:
             self._stopped = True
             self._changed.notify_all()
         for thread in self._threads:
-            # A call to a server that is away may hang for its whole time-out: nobody waits for that.
+            # A call to an unreachable server may hang until its time-out: do not wait for that.
             thread.join(1.0)
 
     def add(self, key: Hashable, job: Job, *, after: float = 0.0) -> None:
-        """Run `job` from then on; a job of the same key is taken off."""
+        """Run `job` after `after` seconds, then whenever it asks to; replaces a job with the same key."""
         with self._changed:
             self._cancel(key)
             entry = _Entry(self._clock() + after, next(self._numbers), key, job)
@@ -74,12 +77,12 @@ class JobScheduler:
             self._changed.notify()
 
     def cancel(self, key: Hashable) -> None:
-        """Do not run that job again; a run under way is not broken off."""
+        """Do not run the job again; a run in progress is not interrupted."""
         with self._changed:
             self._cancel(key)
 
     def __len__(self) -> int:
-        """How many jobs are not done."""
+        """Return the number of jobs that are not done."""
         with self._changed:
             return len(self._entries)
 
@@ -93,10 +96,10 @@ class JobScheduler:
             try:
                 delay = entry.job()
             except Exception:
-                # A job that carries a result must not be lost to a mistake of ours.
-                log.exception("a background job failed, and is tried again")
-                delay = AFTER_A_FAILURE
-            self._put_back(entry, delay)
+                # A job that sends a result must not be lost to an internal error.
+                log.exception("background job failed, retrying in %.1f s", RETRY_SECONDS)
+                delay = RETRY_SECONDS
+            self._reschedule(entry, delay)
 
     def _next(self) -> _Entry | None:
         with self._changed:
@@ -109,7 +112,7 @@ class JobScheduler:
                 self._changed.wait(wait)
             return None
 
-    def _put_back(self, entry: _Entry, delay: float | None) -> None:
+    def _reschedule(self, entry: _Entry, delay: float | None) -> None:
         with self._changed:
             if entry.cancelled:
                 return
@@ -121,24 +124,19 @@ class JobScheduler:
             self._changed.notify()
 
 
-queue_log = logging.getLogger("perago.mailbox")
-
-Note = Callable[[], None]
-
-
 class EventQueue:
-    """Notes in the order in which they were posted."""
+    """Calls for the supervisor's thread, in the order in which they were posted."""
 
     def __init__(self) -> None:
-        # A SimpleQueue, because a signal handler may post while this very thread is posting.
+        # SimpleQueue is reentrant: a signal handler may post while its thread is posting.
         self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
 
     def post(self, note: Note) -> None:
-        """Have this called soon; from anywhere."""
+        """Queue a call.  Safe from any thread and from signal handlers."""
         self._notes.put(note)
 
     def read(self, timeout: float) -> None:
-        """Wait for a note up to `timeout`, then make the calls of all that are there."""
+        """Wait up to `timeout` seconds for a call, then make all queued calls."""
         try:
             note = self._notes.get(timeout=timeout)
             while True:
@@ -152,4 +150,4 @@ def _call(note: Note) -> None:
     try:
         note()
     except Exception:
-        queue_log.exception("the worker met an error of its own, and goes on")
+        queue_log.exception("internal error; the worker continues")

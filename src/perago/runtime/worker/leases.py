@@ -1,12 +1,12 @@
-"""Leases: every attempt in flight is extended by the supervisor, from poll to accepted result.
+"""Leases: the supervisor extends the lease of every attempt in flight, from poll to accepted result.
 
 The interval is the smaller of the publish budget's `heartbeat_interval_seconds` and a third of the response time-out,
-so that two extensions may fail before the lease is lost.  Each one also asks whether the attempt is still current: one
-that is over is told to stop.  One that is queued again under the same task id (Conductor does that now and then) goes
-on: it gets a twin, and the claim decides between them.
+so that two extensions may fail before the lease is lost.  Each extension also checks that the attempt is still current; an
+execution whose attempt is over is stopped.  An attempt that Conductor queues again under the same task id, which happens
+now and then, continues: it gets a twin, and the claim decides between them.
 
-An orchestrator that gives no answer about a task is no reason to stop anything: the extension is tried again at its
-next time, whatever came in between, and counts as a failure.
+If the orchestrator gives no answer about a task, nothing is stopped: the extension counts as failed and is retried after the
+usual interval.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUEUED_AGAIN = "SCHEDULED"
 
 @dataclass(frozen=True, slots=True)
 class Over:
-    """The attempt of an execution is over; `why` is what the orchestrator says of it."""
+    """The attempt of an execution is over; `why` is the orchestrator's reason."""
 
     execution_id: str
     why: str
@@ -41,17 +41,13 @@ class Over:
 
 @dataclass(frozen=True, slots=True)
 class NotExtended:
-    """The lease of an attempt could not be extended this time."""
+    """One extension of an attempt's lease failed."""
 
     attempt: Attempt
 
 
-def _tell_nobody(_event_publisher: Over | NotExtended) -> None:
-    pass
-
-
 def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float) -> float:
-    """Seconds between two extensions of an attempt's lease."""
+    """Return the seconds between two extensions of an attempt's lease."""
     if task is None:
         return (response_timeout_seconds or DEFAULT_RESPONSE_SECONDS) / 3
     third = (response_timeout_seconds or task.controls.timeout.response_seconds) / 3
@@ -60,14 +56,14 @@ def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float)
 
 
 class LeaseKeeper:
-    """Extends the leases of the executions it is given until they are let go."""
+    """Extends the leases of executions from `keep` to `let_go`."""
 
     def __init__(
         self,
         orchestrator: Orchestrator,
         worker_id: str,
         *,
-        tell: Callable[[Over | NotExtended], None] = _tell_nobody,
+        tell: Callable[[Over | NotExtended], None] = lambda _event: None,
         health_state: HealthState | None = None,
         threads: int = 2,
         clock: Callable[[], float] = time.monotonic,
@@ -78,7 +74,7 @@ class LeaseKeeper:
         self._health_state = health_state or HealthState([])
         self._clock = clock
         self._extended: dict[str, float] = {}
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
         self._scheduler = JobScheduler("leases", threads=threads, clock=clock)
 
     def __enter__(self) -> LeaseKeeper:
@@ -91,19 +87,19 @@ class LeaseKeeper:
     def keep(self, execution_id: str, attempt: Attempt, interval: float) -> None:
         """Extend the attempt's lease from now on.
 
-        By execution, not by task: two executions of one attempt have a lease each, and the one that loses must not
-        take the winner's with it.
+        Leases are kept by execution, not by task: if two executions of one attempt run here, the end of the loser must not
+        stop extensions for the winner.
         """
-        with self._changing:
+        with self._lock:
             self._extended[execution_id] = self._clock()
         self._scheduler.add(
             execution_id, lambda: self._extend(execution_id, attempt, interval), after=interval
         )
 
     def let_go(self, execution_id: str) -> None:
-        """Stop extending: the result was accepted, or the attempt is not ours any more."""
+        """Stop extending: the result was accepted, or the attempt is no longer this worker's."""
         self._scheduler.cancel(execution_id)
-        with self._changing:
+        with self._lock:
             self._extended.pop(execution_id, None)
             self._health_state.right("lease", execution_id)
 
@@ -114,49 +110,53 @@ class LeaseKeeper:
         except OrchestratorNotFound as gone:
             over = str(gone)
         except Exception as error:
-            log.warning("task %s could not be read: %s", attempt.task_id, error, exc_info=_ours(error))
+            log.warning(
+                "could not read task %s, extending its lease anyway: %s",
+                attempt.task_id,
+                error,
+                exc_info=_internal(error),
+            )
             over = None
         if over is not None:
             self._tell(Over(execution_id, over))
             return None
         try:
             self._orchestrator.extend_lease(attempt, worker_id=self._worker_id)
-            self._was_extended(execution_id)
+            self._note_extended(execution_id)
         except Exception as error:
             log.warning(
-                "the lease of task %s was not extended: %s", attempt.task_id, error, exc_info=_ours(error)
+                "the lease of task %s was not extended, will retry: %s",
+                attempt.task_id,
+                error,
+                exc_info=_internal(error),
             )
-            self._was_not_extended(
-                execution_id, attempt, f"{error}", max(UNHEALTHY_AFTER_SECONDS, 2 * interval)
-            )
-        # A slow answer must not stretch the interval.
+            self._note_failure(execution_id, attempt, f"{error}", max(UNHEALTHY_AFTER_SECONDS, 2 * interval))
+        # A slow answer must not lengthen the interval.
         return max(0.0, interval - (self._clock() - began))
 
-    def _was_extended(self, execution_id: str) -> None:
-        with self._changing:
+    def _note_extended(self, execution_id: str) -> None:
+        with self._lock:
             if execution_id in self._extended:
                 self._extended[execution_id] = self._clock()
                 self._health_state.right("lease", execution_id)
 
-    def _was_not_extended(
-        self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float
-    ) -> None:
+    def _note_failure(self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float) -> None:
         self._tell(NotExtended(attempt))
-        with self._changing:
-            # Without one it was let go meanwhile, and is nobody's concern any more.
+        with self._lock:
+            # Without an entry the lease was let go meanwhile, and `since` is negative.
             since = self._clock() - self._extended.get(execution_id, math.inf)
             if since >= unhealthy_after:
                 text = f"the lease of task {attempt.task_id} ({attempt.task_name}) was not extended for {since:.0f} s: {why}"
                 self._health_state.wrong("lease", text, execution_id)
 
 
-def _ours(error: Exception) -> Exception | None:
-    """What needs a traceback: an error that is not the orchestrator's is a mistake of ours."""
+def _internal(error: Exception) -> Exception | None:
+    """Return the error if it needs a traceback, that is, if it is not the orchestrator's."""
     return None if isinstance(error, OrchestratorError) else error
 
 
 def why_over(attempt: Attempt, fresh: AttemptSnapshot) -> str | None:
-    """Why the attempt can never be current again, or None while it can."""
+    """Return why the attempt can never be current again, or None while it can."""
     if fresh.retry_count != attempt.retry_count:
         return f"its retry count is {fresh.retry_count} now, not {attempt.retry_count}"
     if fresh.status in {IN_PROGRESS, QUEUED_AGAIN}:

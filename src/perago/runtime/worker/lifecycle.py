@@ -1,11 +1,7 @@
-"""How a worker ends: first it drains, and if that is not soon enough, it is forced.
+"""The phases of a worker's shutdown, its stop signals and its status server.
 
 working ──signal, `drain`, `until`──▶ draining ──all done──▶ over
                                          └──second signal, time is up──▶ forced ──executors dead──▶ over
-
-SIGINT and SIGTERM as calls, for as long as a worker runs.
-
-A worker as a service: logged, counted, with its status page, until a signal ends it.
 """
 
 from __future__ import annotations
@@ -22,13 +18,15 @@ from perago.runtime.observe.health import HealthState, check
 from perago.runtime.observe.metrics import NoMetrics
 from perago.runtime.observe.status_server import StatusServer, parse_address
 
+log = logging.getLogger("perago.start")
+
 KILLED_SECONDS = 5.0
-"""How long killed executors may take to be gone before the worker leaves without them."""
+"""Time that the worker waits for killed executors before it exits without them."""
 
 
 @dataclass(slots=True)
 class Shutdown:
-    """Where the worker is on its way out; `kill_after` and `sending` are seconds."""
+    """The phase of a worker.  `kill_after` limits a drain, `sending` the wait for unsent results, both in seconds."""
 
     kill_after: float | None
     sending: float
@@ -38,35 +36,38 @@ class Shutdown:
 
     @property
     def working(self) -> bool:
-        """Whether new attempts are taken."""
+        """True while the worker takes new attempts."""
         return self.phase == "working"
 
     @property
     def draining(self) -> bool:
-        """Whether what is in flight is being finished."""
+        """True while the worker finishes attempts in flight."""
         return self.phase == "draining"
 
     @property
     def forced(self) -> bool:
-        """Whether executors were killed."""
+        """True once executors were killed."""
         return self.phase == "forced"
 
     def drain(self, now: float) -> None:
-        """Take no more attempts."""
+        """Stop taking attempts."""
         self.phase = "draining"
         self._give_up_at = None if self.kill_after is None else now + self.kill_after
 
     def force(self, now: float) -> None:
-        """Do not wait for attempts any more."""
+        """Stop waiting for attempts."""
         self.phase = "forced"
         self._give_up_at = now + KILLED_SECONDS
 
     def out_of_time(self, now: float) -> bool:
-        """Whether the drain took too long."""
+        """Return whether the drain took too long."""
         return self.draining and self._give_up_at is not None and now >= self._give_up_at
 
     def over(self, now: float, *, busy: bool, executors: bool, unsent: bool) -> bool:
-        """Whether the worker may leave: nothing is busy, no executor lives, every result is sent or out of time."""
+        """Return whether the worker may exit: nothing is busy, no executor lives, every result is sent or out of time.
+
+        After `force` only living executors delay the exit, for `KILLED_SECONDS` at most.
+        """
         if self.working:
             return False
         if self.forced:
@@ -79,7 +80,7 @@ class Shutdown:
 
 @contextmanager
 def on_stop_signals(act: Callable[[str], None]) -> Iterator[None]:
-    """Call `act` with the signal's name; only the main thread can be told, in another one nothing happens."""
+    """Call `act` with the name of each SIGINT or SIGTERM.  Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -94,12 +95,10 @@ def on_stop_signals(act: Callable[[str], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-log = logging.getLogger("perago.start")
-
-
-def _show_status(opened: ExitStack, where: str, health_state: HealthState, metrics: NoMetrics) -> None:
+def serve_status(opened: ExitStack, address: str, health_state: HealthState, metrics: NoMetrics) -> None:
+    """Serve /healthz and /metrics on `address` until `opened` closes."""
     server = opened.enter_context(
-        StatusServer(parse_address(where), health=lambda: check(health_state), metrics=metrics.exposition)
+        StatusServer(parse_address(address), health=lambda: check(health_state), metrics=metrics.exposition)
     )
     host, port = server.address
     log.info("serving /healthz and /metrics on http://%s:%d", host, port)

@@ -1,8 +1,7 @@
-"""An executor that is a process of this machine, reached over a pipe.
+"""An executor that is a process on this machine, reached over a pipe.
 
-It is forked from a template where there is one, and a new Python else.
-A listener thread passes on what it says and, as the last thing, how it left; so an answer is always seen before the death of
-who gave it.
+It is forked from the fork server if there is one, and spawned as a new Python otherwise.  A listener thread passes on its
+answers and, last of all, its exit; so every answer is seen before the death of the executor that gave it.
 """
 
 from __future__ import annotations
@@ -32,35 +31,35 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 class ExecutorProcess(Protocol):
-    """A process that was started, as multiprocessing has it."""
+    """A started process, with the interface of multiprocessing's."""
 
     @property
     def pid(self) -> int | None:
-        """Its number; nobody else's until it has been joined."""
+        """The process id.  It cannot be reused before `join`."""
 
     @property
     def sentinel(self) -> int:
-        """Something to wait on that is ready when it is dead."""
+        """A handle to wait on that is ready when the process is dead."""
 
     @property
     def exitcode(self) -> int | None:
-        """How it ended, once it has been joined."""
+        """The exit code, set by `join`."""
 
     def join(self) -> None:
-        """Wait for its end."""
+        """Wait until the process is dead, and reap it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Starts executors as processes, as a spec says."""
+    """Starts executors as processes on this machine."""
 
     spec: ExecutorSpec
 
     def start(self, number: int, callbacks: LinkCallbacks) -> ProcessLink:
-        """Start one.
+        """Start an executor.
 
-        A machine that has no room for it (descriptors, memory, processes, threads) raises whatever it raises, and
-        nothing is left of the try.
+        Raises whatever the machine raises if it runs out of descriptors, memory, processes or threads, and then leaves
+        nothing behind.
         """
         with ExitStack() as undo, ExitStack() as handed_over:
             ours, theirs = _spawn.Pipe()
@@ -70,19 +69,19 @@ class Processes:
                 callbacks.printed, callbacks.mask, name=str(number), ended=callbacks.output_ended
             )
             handed_over.callback(output.handed_over)
-            # Here and not on the listener's thread, where nobody would hear that there is none to be had.
-            event_publisher = undo.enter_context(selectors.DefaultSelector())
+            # Created here, because an error on the listener's thread would not reach the caller.
+            selector = undo.enter_context(selectors.DefaultSelector())
             process = begin_process(self.spec, number, theirs, output.write_fd)
-            undo.callback(_end, process)
-            # Opened here, where nothing can have reaped the process yet.
+            undo.callback(_kill_and_reap, process)
+            # Opened here, before anything can have reaped the process.
             death = death_of(process)
             if death != process.sentinel:
                 undo.callback(os.close, death)
-            event_publisher.register(ours, selectors.EVENT_READ)
-            event_publisher.register(death, selectors.EVENT_READ)
+            selector.register(ours, selectors.EVENT_READ)
+            selector.register(death, selectors.EVENT_READ)
             link = ProcessLink(number, process, ours, callbacks)
             threading.Thread(
-                target=link.listen, args=(death, event_publisher), name=f"perago-slot-{number}", daemon=True
+                target=link.listen, args=(death, selector), name=f"perago-slot-{number}", daemon=True
             ).start()
             undo.pop_all()
         return link
@@ -90,7 +89,7 @@ class Processes:
 
 @dataclass(frozen=True, slots=True)
 class ProcessLink:
-    """One executor process."""
+    """The link to one executor process."""
 
     number: int
     process: ExecutorProcess
@@ -98,27 +97,27 @@ class ProcessLink:
     callbacks: LinkCallbacks
 
     def send(self, request: Request) -> None:
-        """Ask something of it."""
-        # A broken pipe means that the executor is dead: its listener says so next.
+        """Send a request; does nothing if the executor is dead."""
+        # A broken pipe means that the executor is dead; the listener reports that next.
         with contextlib.suppress(OSError):
             self.pipe.send(request)
 
     def kill(self) -> None:
-        """End it and everything it has started, now."""
+        """Kill the executor and everything it has started."""
         kill_group(self.process.pid or 0)
 
     def close(self) -> None:
-        """Let go of our end of the pipe."""
+        """Close the supervisor's end of the pipe."""
         self.pipe.close()
 
-    def listen(self, death: int, event_publisher: selectors.BaseSelector) -> None:
-        """On a thread of its own: pass on what it says, until it is gone."""
-        # One selector for all answers: `wait` would make one for each.
-        with event_publisher:
-            while all(key.fileobj is self.pipe for key, _ in event_publisher.select()) and self.pass_on():
+    def listen(self, death: int, selector: selectors.BaseSelector) -> None:
+        """Pass on the executor's answers, then its exit.  Runs on a separate thread."""
+        # One selector for all answers; `wait` would create one for each.
+        with selector:
+            while all(key.fileobj is self.pipe for key, _ in selector.select()) and self.pass_on():
                 pass
         wait([death])
-        # What it said last may have come together with its death.
+        # The last answers may arrive together with its death.
         while self.pipe.poll() and self.pass_on():
             pass
         self.kill()
@@ -128,14 +127,14 @@ class ProcessLink:
         self.callbacks.gone(ExecutorExit(describe_exit(exit_code_of(self.process))))
 
     def pass_on(self) -> bool:
-        """Pass on the next answer; tells whether there may be more."""
+        """Pass on the next answer; returns whether there may be more."""
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
             return False
         except Exception:
-            # Something else has written into the pipe: what it says from now on cannot be told apart.
-            log.exception("what executor %d says cannot be read: it is killed", self.number)
+            # Something else wrote into the pipe, so message boundaries are lost.
+            log.exception("cannot read the messages of executor %d, killing it", self.number)
             self.kill()
             return False
         self.callbacks.answered(answer)
@@ -143,17 +142,17 @@ class ProcessLink:
 
 
 def begin_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
-    """Begin an executor process in the quickest way that there is; the caller closes `pipe` and `output_fd`."""
-    if (template := current_fork_server()) is not None:
+    """Start an executor by fork server if possible, else as a new Python; the caller closes `pipe` and `output_fd`."""
+    if (fork_server := current_fork_server()) is not None:
         try:
-            return template.begin(spec, number, pipe, output_fd)
+            return fork_server.begin(spec, number, pipe, output_fd)
         except ForkServerGone as error:
-            log.warning("executor %d is started without a template: %s", number, error)
+            log.warning("executor %d is started without the fork server: %s", number, error)
     return start_process(spec, number, pipe, output_fd)
 
 
 def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
-    """Start an executor as a new Python that speaks over `pipe` and prints to `output_fd`; the caller closes both."""
+    """Start an executor as a new Python that uses `pipe` and prints to `output_fd`; the caller closes both."""
     output = Connection(os.dup(output_fd), readable=False)
     try:
         process = new_executor(spec, number, pipe, output)
@@ -163,34 +162,34 @@ def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: 
     return process
 
 
-def _end(process: ExecutorProcess) -> None:
-    """Undo the start of a process that nobody listens to."""
+def _kill_and_reap(process: ExecutorProcess) -> None:
+    """Undo the start of a process that has no listener."""
     kill_group(process.pid or 0)
     process.join()
 
 
 def death_of(process: ExecutorProcess) -> int:
-    """Something to wait on that is ready when the process is dead.
+    """Return a handle to wait on that is ready when the process is dead.
 
-    Not the process's own sentinel where there is better: a child that the body forked holds that open.
+    A pidfd where the system has them: a child that the body forked would keep the process's sentinel open.
     """
     return os.pidfd_open(process.pid or 0) if hasattr(os, "pidfd_open") else process.sentinel
 
 
 def exit_code_of(process: ExecutorProcess) -> int:
-    """How a process that has been joined ended."""
+    """Return the exit code of a process that was joined."""
     while process.exitcode is None:
-        # Another thread that starts a process has reaped this one and is about to say so.
+        # Another thread that starts a process reaped this one and is about to set the code.
         time.sleep(0.001)
     return process.exitcode
 
 
 def kill_group(pid: int) -> None:
-    """Kill an executor and what it started; it is not reaped yet, so the number is still its own."""
+    """Kill an executor and everything it started.  It is not reaped yet, so the pid is not reused."""
     if pid <= 0:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        # Stopped, it starts nothing more, and still adopts what loses its parent.
+        # A stopped process starts nothing more, and still adopts orphans.
         os.kill(pid, signal.SIGSTOP)
         end_descendants(pid)
         os.kill(pid, signal.SIGKILL)
@@ -199,7 +198,7 @@ def kill_group(pid: int) -> None:
 
 
 def describe_exit(exit_code: int) -> str:
-    """An exit code for people: the signal's name, or the code."""
+    """Format an exit code for people: the signal's name, or the code."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

@@ -1,10 +1,10 @@
-"""Results that the orchestrator has not taken yet, kept in the root so that they outlive their worker.
+"""The outbox: results that the orchestrator has not accepted yet, stored in the root so that they outlive their worker.
 
-One file per execution, written under a temporary name and renamed.  It is not forced to the disk: it must survive
-the death of the worker, and a machine that loses its power loses the lease as well.
+One file per execution, written under a temporary name and renamed.  It is not synced to disk: it must survive the death of
+the worker, but a machine that loses power loses the lease as well.
 
-An entry names the orchestrator that it is for, and is never sent to another: a worker whose settings point elsewhere
-leaves it where it is.  Reading never fails as a whole; what cannot be read stays and is named in the log.
+An entry names its orchestrator and is never sent to another: a worker whose settings point elsewhere leaves it in place.
+Reading never fails as a whole; unreadable entries stay and are named in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUTBOX = "outbox"
 
 
 class Outbox:
-    """The folder of unsent results below a workspace root; `server` is the orchestrator that they are for."""
+    """The folder of unsent results below a workspace root; `server` is their orchestrator."""
 
     def __init__(self, root: Path, server: str = "") -> None:
         self._folder = root / OUTBOX
@@ -35,11 +35,11 @@ class Outbox:
         try:
             self._make_folder()
         except OSError as error:
-            log.warning("the outbox %s cannot be made: %s", self._folder, error)
+            log.warning("could not create the outbox %s: %s", self._folder, error)
 
     def put(self, pending: PendingResult) -> None:
-        """Keep a result until it is dropped; `OSError` if it cannot be written."""
-        # As ASCII: a reason may hold half a character of a broken file name.
+        """Store a result until `drop`.  Raises `OSError` if it cannot be written."""
+        # ASCII, because a reason may contain a lone surrogate from a broken file name.
         text = json.dumps({**asdict(pending), "server": self._server})
         temporary = self._folder / f".{pending.execution_id}.tmp"
         self._make_folder()
@@ -47,36 +47,36 @@ class Outbox:
         temporary.rename(self._file(pending.execution_id))
 
     def drop(self, execution_id: str) -> None:
-        """The result is settled."""
+        """Delete the entry of a result that needs no more sending."""
         self._file(execution_id).unlink(missing_ok=True)
 
-    def parcels(self) -> Iterator[PendingResult]:
-        """What an earlier worker did not get sent; what it did not get written goes, nobody was told of it."""
+    def unsent(self) -> Iterator[PendingResult]:
+        """Return the results that an earlier worker left unsent.  Partly written files are deleted."""
         for file in self._files():
             try:
                 if file.name.startswith("."):
                     file.unlink(missing_ok=True)
                     continue
                 data = json.loads(file.read_text(encoding="utf-8"))
-                found, server = _pending(data), data.get("server") or self._server
+                pending, server = _pending_result(data), data.get("server") or self._server
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                log.warning("the result in %s cannot be read, and stays there: %s", file, error)
+                log.warning("cannot read the result in %s, leaving it there: %s", file, error)
                 continue
             if server == self._server:
-                yield found
+                yield pending
             else:
                 log.warning(
                     "the result of task %s in %s is for %s, not for %s, and stays there: a worker for that server on "
                     "this root sends it",
-                    *(found.attempt.task_id, file, server, self._server),
+                    *(pending.attempt.task_id, file, server, self._server),
                 )
 
     def _files(self) -> list[Path]:
-        """Results and what was being written, in a fixed order."""
+        """Return the result files and temporary files, sorted by name."""
         try:
             names = sorted(os.listdir(self._folder))
         except OSError as error:
-            log.warning("the outbox %s cannot be read: %s", self._folder, error)
+            log.warning("cannot read the outbox %s: %s", self._folder, error)
             return []
         return [self._folder / name for name in names if name.endswith((".json", ".tmp"))]
 
@@ -87,7 +87,7 @@ class Outbox:
         return self._folder / f"{execution_id}.json"
 
 
-def _pending(data: Mapping[str, Any]) -> PendingResult:
+def _pending_result(data: Mapping[str, Any]) -> PendingResult:
     publication, claim = data["publication"], data["claim"]
     return PendingResult(
         execution_id=data["execution_id"],
@@ -106,5 +106,5 @@ def _publication(data: Mapping[str, Any]) -> Publication:
 
 
 def _attempt(data: Mapping[str, Any]) -> Attempt:
-    """The attempt of an entry, which a worker of another version may have written with more fields."""
+    """Build the attempt of an entry; ignore fields that a worker of another version wrote."""
     return Attempt(**{field.name: data[field.name] for field in fields(Attempt) if field.name in data})

@@ -1,12 +1,12 @@
-"""What a task body prints, read line by line in the supervisor.
+"""Captures the output of task bodies, line by line, in the supervisor.
 
-An executor's stdout and stderr are one pipe that the supervisor reads.  The reader sits in another process on
-purpose: a body that prints from C while it holds the GIL would wait for ever for a reader thread of its own process.
-The executor marks in the stream where an attempt begins and ends, so every line goes to the right attempt, and
-what an executor printed before it was killed is there too.
+An executor's stdout and stderr are one pipe that the supervisor reads.  The reader is in another process on purpose: a
+body that prints from C while it holds the GIL would wait forever for a reader thread in its own process.  The executor marks
+in the stream where an attempt begins and ends, so every line goes to the right attempt, and the output of a killed executor
+is not lost.
 
-The rule: reading never stops and never waits, so a body is not held up by a slow server.  Lines over the bounds are
-dropped and counted, and a last line says how many.
+Reading never stops and never waits, so a slow server does not hold up a body.  Lines over the bounds are dropped and
+counted, and a last line reports how many.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONGEST_MARK = 200
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much of one attempt's output is kept."""
+    """Limits on the output that is kept of one attempt."""
 
     lines: int = 2000
     line_chars: int = 2000
@@ -39,11 +39,11 @@ class Bounds:
 Sink = Callable[[str, str], None]
 """Takes the execution id (empty outside an attempt) and one line; must not block."""
 Ended = Callable[[str], None]
-"""Takes the id of an execution whose last line has been passed on; must not block."""
+"""Takes the id of an execution after its last line was passed on; must not block."""
 
 
 class LineSplitter:
-    """Bytes of one executor in, lines of its executions out, within bounds."""
+    """Splits the output of one executor into the lines of its executions, within bounds."""
 
     def __init__(
         self, sink: Sink, mask: Masker, bounds: Bounds | None = None, *, ended: Ended | None = None
@@ -57,51 +57,51 @@ class LineSplitter:
         self._reset("")
 
     def feed(self, data: bytes) -> None:
-        """Take what was read."""
+        """Process bytes read from the pipe."""
         self._rest += data
         while mark := _MARK.search(self._rest):
-            self._lines(self._rest[: mark.start()])
+            self._pass_lines(self._rest[: mark.start()])
             self._rest = self._rest[mark.end() :]
             self._close()
             self._reset(mark[2].decode() if mark[1] == b"begin" else "")
-        # A mark may be half there: its part stays until the rest has come.
+        # A mark may be incomplete: keep its beginning until the rest arrives.
         whole = self._rest.rfind(b"\n", 0, self._safe_length())
         if whole >= 0:
-            self._lines(self._rest[: whole + 1])
+            self._pass_lines(self._rest[: whole + 1])
             self._rest = self._rest[whole + 1 :]
         elif len(self._rest) > 4 * self._bounds.line_chars + _LONGEST_MARK:
-            # A line without an end must not fill the memory.  Half a secret would not be known for one: it is masked
-            # before the cut, and what may be the beginning of one waits for the rest.
+            # An endless line must not fill the memory.  Half a secret would not be recognized, so mask before the cut, and
+            # keep what may be the beginning of a secret until the rest arrives.
             masked = self._mask(self._rest.decode("utf-8", "surrogateescape"))
             self._rest = masked.encode("utf-8", "surrogateescape")
             cut = max(0, min(self._safe_length(), len(self._rest) - self._mask.longest))
-            self._lines(self._rest[:cut])
+            self._pass_lines(self._rest[:cut])
             self._rest = self._rest[cut:]
 
     def finish(self) -> None:
-        """The stream has ended, by itself or with its process."""
-        self._lines(self._rest)
+        """Pass on the rest after the stream has ended."""
+        self._pass_lines(self._rest)
         self._rest = b""
         self._close()
         self._reset("")
 
     def _safe_length(self) -> int:
-        """How much of the rest cannot be the beginning of a mark."""
+        """Return the length of the rest that cannot belong to a mark."""
         length = len(self._rest)
         start = self._rest.find(b"\x00", max(0, length - _LONGEST_MARK))
         if start >= 0:
             return max(start - 1, 0)
-        # A mark brings its own newline: an empty line at the end may be that.
+        # A mark starts with a newline: an empty line at the end may be part of one.
         return length - 1 if self._rest[-2:] in (b"\n", b"\n\n") else length
 
-    def _lines(self, data: bytes) -> None:
-        """Pass on the lines; a last one without an end counts as one."""
+    def _pass_lines(self, data: bytes) -> None:
+        """Pass on the lines, including a last one without a newline."""
         if not data:
             return
         for raw in data.removesuffix(b"\n").split(b"\n"):
-            self._line(raw.decode("utf-8", "replace").rstrip("\r"))
+            self._pass_line(raw.decode("utf-8", "replace").rstrip("\r"))
 
-    def _line(self, text: str) -> None:
+    def _pass_line(self, text: str) -> None:
         text = self._mask(text)
         if len(text) > self._bounds.line_chars:
             text = text[: self._bounds.line_chars] + " …"
@@ -125,7 +125,7 @@ class LineSplitter:
 
 
 class OutputReader:
-    """The supervisor's end: a pipe for one executor, read by a thread."""
+    """The supervisor's end of one executor's output pipe, read by a thread."""
 
     def __init__(
         self,
@@ -147,13 +147,13 @@ class OutputReader:
             raise
 
     def handed_over(self) -> None:
-        """The executor has its end: close ours, so that the stream ends when the executor does."""
+        """Close the supervisor's copy of the write end, so that the stream ends when the executor does."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
             self.write_fd = -1
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until all that the executor, and whatever it left running, has printed is read."""
+        """Wait until all output of the executor, and of processes it left running, is read."""
         self.handed_over()
         self._thread.join(timeout)
 
@@ -167,10 +167,10 @@ class OutputReader:
 
 
 class Printer:
-    """The executor's end: what is printed goes into the pipe from now on, with marks around each execution.
+    """The executor's end: redirects stdout and stderr into the pipe, with marks around each execution.
 
-    Marks take a descriptor of our own: whatever a body does to stdout and stderr, its end is seen.  `log` is the
-    stderr that there was before.
+    Marks use a separate descriptor, so they get through whatever a body does to stdout and stderr.  `log` is the original
+    stderr.
     """
 
     def __init__(self, write_fd: int) -> None:
@@ -180,28 +180,28 @@ class Printer:
         os.dup2(write_fd, 2)
         os.set_inheritable(write_fd, False)
         self._fd = write_fd
-        # The streams of the start remember what the descriptors were, a file that can be sought, say.
+        # The original streams remember properties of the old descriptors, such as being seekable.
         sys.stdout, sys.stderr = open_stream(1), open_stream(2)
 
     def begin(self, execution_id: str) -> None:
-        """From here on what is printed belongs to this execution."""
+        """Mark that output belongs to this execution from here on."""
         self._mark("begin", execution_id)
 
     def end(self, execution_id: str) -> None:
-        """What this execution printed is complete."""
+        """Mark that the output of this execution is complete."""
         self._mark("end", execution_id)
 
     def write(self, text: str) -> None:
-        """Add whole lines to what was printed so far, whatever has become of stdout and stderr."""
+        """Write whole lines after the output so far, even if a body closed stdout and stderr."""
         flush_output()
         data = text.encode("utf-8", "backslashreplace")
-        # A reader that is gone takes the whole executor along: that is not found out here.
+        # If the reader is gone, the whole executor ends; other code notices that.
         with contextlib.suppress(OSError):
-            # Not blocking is a property of the pipe, so a body that set it on stdout has set it here too.
+            # Non-blocking mode belongs to the pipe: a body that sets it on stdout sets it here too.
             os.set_blocking(self._fd, True)
             while data:
                 data = data[os.write(self._fd, data) :]
 
     def _mark(self, what: str, execution_id: str) -> None:
-        # Shorter than PIPE_BUF, so it is written in one piece whoever else writes.
+        # Shorter than PIPE_BUF, so it is written atomically.
         self.write(f"\n\x00perago {what} {execution_id}\x00\n")

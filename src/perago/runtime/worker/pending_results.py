@@ -1,7 +1,7 @@
-"""Results between the end of their execution and the orchestrator's answer, as the supervisor follows them.
+"""Pending results: those between the end of their execution and the orchestrator's answer.
 
-It belongs to the supervisor's thread; the courier's threads only post what they have seen.  What a result meets on its
-way is said here, as an event and in the worker's health: a result that waits for long, an outbox that cannot be written.
+All of this runs on the supervisor's thread; the result sender's threads only post what they have seen.  Problems are
+published as events and reported as health problems: a result that waits long, an outbox that cannot be written.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from perago.runtime.worker.slots import Execution
 if TYPE_CHECKING:
     from perago.runtime.worker.executor_exit import DeadExecutorCleanup
 
-
 log = logging.getLogger("perago.deliveries")
 
 
 class PendingResults:
-    """The unsent results of a worker; their leases are kept until they are taken, or over."""
+    """The unsent results of a worker; their leases are extended until the result is accepted or its attempt is over."""
 
     def __init__(
         self,
@@ -64,7 +63,7 @@ class PendingResults:
         chores: JobScheduler,
         post: Callable[[Note], None],
     ) -> None:
-        """Make ready to send; `chores` does it, and what it sees is posted."""
+        """Create the result sender.  It sends on the threads of `chores` and posts what happens."""
         lake, orchestrator = ports
         self._sender = ResultSender(
             orchestrator,
@@ -73,22 +72,25 @@ class PendingResults:
             chores,
             plan.worker_id,
             plan.settings.failure_reason_max_length,
-            delivered=lambda delivery: post(lambda: self._delivered(delivery)),
+            delivered=lambda delivery: post(lambda: self._on_delivered(delivery)),
             mask=self._mask,
-            delayed=lambda delay: post(lambda: self._delayed(delay)),
-            kept=lambda pending, error: post(lambda: self._kept(pending, error)),
+            delayed=lambda delay: post(lambda: self._on_delayed(delay)),
+            kept=lambda pending, error: post(lambda: self._on_kept(pending, error)),
             clock=self._clock,
         )
 
     def send(self, execution: Execution, pending: PendingResult) -> None:
-        """Send an execution's result until it is taken."""
+        """Send an execution's result until the orchestrator answers."""
         self._unsent.add(execution.id)
         self._sender.send(pending, lambda: self._before_sending(execution))
 
     def resume(self) -> None:
-        """Send what an earlier worker left in the outbox."""
-        for pending in self._sender.outbox.parcels():
-            log.info("a result of an earlier worker is in the outbox: task %s", pending.attempt.task_id)
+        """Send the results that an earlier worker left in the outbox."""
+        for pending in self._sender.outbox.unsent():
+            log.info(
+                "found a result of an earlier worker in the outbox, sending it: task %s",
+                pending.attempt.task_id,
+            )
             try:
                 self._executions.keep_lease(pending.execution_id, pending.attempt)
             except (TypeError, ValueError) as error:
@@ -97,12 +99,12 @@ class PendingResults:
             self._unsent.add(pending.execution_id)
             self._sender.resume(pending)
 
-    def _delivered(self, delivery: DeliveryResult) -> None:
-        """The orchestrator has answered."""
+    def _on_delivered(self, delivery: DeliveryResult) -> None:
+        """Handle the orchestrator's answer."""
         pending = delivery.pending
         self._unsent.discard(pending.execution_id)
         self._health_state.right("result", pending.execution_id)
-        self._is_kept(pending.execution_id)
+        self._clear_not_kept(pending.execution_id)
         execution = self._executions.end(pending.execution_id)
         event = Event(
             "accepted" if delivery.accepted else "not-accepted",
@@ -115,30 +117,29 @@ class PendingResults:
         )
         self._tell(event)
 
-    def _delayed(self, delay: Delay) -> None:
-        """The orchestrator has not answered."""
+    def _on_delayed(self, delay: Delay) -> None:
+        """Handle a result that could not be sent yet."""
         attempt, execution_id = delay.pending.attempt, delay.pending.execution_id
         if execution_id not in self._unsent:
             return
         if delay.too_long:
-            which = f"the result of task {attempt.task_id} ({attempt.task_name})"
-            said = f"{which} has not been accepted for {delay.seconds:.0f} s: {delay.reason}"
-            self._health_state.wrong("result", said, execution_id)
+            result = f"the result of task {attempt.task_id} ({attempt.task_name})"
+            problem = f"{result} has not been accepted for {delay.seconds:.0f} s: {delay.reason}"
+            self._health_state.wrong("result", problem, execution_id)
         if delay.let_go:
             self._executions.let_go(execution_id)
         self._tell(Event("not-sent", attempt, execution_id, text=delay.reason))
 
-    def _kept(self, pending: PendingResult, error: Exception | None) -> None:
-        """A result was written to the outbox, or could not be."""
+    def _on_kept(self, pending: PendingResult, error: Exception | None) -> None:
+        """Record that a result was written to the outbox, or that it could not be."""
         if error is None:
-            self._is_kept(pending.execution_id)
+            self._clear_not_kept(pending.execution_id)
             return
         if pending.execution_id not in self._unsent:
             return
         if pending.execution_id not in self._not_kept:
             log.error(
-                "the result cannot be written to the outbox, and is sent from memory: a worker that dies before that "
-                "loses it: %s",
+                "cannot write the result to the outbox; it is sent from memory and lost if the worker dies first: %s",
                 error,
                 extra={"attempt": attempt_fields(pending.attempt, pending.execution_id)},
             )
@@ -148,13 +149,13 @@ class PendingResults:
             "outbox", f"results cannot be written to the outbox, and are sent from memory: {error}"
         )
 
-    def _is_kept(self, execution_id: str) -> None:
+    def _clear_not_kept(self, execution_id: str) -> None:
         self._not_kept.discard(execution_id)
         if not self._not_kept:
             self._health_state.right("outbox")
 
     def _before_sending(self, execution: Execution) -> None:
-        """On the sending thread: a dead executor's leavings go, and the task's log is complete."""
+        """Clean up after a dead executor and complete the task log.  Runs on the sending thread."""
         if execution.died:
             self._cleanup.clean(execution)
         self._executions.finish_log(execution)

@@ -1,8 +1,7 @@
-"""What a worker is made of: its tasks, its slots and the times that its publish budgets ask for.
+"""The plan of a worker: its tasks, slots and time limits; and the checks before it starts.
 
-What must hold before a worker starts; each failure is one line with its remedy.
-
-Everything here would otherwise show at the first attempt, on a server's page, hours later.
+Each failed check is one line with its remedy.  Without these checks the errors would show at the first attempt, hours
+later, on a server's page.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ LEAST_SENDING_SECONDS = 30.0
 
 
 def new_worker_id() -> str:
-    """Who polls, as the orchestrator shows it."""
+    """Return the worker id that the orchestrator shows: host and process id."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
 @dataclass(frozen=True, slots=True)
 class SlotPool:
-    """Slots of one kind: so many executors for these tasks, and what starts them."""
+    """Slots of one kind: their tasks, their number and the factory that starts their executors."""
 
     tasks: tuple[str, ...]
     slots: int
@@ -43,9 +42,9 @@ class SlotPool:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """One worker: `slots` executors for `tasks`, by name, made as `spec` says.
+    """One worker: `slots` executors for `tasks`, by name, configured by `spec`.
 
-    With an `engine` that hosts executors elsewhere, plain tasks run there, and Spark tasks in as many processes beside it.
+    With an `engine` that hosts executors elsewhere, plain tasks run there, and Spark tasks in as many local processes.
     """
 
     tasks: Mapping[str, TaskDefinition]
@@ -53,54 +52,51 @@ class WorkerPlan:
     spec: ExecutorSpec
     worker_id: str = field(default_factory=new_worker_id)
     servers: Sequence[str] = ()
-    """The lake and the orchestrator, as they call themselves."""
+    """Descriptions of the lake and the orchestrator."""
     engine: ExecutorFactory | None = None
 
     def __str__(self) -> str:
-        """The worker in a line."""
+        """Describe the worker in one line."""
         beside = f", with {' and '.join(self.servers)}" if self.servers else ""
         where = f" of {self.engine}" if self.engine is not None else ""
         return f"{self.worker_id}: {', '.join(self.tasks)} on {self.slots} slots{where}{beside}"
 
     @property
-    def crews(self) -> tuple[SlotPool, ...]:
-        """The kinds of slots that it has."""
+    def slot_pools(self) -> tuple[SlotPool, ...]:
+        """The worker's slot pools."""
         if self.engine is None:
             return (SlotPool(tuple(self.tasks), self.slots, Processes(self.spec)),)
         plain = tuple(name for name, task in self.tasks.items() if task.kind == "plain")
         spark = tuple(name for name in self.tasks if name not in plain)
         beside = Processes(replace(self.spec, tasks=spark))
-        crews = (SlotPool(plain, self.slots, self.engine), SlotPool(spark, self.slots, beside))
-        return tuple(slot_pool for slot_pool in crews if slot_pool.tasks)
+        pools = (SlotPool(plain, self.slots, self.engine), SlotPool(spark, self.slots, beside))
+        return tuple(slot_pool for slot_pool in pools if slot_pool.tasks)
 
     @property
     def settings(self) -> Settings:
-        """The settings that the executors get too."""
+        """The settings of the worker and its executors."""
         return self.spec.settings
 
     @property
     def grace_seconds(self) -> float:
-        """The longest shutdown grace that a task's publish budget asks for."""
+        """The longest shutdown grace among the tasks' publish budgets."""
         budgets = (task.controls.publish_budget for task in self.tasks.values())
         return max((budget.worker_shutdown_grace_seconds for budget in budgets if budget), default=0.0)
 
     @property
     def kill_after_seconds(self) -> float | None:
-        """How long a drain may take before executors are killed: what the setting says, else the longest grace.
-
-        None, where there is neither, means as long as the attempts need.
-        """
-        said = self.settings.shutdown_force_kill_after
-        return said if said is not None else self.grace_seconds or None
+        """Time limit of a drain before executors are killed: the setting, else the longest grace, else None (no limit)."""
+        configured = self.settings.shutdown_force_kill_after
+        return configured if configured is not None else self.grace_seconds or None
 
     @property
     def sending_seconds(self) -> float:
-        """How long a drain waits for results to be taken, once all attempts have ended."""
+        """Time that a drain waits for results to be accepted after all attempts have ended."""
         return max(LEAST_SENDING_SECONDS, self.grace_seconds)
 
 
 def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
-    """The fence that the settings ask for is possible for every task."""
+    """Raise `RuntimeConfigError` if a task cannot use the fence that the settings require."""
     for task in tasks:
         spec = task.workspace
         if (
@@ -116,7 +112,7 @@ def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
 
 
 def check_lake(lake: Lake) -> None:
-    """The lake answers, and knows the keys."""
+    """Raise `RuntimeConfigError` if the lake does not answer or rejects the keys."""
     try:
         ask_lake(lake)
     except LakeError as error:
@@ -126,24 +122,26 @@ def check_lake(lake: Lake) -> None:
 
 
 def mend_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
-    """Make the orchestrator's TaskDefs those of the modules; returns the names of those that were not."""
-    wrong = _wrong(orchestrator, tasks)
-    apply_changes(orchestrator, wrong)
-    return [change.name for change in wrong]
+    """Register missing and differing TaskDefs; returns their names."""
+    changes = _needed_changes(orchestrator, tasks)
+    apply_changes(orchestrator, changes)
+    return [change.name for change in changes]
 
 
 def check_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], *, remedy: str) -> None:
-    """The orchestrator's TaskDefs are those of the modules; `remedy` is the command that makes them so."""
-    wrong = _wrong(orchestrator, tasks)
-    if wrong:
-        raise RuntimeConfigError(f"{'; '.join(map(_told, wrong))}. Run `{remedy}`, or start with --register")
+    """Raise `RuntimeConfigError` if TaskDefs are missing or differ; `remedy` is the command that registers them."""
+    changes = _needed_changes(orchestrator, tasks)
+    if changes:
+        raise RuntimeConfigError(
+            f"{'; '.join(map(_describe, changes))}. Run `{remedy}`, or start with --register"
+        )
 
 
-def _wrong(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[Change]:
+def _needed_changes(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[Change]:
     return [change for change in plan_changes(orchestrator, tasks) if change.action != "keep"]
 
 
-def _told(change: Change) -> str:
+def _describe(change: Change) -> str:
     if change.action == "create":
         return f"TaskDef {change.name!r} is not registered"
     fields = ", ".join(f"{path} is {old!r}, declared {new!r}" for path, new, old in change.fields[:3])

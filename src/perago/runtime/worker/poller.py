@@ -1,16 +1,14 @@
-"""Polling: one thread that asks for as many attempts as there are free slots, and for no more.
+"""Pollers: one thread per slot pool that asks for as many attempts as the pool has free slots, and never for more.
 
-With one task name it asks in long polls.  With several it goes round them without waiting while there is work.  When there
-is none, rounds follow each other so soon that they stay below the latency we promise; each asks once which of the names
-have something to take (`waiting`), and polls for those.  It does not wait in those polls: Conductor looks at a queue every
-100 ms, so that a round of short waits would take that long for every name.  Nor does it rely on the hint: every round polls
-for one of the names, whatever it says.
+With one task name a poller uses long polls.  With several it polls them in turn without waiting while there is work.  When
+there is none, rounds follow each other fast enough to stay below the promised latency; each round asks once which names have
+queued tasks (`waiting`) and polls only those.  These polls do not wait: Conductor checks a queue every 100 ms, so a round of
+short waits would take that long per name.  The hint is not relied upon: every round polls one of the names regardless.
 
-A server that does not answer is asked again, after a growing and jittered pause: nothing that it does ends the worker.
+A server that does not answer is polled again after a growing, jittered delay; nothing that it does ends the worker.
 
-The brokers of a worker: one for each crew, so that a crew without a free slot does not keep the others from polling.
-
-It belongs to the supervisor's thread; the brokers poll on their own, and post what they have got.
+Each slot pool has its own poller, so that a pool without a free slot does not keep the others from polling.  `Pollers`
+belongs to the supervisor's thread; the pollers post what they receive.
 """
 
 from __future__ import annotations
@@ -29,14 +27,16 @@ from perago.runtime.worker.plan import SlotPool, WorkerPlan
 
 log = logging.getLogger("perago.broker")
 
+Polled = Callable[[Sequence[Assignment]], None]
+
 LONG_POLL_SECONDS = 1.0
 ROUND_SECONDS = 0.08
-REST_SECONDS = 5.0
-LONGEST_PAUSE = 5.0
+IDLE_SECONDS = 5.0
+LONGEST_DELAY = 5.0
 
 
 class Poller:
-    """Polls while it runs; `polled` gets what came, on the broker's thread, and `ended` is its last word."""
+    """Polls on a thread.  It calls `polled` with what it received and, as the last thing, `ended`, both on that thread."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Poller:
         names: Sequence[str],
         worker_id: str,
         *,
-        polled: Callable[[Sequence[Assignment]], None],
+        polled: Polled,
         ended: Callable[[], None],
         health_state: HealthState,
     ) -> None:
@@ -56,27 +56,27 @@ class Poller:
         self._health_state = health_state
         self._changed = threading.Condition()
         self._room = 0
-        self._on_the_way = 0
+        self._in_transit = 0
         self._stopped = False
         self._failures = 0
-        self._thread = threading.Thread(target=self._run, name="perago-broker", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="perago-poller", daemon=True)
 
     def start(self) -> None:
-        """Begin to poll."""
+        """Start polling."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Poll no more; a poll under way may still bring attempts before `ended` is called."""
+        """Stop polling; a poll in progress may still bring attempts before `ended` is called."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
 
     def offer(self, room: int, *, taken: int) -> None:
-        """So many slots are free; `taken` are the attempts received since the last offer, counted in already."""
+        """Set the number of free slots.  `taken` attempts arrived since the last offer, and `room` already excludes them."""
         with self._changed:
-            # Most of a worker's news leave this as it is, and waking the thread costs more than the news.
+            # Most worker events change nothing here, and waking the thread costs more than the event.
             if taken or room != self._room:
-                self._on_the_way -= taken
+                self._in_transit -= taken
                 self._room = room
                 self._changed.notify()
 
@@ -84,21 +84,21 @@ class Poller:
         busy = True
         try:
             while not self._stopped:
-                busy = self._round(busy)
+                busy = self._poll_all(busy)
         finally:
-            # Whatever ends it: who waits for the last poll must not wait for ever.
+            # Whatever ends the thread: a drain waits for the last poll and must not wait forever.
             self._ended()
 
-    def _round(self, busy: bool) -> bool:
-        """Ask for every name once; tells whether something came."""
+    def _poll_all(self, busy: bool) -> bool:
+        """Poll every name once, or after an idle round only the promising ones; returns whether attempts came."""
         if not self._names:
-            # The worker of a workflow that has no step for it.
+            # The workflow has no step for this worker.
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped)
             return False
         alone = len(self._names) == 1
         found = 0
-        for name in self._names[:] if alone or busy else self._worth_asking_for():
+        for name in self._names[:] if alone or busy else self._names_to_poll():
             room = self._wait_for_room()
             if room > 0:
                 found += self._poll(name, room, LONG_POLL_SECONDS if alone else 0.0)
@@ -106,8 +106,8 @@ class Poller:
         self._names.append(self._names.pop(0))
         return found > 0
 
-    def _worth_asking_for(self) -> list[str]:
-        """After a pause, and while there is room: the name whose turn it is, and those that have something to take."""
+    def _names_to_poll(self) -> list[str]:
+        """Wait for the next round and for room, then return the name whose turn it is and the names with queued tasks."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped, ROUND_SECONDS)
         if self._wait_for_room() <= 0:
@@ -115,22 +115,23 @@ class Poller:
         try:
             waiting = self._orchestrator.waiting(self._names)
         except Exception as error:
-            # Whatever it is, only a hint is missing; polls tell what is wrong, if they fail as well.
-            log.debug("which tasks are waiting cannot be told: %s", error)
+            # Only a hint is missing; if polls fail as well, they report the error.
+            log.debug("could not ask which tasks are queued, polling all: %s", error)
             return self._names[:]
         return [name for at, name in enumerate(self._names) if at == 0 or name in waiting]
 
     def _wait_for_room(self) -> int:
-        """How many attempts may be asked for; 0 when there is nothing more to ask."""
+        """Wait until attempts may be asked for, and return how many; 0 after `stop`."""
         with self._changed:
             while not self._stopped:
-                if self._room > self._on_the_way:
-                    return self._room - self._on_the_way
-                self._rest()
-                self._changed.wait(REST_SECONDS)
+                if self._room > self._in_transit:
+                    return self._room - self._in_transit
+                self._show_life()
+                self._changed.wait(IDLE_SECONDS)
             return 0
 
-    def _rest(self) -> None:
+    def _show_life(self) -> None:
+        """Tell the health state that not polling is fine while no slot is free."""
         for name in self._names:
             self._health_state.polled(name)
 
@@ -138,8 +139,8 @@ class Poller:
         try:
             found = self._orchestrator.poll(name, worker_id=self._worker_id, count=room, wait_seconds=wait)
         except Exception as error:
-            # An error that is not the orchestrator's is a mistake of ours, and no reason to poll never again.
-            self._pause(name, error)
+            # Not only the orchestrator's errors: an internal error must not end polling either.
+            self._back_off(name, error)
             return 0
         if self._failures:
             log.info("polling for %s works again", name)
@@ -147,25 +148,22 @@ class Poller:
         self._health_state.polled(name)
         if found:
             with self._changed:
-                self._on_the_way += len(found)
+                self._in_transit += len(found)
             self._polled(found)
         return len(found)
 
-    def _pause(self, name: str, error: Exception) -> None:
+    def _back_off(self, name: str, error: Exception) -> None:
+        delay = min(LONGEST_DELAY, 0.2 * 2.0**self._failures) * random.uniform(0.5, 1.0)
         if not self._failures:
             trace = None if isinstance(error, OrchestratorError) else error
-            log.warning("polling for %s failed, and goes on: %s", name, error, exc_info=trace)
-        pause = min(LONGEST_PAUSE, 0.2 * 2.0**self._failures) * random.uniform(0.5, 1.0)
+            log.warning("poll for %s failed, retrying in %.1f s: %s", name, delay, error, exc_info=trace)
         self._failures = min(self._failures + 1, 10)
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped, pause)
+            self._changed.wait_for(lambda: self._stopped, delay)
 
 
-Polled = Callable[[Sequence[Assignment]], None]
-
-
-class Polling:
-    """Polls for every crew; `polled` gets what came, on the supervisor's thread."""
+class Pollers:
+    """The pollers of all slot pools; `polled` is called on the supervisor's thread."""
 
     def __init__(
         self,
@@ -177,47 +175,47 @@ class Polling:
         health_state: HealthState,
     ) -> None:
         self._polled = polled
-        self._crews = plan.crews
-        self._taken = [0] * len(self._crews)
-        self._ended = [False] * len(self._crews)
-        self._brokers = [
+        self._slot_pools = plan.slot_pools
+        self._taken = [0] * len(self._slot_pools)
+        self._ended = [False] * len(self._slot_pools)
+        self._pollers = [
             Poller(
                 orchestrator,
                 slot_pool.tasks,
                 plan.worker_id,
-                polled=partial(_post, post, partial(self._came, at)),
-                ended=partial(_post, post, partial(self._end, at)),
+                polled=partial(_post, post, partial(self._receive, at)),
+                ended=partial(_post, post, partial(self._note_ended, at)),
                 health_state=health_state,
             )
-            for at, slot_pool in enumerate(self._crews)
+            for at, slot_pool in enumerate(self._slot_pools)
         ]
 
     @property
     def over(self) -> bool:
-        """Whether no poll can bring anything any more."""
+        """True if no poll can bring attempts."""
         return all(self._ended)
 
     def start(self) -> None:
-        """Begin to poll."""
-        for poller in self._brokers:
+        """Start polling."""
+        for poller in self._pollers:
             poller.start()
 
     def stop(self) -> None:
-        """Poll no more; polls under way may still bring attempts."""
-        for poller in self._brokers:
+        """Stop polling; polls in progress may still bring attempts."""
+        for poller in self._pollers:
             poller.stop()
 
     def offer(self, room: Callable[[SlotPool], int]) -> None:
-        """So much room is there for each crew by now."""
-        for at, (slot_pool, poller) in enumerate(zip(self._crews, self._brokers, strict=True)):
+        """Tell each poller how many slots of its pool are free; `room` counts them."""
+        for at, (slot_pool, poller) in enumerate(zip(self._slot_pools, self._pollers, strict=True)):
             poller.offer(room(slot_pool), taken=self._taken[at])
             self._taken[at] = 0
 
-    def _came(self, at: int, found: Sequence[Assignment]) -> None:
+    def _receive(self, at: int, found: Sequence[Assignment]) -> None:
         self._polled(found)
         self._taken[at] += len(found)
 
-    def _end(self, at: int) -> None:
+    def _note_ended(self, at: int) -> None:
         self._ended[at] = True
 
 

@@ -1,15 +1,15 @@
-"""Whether this worker is fit to take attempts.
+"""The self-check: stops polling while this worker cannot run attempts, and probes until it can.
 
-    fit ──three attempts in a row failed for the worker's own reasons──▶ unfit: it does not poll, and says why
-     ▲                                                                     │ 5, 10, 20 … 300 s
-     └──────────────────── a try of its own works ◀────────────────────────┘
+    fit ──three attempts in a row failed because of the worker──▶ unfit: it does not poll, and reports why
+     ▲                                                              │ 5, 10, 20 … 300 s
+     └───────────────────── a probe succeeds ◀──────────────────────┘
 
-The try asks the lake something with the worker's keys, and writes a little into the root.  After a try that worked the
-first attempt that fails for the worker's own reasons again makes it unfit at once, and the pauses go on growing until
-an attempt has shown that the worker can work.
+The probe makes one call to the lake with the worker's keys and writes a small file into the root.  After a successful probe,
+the next attempt that fails because of the worker makes it unfit immediately, and the delays keep growing until an attempt
+has shown that the worker can work.
 
-Executors that do not become ready are no reason to stop polling (a slot without one takes no attempt), but are said.
-All of this belongs to the supervisor's thread; only the try is made on another.
+Executors that do not become ready are reported, but do not stop polling: a slot without an executor takes no attempt.
+All of this runs on the supervisor's thread, except the probe.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from perago.runtime.worker.job_scheduler import JobScheduler, Note
 log = logging.getLogger("perago.fitness")
 
 IN_A_ROW = 3
-FIRST_PAUSE = 5.0
-LONGEST_PAUSE = 300.0
-A_LITTLE = 64 * 1024
+FIRST_DELAY = 5.0
+LONGEST_DELAY = 300.0
+PROBE_BYTES = 64 * 1024
 _NO_REPOSITORY = "perago-start-up-check"
 _PROBE = ".probe"
 
 
 class SelfCheck:
-    """What the worker's attempts and executors tell about the worker itself; `probe` raises while it cannot work."""
+    """Judges the worker by its attempts and executors; `probe` raises while the worker cannot work."""
 
     def __init__(
         self,
@@ -54,82 +54,82 @@ class SelfCheck:
         self._post = post
         self._health_state = health_state
         self._in_a_row = 0
-        self._pauses = 0
+        self._delays = 0
         self._stopped = False
         self._not_ready: dict[int, int] = {}
         self.fit = True
         health_state.wrong("executors", "no executor has become ready yet")
 
     def ended(self, settled: ExecutionResult, *, has_workspace: bool) -> None:
-        """An execution is settled: it tells for the worker, against it, or nothing."""
+        """Count a settled execution as a failure of the worker, as proof that it works, or as neither."""
         if settled.own_reason is not None:
             self.failed(settled.outcome.reason or settled.own_reason)
         elif has_workspace and settled.step != FIRST_CALL:
-            self._in_a_row = self._pauses = 0
+            self._in_a_row = self._delays = 0
 
     def failed(self, reason: str) -> None:
-        """An attempt failed for the worker's own reasons."""
+        """Count an attempt that failed because of the worker."""
         self._in_a_row += 1
         if self.fit and self._in_a_row >= IN_A_ROW and not self._stopped:
             self.fit = False
-            log.error("the worker does not poll: its last attempts failed for its own reasons: %s", reason)
-            self._pause(reason)
+            log.error("polling paused: recent attempts failed because of this worker: %s", reason)
+            self._schedule_probe(reason)
 
     def stop(self) -> None:
-        """The worker takes no more attempts anyway."""
+        """Stop probing; the worker is draining."""
         self._stopped = True
-        self._chores.cancel("fitness")
+        self._chores.cancel("self-check")
 
     def ready(self, number: int) -> None:
-        """The executor of that slot takes attempts."""
+        """Record that the executor of a slot is ready."""
         self._not_ready.pop(number, None)
         self._health_state.right("executors")
         self._health_state.right("executors", str(number))
 
     def not_ready(self, number: int, reason: str) -> None:
-        """The executor of that slot has ended, or could not be started, before it was ready."""
+        """Record that the executor of a slot could not be started, or ended before it was ready."""
         times = self._not_ready[number] = self._not_ready.get(number, 0) + 1
         if times >= IN_A_ROW:
             text = f"executor {number} did not become ready {times} times in a row: {reason}"
             self._health_state.wrong("executors", text, str(number))
 
-    def _pause(self, reason: str) -> None:
+    def _schedule_probe(self, reason: str) -> None:
         self._health_state.wrong("worker", f"the worker cannot work, and does not poll: {reason}")
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**self._pauses)
-        self._pauses = min(self._pauses + 1, 10)
-        self._chores.add("fitness", self._try, after=pause)
+        delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0**self._delays)
+        self._delays = min(self._delays + 1, 10)
+        self._chores.add("self-check", self._run_probe, after=delay)
 
-    def _try(self) -> None:
-        """On a chores thread: see whether the worker could work now."""
+    def _run_probe(self) -> None:
+        """Probe whether the worker can work now.  Runs on a scheduler thread."""
         try:
             self._probe()
         except Exception as error:
             reason = describe(error)
-            self._post(lambda: self._tried(reason))
+            self._post(lambda: self._on_probed(reason))
         else:
-            self._post(lambda: self._tried(None))
+            self._post(lambda: self._on_probed(None))
 
-    def _tried(self, reason: str | None) -> None:
+    def _on_probed(self, reason: str | None) -> None:
         if self._stopped:
             return
         if reason is not None:
-            log.warning("the worker cannot work yet, and does not poll: %s", reason)
-            self._pause(reason)
+            log.warning("the worker cannot work yet, polling stays paused: %s", reason)
+            self._schedule_probe(reason)
             return
-        log.warning("the worker can work again, and polls")
+        log.warning("the worker can work again, polling resumed")
         self.fit, self._in_a_row = True, IN_A_ROW - 1
         self._health_state.right("worker")
 
 
-def try_to_work(lake: Lake, root: Path) -> None:
-    """What every attempt needs: the lake answers and knows the keys, the root can be written."""
+def probe_worker(lake: Lake, root: Path) -> None:
+    """Raise if the lake does not answer or rejects the keys, or if the root cannot be written."""
     ask_lake(lake)
     file = root / _PROBE
     try:
         with open(file, "wb") as probe:
-            probe.write(bytes(A_LITTLE))
+            probe.write(bytes(PROBE_BYTES))
             probe.flush()
-            # A file system may find out only here that it is full.
+            # Some file systems report only here that they are full.
             os.fsync(probe.fileno())
     finally:
         with suppress(OSError):
@@ -137,7 +137,7 @@ def try_to_work(lake: Lake, root: Path) -> None:
 
 
 def ask_lake(lake: Lake) -> None:
-    """Whether the lake answers and knows the keys; what it may not show, and what is not there, is no matter."""
+    """Raise if the lake does not answer or rejects the keys; a 404 or 403 answer is fine."""
     try:
         lake.head(_NO_REPOSITORY, "main")
     except LakeUnauthenticated:

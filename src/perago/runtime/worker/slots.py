@@ -1,12 +1,10 @@
-"""One slot of a worker: an executor, what it is doing, and when the next one may take its place.
+"""The slots of a worker: each has one executor at a time, its execution, and the time of its next start.
 
     waiting ──start──▶ starting ──Ready──▶ idle ◀──Ended── busy
        ▲                                    └───Run──────────▶┘
-       └────────── gone: it left, died, or was killed ◀── leaving (told to stop)
+       └────────── gone: it exited, died, or was killed ◀── leaving (was sent `Stop`)
 
-A slot belongs to the supervisor's thread.  What its executor is, and how it is reached, is its link's matter.
-
-The slots of a worker together: who is free, who starts next, who runs which execution.
+Slots belong to the supervisor's thread.  The link knows what the executor is and how to reach it.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ LONGEST_BACKOFF = 30.0
 
 @dataclass(slots=True, eq=False)
 class Execution:
-    """One run of one attempt, as the supervisor follows it."""
+    """One run of one attempt, as the supervisor sees it."""
 
     id: str
     assignment: Assignment
@@ -49,37 +47,37 @@ class Execution:
     settled: ExecutionResult | None = None
     died: bool = False
     ending: str = ""
-    """How it ended, where it could not tell itself."""
+    """The status for the record, if the executor could not report a result."""
     started: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
-    """How long each step took, as seen from here."""
+    """Duration of each step, measured by the supervisor."""
     given: int = 0
     unsure: bool = False
-    """Whether an executor that is gone may have got further with it than is known here."""
+    """True if a lost executor may have got further than the supervisor knows."""
     output_read: threading.Event = field(default_factory=threading.Event)
 
     _step_began: float = 0.0
 
     @property
     def attempt(self) -> Attempt:
-        """The attempt that is run."""
+        """The attempt that this execution runs."""
         return self.assignment.attempt
 
     def begin(self, step: str, now: float) -> None:
-        """A step begins, and the one before is over."""
+        """Begin a step and end the one before."""
         self.started = self.started or now
         self.over(now)
         self.step, self._step_began = step, now
 
     def over(self, now: float) -> None:
-        """Its last step is over, though nobody has said so."""
+        """End the current step without starting another."""
         if self.step:
             self.seconds[self.step] = self.seconds.get(self.step, 0.0) + max(0.0, now - self._step_began)
 
 
 @dataclass(frozen=True, slots=True)
 class SlotCallbacks:
-    """How slots reach the supervisor; all of it may be called from any thread."""
+    """The supervisor's callbacks for slots; each may be called from any thread."""
 
     answered: Callable[[Slot, Answer], None]
     gone: Callable[[Slot, ExecutorExit], None]
@@ -90,13 +88,13 @@ class SlotCallbacks:
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One executor at a time; `uncleaned` are settled executions whose workdir may still be there."""
+    """A place for one executor at a time; `uncleaned` are settled executions whose workdir may still exist."""
 
     number: int
     launch: ExecutorFactory
     slot_callbacks: SlotCallbacks
     tasks: frozenset[str] | None = None
-    """The names of the tasks that it runs; None for all."""
+    """The names of the tasks that it runs; None means all."""
     state: State = "waiting"
     execution: Execution | None = None
     uncleaned: dict[str, Execution] = field(default_factory=dict)
@@ -109,9 +107,9 @@ class Slot:
     _link: Link | None = None
 
     def start(self) -> int:
-        """Start an executor; returns how many this slot has had with it.
+        """Start an executor; returns how many this slot has started so far.
 
-        Where there is no room for one this raises, and nothing is left of the try.
+        If the machine lacks resources this raises and leaves nothing behind.
         """
         slot_callbacks = self.slot_callbacks
         callbacks = LinkCallbacks(
@@ -121,30 +119,30 @@ class Slot:
             slot_callbacks.output_ended,
             slot_callbacks.mask,
         )
-        # Before the start: one that is there at once may say so at once.
+        # Set before the start: the executor may report `Ready` at any time after it.
         self.state, self.done, self.stopped_stale, self.broken = "starting", 0, False, ""
         self._link = self.launch.start(self.number, callbacks)
         self._starts += 1
         return self._starts
 
     def runs(self, task_name: str) -> bool:
-        """Whether its executors run this task."""
+        """Return whether this slot runs the task."""
         return self.tasks is None or task_name in self.tasks
 
     def ready(self) -> None:
-        """The executor has started and takes attempts."""
+        """Record that the executor has started and takes attempts."""
         if self.state == "starting":
             self.state = "idle"
 
     def give(self, execution: Execution) -> None:
-        """Hand an attempt to the idle executor; one that cannot be handed over raises, and leaves the slot idle."""
+        """Send an attempt to the idle executor.  If it cannot be sent this raises, and the slot stays idle."""
         execution.given += 1
         assert self._link is not None  # noqa: S101 - only a started slot is given anything
         self._link.send(Run(execution.id, execution.assignment, execution.given))
         self.execution, self.state = execution, "busy"
 
     def ended(self, execution_id: str, settled: ExecutionResult) -> Execution | None:
-        """The executor has settled its attempt and is idle again."""
+        """Record the result of the running execution.  Returns None if the slot runs another one."""
         execution = self.execution
         if execution is None or execution.id != execution_id:
             return None
@@ -157,21 +155,21 @@ class Slot:
         return execution
 
     def dismiss(self) -> None:
-        """Tell the executor to finish cleaning up and leave."""
+        """Ask the executor to finish cleaning up and exit."""
         self.state = "leaving"
         if self._link is not None:
             self._link.send(Stop())
 
     def kill(self) -> None:
-        """End the executor and everything it has started, now."""
+        """Kill the executor and everything it has started."""
         self.state = "leaving"
         if self._link is not None:
             self._link.kill()
 
     def on_exit(self, now: float, *, by_itself: bool) -> list[Execution]:
-        """The executor is gone: returns the executions it may have left things of, and plans the next start.
+        """Handle the executor's exit: schedule the next start and return the executions that may need cleanup.
 
-        Only deaths that nobody ordered make the next start wait: 1, 2, 4 … 30 s, until an attempt is settled.
+        Only an unexpected death delays the next start: 1, 2, 4 … 30 s, until an attempt is settled.
         """
         left = [*self.uncleaned.values(), *([self.execution] if self.execution is not None else [])]
         self.uncleaned, self.execution = {}, None
@@ -185,11 +183,11 @@ class Slot:
 
 
 class Slots:
-    """All slots; used from the supervisor's thread only."""
+    """All slots of a worker."""
 
-    def __init__(self, crews: Iterable[SlotPool], slot_callbacks: SlotCallbacks) -> None:
+    def __init__(self, slot_pools: Iterable[SlotPool], slot_callbacks: SlotCallbacks) -> None:
         self._slots: list[Slot] = []
-        for slot_pool in crews:
+        for slot_pool in slot_pools:
             first = len(self._slots)
             self._slots += [
                 Slot(number, slot_pool.launch, slot_callbacks, frozenset(slot_pool.tasks))
@@ -197,19 +195,19 @@ class Slots:
             ]
 
     def idle(self, slot_pool: SlotPool) -> int:
-        """How many slots of a crew wait for an attempt."""
+        """Return the number of idle slots in a pool."""
         tasks = frozenset(slot_pool.tasks)
         return sum(slot.state == "idle" and slot.tasks == tasks for slot in self._slots)
 
     @property
     def all_gone(self) -> bool:
-        """Whether no executor is left."""
+        """True if no executor is left."""
         return all(slot.state == "waiting" for slot in self._slots)
 
     def start_due(self, now: float) -> Iterator[tuple[Slot, int | Exception]]:
-        """Start an executor in every slot whose time has come, and tell how many it has had, or why it has none.
+        """Start an executor in every slot that is due; yield each slot with its number of starts, or the error.
 
-        What one slot meets is its own: it waits as after a death, and the others start.
+        After an error only that slot waits, as after a death; the others start.
         """
         for slot in self._slots:
             if slot.state == "waiting" and slot.start_at <= now:
@@ -217,15 +215,15 @@ class Slots:
                     yield slot, slot.start()
                 except Exception as error:
                     slot.on_exit(now, by_itself=True)
-                    # The traceback keeps alive what `multiprocessing` had opened by then.
+                    # The traceback would keep alive what `multiprocessing` had opened.
                     yield slot, error.with_traceback(None)
 
     def next_start(self) -> float | None:
-        """When the next slot may start."""
+        """Return the time at which the next slot may start, or None."""
         return min((slot.start_at for slot in self._slots if slot.state == "waiting"), default=None)
 
     def hand_out(self, waiting: deque[Execution]) -> Iterator[tuple[Execution, Exception]]:
-        """Give waiting executions to idle slots, and tell which of them cannot be given to any, and why."""
+        """Send waiting executions to idle slots; yield those that cannot be sent, with the error."""
         for slot in self._slots:
             while slot.state == "idle" and (execution := _next_for(slot, waiting)) is not None:
                 try:
@@ -234,14 +232,14 @@ class Slots:
                     yield execution, error
 
     def running(self, execution_id: str) -> Slot | None:
-        """The slot that runs an execution."""
+        """Return the slot that runs an execution, or None."""
         for slot in self._slots:
             if slot.execution is not None and slot.execution.id == execution_id:
                 return slot
         return None
 
     def dismiss_idle(self) -> None:
-        """Let every executor leave that has nothing to do."""
+        """Ask idle executors to exit, and kill those that are starting."""
         for slot in self._slots:
             if slot.state == "idle":
                 slot.dismiss()
@@ -249,7 +247,7 @@ class Slots:
                 slot.kill()
 
     def kill_all(self) -> None:
-        """End every executor now."""
+        """Kill every executor."""
         for slot in self._alive():
             slot.kill()
 
@@ -258,7 +256,7 @@ class Slots:
 
 
 def _next_for(slot: Slot, waiting: deque[Execution]) -> Execution | None:
-    """Take the first waiting execution that a slot may run."""
+    """Remove and return the first waiting execution that a slot may run, or None."""
     for execution in waiting:
         if slot.runs(execution.attempt.task_name):
             waiting.remove(execution)

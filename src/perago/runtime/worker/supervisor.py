@@ -1,12 +1,12 @@
-"""The worker: polls, hands attempts to executors, keeps their leases and sends their results.
+"""The supervisor: polls, hands attempts to executors, extends their leases and sends their results.
 
-All decisions are made on one thread, in the order in which things happen: other threads (the broker, the executors'
-listeners, leases, the courier) only post what they have seen.  So nothing here is locked, and nothing here waits
-but for the next post: a slot's backoff, a slow server and a removal of many files are all somebody else's time.
+All decisions are made on one thread, in the order in which things happen; other threads (pollers, executors' listeners,
+leases, the result sender) only post what they have seen.  So nothing here needs a lock, and the thread waits only for the
+next post: a slot's backoff, a slow server or the removal of many files never block it.
 
-    polled ─▶ waiting ─▶ busy slot ─▶ ended ─▶ outbox, courier ─▶ accepted, lease let go
+    polled ─▶ waiting ─▶ busy slot ─▶ ended ─▶ outbox, result sender ─▶ accepted, lease let go
                             ├──▶ died ─▶ FAILED with the reason, the same way
-                            └──▶ over in the meantime ─▶ executor stopped, nothing sent
+                            └──▶ attempt over meanwhile ─▶ executor killed, nothing sent
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
@@ -48,13 +47,13 @@ from perago.runtime.worker.executor_protocol import (
 )
 from perago.runtime.worker.job_scheduler import EventQueue, JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
-from perago.runtime.worker.lifecycle import Shutdown, _show_status, on_stop_signals
+from perago.runtime.worker.lifecycle import Shutdown, on_stop_signals, serve_status
 from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.plan import SlotPool, WorkerPlan
-from perago.runtime.worker.poller import Polling
-from perago.runtime.worker.self_check import SelfCheck, try_to_work
+from perago.runtime.worker.poller import Pollers
+from perago.runtime.worker.self_check import SelfCheck, probe_worker
 from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks, Slots
-from perago.runtime.worker.task_logs import TaskLogs, log_again
+from perago.runtime.worker.task_logs import TaskLogs, log_forwarded
 
 log = logging.getLogger("perago.supervisor")
 
@@ -66,7 +65,7 @@ SENDERS = 4
 
 
 class Supervisor:
-    """One worker on one workspace root; `run` is its life."""
+    """One worker on one workspace root."""
 
     def __init__(self, plan: WorkerPlan, orchestrator: Orchestrator, lake: Lake) -> None:
         self._plan = plan
@@ -77,13 +76,13 @@ class Supervisor:
         self._health_state = HealthState(list(plan.tasks), mask=self._mask)
         self._event_publisher = EventPublisher()
         self._queue = EventQueue()
-        self._end = Shutdown(plan.kill_after_seconds, plan.sending_seconds)
+        self._shutdown = Shutdown(plan.kill_after_seconds, plan.sending_seconds)
         self._waiting: deque[Execution] = deque()
         self._cleanup = DeadExecutorCleanup(self._root, lake)
         self._chores = JobScheduler("chores", threads=SENDERS)
-        self._task_logs = TaskLogs(orchestrator.log, added=self._printed)
+        self._task_logs = TaskLogs(orchestrator.log, added=self._on_printed)
         self._self_check = SelfCheck(
-            lambda: try_to_work(lake, self._root),
+            lambda: probe_worker(lake, self._root),
             self._chores,
             post=self._queue.post,
             health_state=self._health_state,
@@ -91,24 +90,24 @@ class Supervisor:
         self._leases = LeaseKeeper(
             orchestrator,
             plan.worker_id,
-            tell=lambda event_publisher: self._queue.post(lambda: self._lease_said(event_publisher)),
+            tell=lambda event: self._queue.post(lambda: self._on_lease_event(event)),
             health_state=self._health_state,
             threads=max(2, min(plan.slots, 8)),
         )
         self._executions = Executions(
             plan.tasks, self._leases, self._task_logs, worker_id=plan.worker_id, mask=self._mask
         )
-        self._deliveries = PendingResults(
+        self._pending_results = PendingResults(
             self._executions,
             self._cleanup,
             health_state=self._health_state,
-            tell=self._event_publisher.tell,
+            tell=self._event_publisher.publish,
             mask=self._mask,
         )
         self._executor_exits = ExecutorExitHandler(
             self._executions,
             self._waiting,
-            self._deliveries,
+            self._pending_results,
             self._cleanup,
             self._chores,
             self._self_check,
@@ -118,30 +117,30 @@ class Supervisor:
             plan.settings,
             self._executions.has,
             swept=lambda count: self._queue.post(
-                lambda: self._event_publisher.tell(Event("swept", count=count))
+                lambda: self._event_publisher.publish(Event("swept", count=count))
             ),
         )
-        self._slots = Slots(plan.crews, self._slot_callbacks())
-        self._polling = Polling(
-            orchestrator, plan, polled=self._polled, post=self._queue.post, health_state=self._health_state
+        self._slots = Slots(plan.slot_pools, self._slot_callbacks())
+        self._pollers = Pollers(
+            orchestrator, plan, polled=self._on_polled, post=self._queue.post, health_state=self._health_state
         )
 
     @property
     def health_state(self) -> HealthState:
-        """How the worker is.  Not well until an executor is ready, which is after a signal begins to drain it."""
+        """The worker's health.  Unhealthy until an executor is ready; by then a signal already drains the worker."""
         return self._health_state
 
     def run(self, until: Callable[[], bool] | None = None, on_event: Listener | None = None) -> int:
-        """Work until a signal, `drain` or `until`, then finish what is in flight; returns the exit code.
+        """Work until a signal, `drain` or `until`, then finish attempts in flight; returns the exit code.
 
-        0: everything in flight has ended and its results are sent.  1: executors were killed, or results could
-        not be sent in time; they stay in the outbox.
+        0: every attempt in flight has ended and its result is sent.  1: executors were killed, or results could not be sent
+        in time and stay in the outbox.
         """
         if on_event is not None:
             self._event_publisher.listen(on_event)
         with ExitStack() as opened:
             opened.enter_context(locked_root(self._root))
-            self._deliveries.open(
+            self._pending_results.open(
                 self._plan, (self._lake, self._orchestrator), chores=self._chores, post=self._queue.post
             )
             first_sweep = min(SECOND_SWEEP_SECONDS, self._sweeping.sweep())
@@ -149,98 +148,100 @@ class Supervisor:
                 opened.enter_context(service)
             opened.callback(self._slots.kill_all)
             opened.enter_context(
-                on_stop_signals(lambda name: self._queue.post(lambda: self._signalled(name)))
+                on_stop_signals(lambda name: self._queue.post(lambda: self._on_signal(name)))
             )
-            self._deliveries.resume()
-            # Soon again: executors of a supervisor that was just killed may still have been dying.
+            self._pending_results.resume()
+            # Sweep again soon: executors of a supervisor that was just killed may still have been dying.
             self._chores.add("sweep", self._sweeping.sweep, after=first_sweep)
             log.info("worker %s", self._plan)
-            self._polling.start()
+            self._pollers.start()
             self._work(until)
-        if self._deliveries:
-            log.warning("%d results stay in the outbox: the next start sends them", len(self._deliveries))
-        return UNFINISHED if self._end.forced or self._deliveries else DRAINED
+        if self._pending_results:
+            log.warning(
+                "%d results stay in the outbox; the next start sends them", len(self._pending_results)
+            )
+        return UNFINISHED if self._shutdown.forced or self._pending_results else DRAINED
 
     def drain(self) -> None:
-        """Take no more attempts, finish those in flight, then let `run` return; from any thread."""
-        self._queue.post(lambda: self._begin_to_drain("as asked"))
+        """Take no more attempts, finish those in flight, then let `run` return.  Thread-safe."""
+        self._queue.post(lambda: self._drain("requested"))
 
     # --- the loop --------------------------------------------------------------------------------------------
 
     def _work(self, until: Callable[[], bool] | None) -> None:
-        next_look, done = 0.0, False
+        next_check, done = 0.0, False
         while not self._may_leave(time.monotonic()):
             self._queue.read(self._wait_seconds(UNTIL_SECONDS if until is not None else BEAT_SECONDS))
             now = time.monotonic()
-            if until is not None and not done and now >= next_look:
-                next_look = now + UNTIL_SECONDS
-                done = self._look(until)
+            if until is not None and not done and now >= next_check:
+                next_check = now + UNTIL_SECONDS
+                done = self._check_done(until)
             try:
-                self._keep_going(now)
+                self._step(now)
             except Exception:
-                log.exception("the worker met an error of its own, and goes on")
+                log.exception("internal error; the worker continues")
             self._health_state.beat()
             self._health_state.in_flight(len(self._executions))
 
-    def _look(self, until: Callable[[], bool]) -> bool:
-        """Whether the work is done; also while it is being finished, since somebody looks on by it."""
+    def _check_done(self, until: Callable[[], bool]) -> bool:
+        """Call `until` and drain if the work is done.  Also called while draining: `until` updates the caller's view."""
         try:
             done = until()
         except Exception:
-            if self._end.working:
+            if self._shutdown.working:
                 raise
-            log.exception("the view of the run failed; the attempts in progress are finished first")
+            log.exception("the view of the run failed; finishing the attempts in flight first")
             return False
         if done:
-            self._begin_to_drain("the work is done")
+            self._drain("the work is done")
         return done
 
     def _wait_seconds(self, longest: float) -> float:
-        """How long to wait for news: until a slot may start, at the most."""
-        next_start = self._slots.next_start() if self._end.working else None
+        """Return how long to wait for a post: at most until a slot may start."""
+        next_start = self._slots.next_start() if self._shutdown.working else None
         return longest if next_start is None else min(longest, max(0.0, next_start - time.monotonic()))
 
-    def _keep_going(self, now: float) -> None:
-        """Whatever the news were: start, hand out, ask for more, leave."""
-        if self._end.out_of_time(now):
+    def _step(self, now: float) -> None:
+        """Start executors, hand out attempts, ask for more, dismiss idle executors; after every round of posts."""
+        if self._shutdown.out_of_time(now):
             self._force("the drain took too long")
-        if self._end.working or (self._end.draining and self._waiting):
+        if self._shutdown.working or (self._shutdown.draining and self._waiting):
             for slot, started in self._slots.start_due(now):
                 self._executor_exits.started(slot, started)
         self._fill_slots()
-        if not self._end.working and self._polling.over and not self._waiting:
+        if not self._shutdown.working and self._pollers.over and not self._waiting:
             self._slots.dismiss_idle()
 
     def _fill_slots(self) -> None:
-        """Hand out what waits, and ask for as much more as there is room for."""
-        if not self._end.forced:
+        """Hand out waiting executions, and ask for as many attempts as there are free slots."""
+        if not self._shutdown.forced:
             for execution, error in self._slots.hand_out(self._waiting):
-                self._executor_exits.say_for(execution, not_handed_out(error))
-        if self._end.working:
-            self._polling.offer(lambda slot_pool: self._room(slot_pool) if self._self_check.fit else 0)
+                self._executor_exits.report_failure(execution, not_handed_out(error))
+        if self._shutdown.working:
+            self._pollers.offer(lambda slot_pool: self._room(slot_pool) if self._self_check.fit else 0)
 
     def _room(self, slot_pool: SlotPool) -> int:
         return self._slots.idle(slot_pool) - sum(
-            one.attempt.task_name in slot_pool.tasks for one in self._waiting
+            execution.attempt.task_name in slot_pool.tasks for execution in self._waiting
         )
 
     def _may_leave(self, now: float) -> bool:
-        busy = not self._polling.over or bool(self._waiting)
-        # The sweep is the one chore that is never done; the others send results and clean up after the dead.
+        busy = not self._pollers.over or bool(self._waiting)
+        # The sweep is the only chore that never ends; the others send results and clean up after dead executors.
         chores = len(self._chores) > 1
-        return self._end.over(
-            now, busy=busy, executors=not self._slots.all_gone, unsent=chores or bool(self._deliveries)
+        return self._shutdown.over(
+            now, busy=busy, executors=not self._slots.all_gone, unsent=chores or bool(self._pending_results)
         )
 
-    # --- an attempt's way ------------------------------------------------------------------------------------
+    # --- attempts --------------------------------------------------------------------------------------------
 
-    def _polled(self, found: Sequence[Assignment]) -> None:
+    def _on_polled(self, found: Sequence[Assignment]) -> None:
         for assignment in found:
             execution = self._executions.admit(assignment)
             self._waiting.append(execution)
-            self._event_publisher.of("polled", execution)
+            self._event_publisher.publish_for("polled", execution)
 
-    def _answered(self, slot: Slot, answer: Answer) -> None:
+    def _on_answer(self, slot: Slot, answer: Answer) -> None:
         match answer:
             case Ready():
                 slot.ready()
@@ -251,14 +252,14 @@ class Supervisor:
             case StepStarted(execution_id, step):
                 if (execution := self._executions.get(execution_id)) is not None:
                     execution.begin(step, time.time())
-                    self._event_publisher.of("step", execution)
+                    self._event_publisher.publish_for("step", execution)
             case BodyProgress(execution_id, text):
                 if (execution := self._executions.get(execution_id)) is not None:
-                    self._event_publisher.of("doing", execution, text=self._mask(text))
+                    self._event_publisher.publish_for("doing", execution, text=self._mask(text))
             case Logged():
-                log_again(answer)
+                log_forwarded(answer)
             case Ended():
-                self._ended(slot, answer)
+                self._on_ended(slot, answer)
             case Cleaned(execution_id):
                 slot.uncleaned.pop(execution_id, None)
             case CleanupFailed(execution_id):
@@ -266,10 +267,10 @@ class Supervisor:
                     self._executor_exits.clean_later(settled)
             case Rerun(execution_id):
                 if (execution := self._executions.get(execution_id)) is not None:
-                    log.warning("the attempt is run anew by its engine", extra=fields_of(execution))
+                    log.warning("the engine runs the attempt again", extra=fields_of(execution))
                     execution.unsure = True
 
-    def _ended(self, slot: Slot, ended: Ended) -> None:
+    def _on_ended(self, slot: Slot, ended: Ended) -> None:
         execution = slot.ended(ended.execution_id, ended.settled)
         if execution is None:
             return
@@ -281,74 +282,81 @@ class Supervisor:
             slot.dismiss()
         task = self._plan.tasks.get(execution.attempt.task_name)
         self._self_check.ended(settled, has_workspace=task is not None and task.workspace is not None)
-        # First of all: the next attempt is polled for while this one is put away.
+        # First, so that the next attempt is polled while this one is reported.
         self._fill_slots()
         log_result(execution)
-        self._event_publisher.of("ended", execution)
+        self._event_publisher.publish_for("ended", execution)
         if settled.outcome.send:
-            self._deliveries.send(execution, pending_result_of(execution.id, execution.assignment, settled))
+            self._pending_results.send(
+                execution, pending_result_of(execution.id, execution.assignment, settled)
+            )
         else:
             self._executions.let_go(execution.id)
-            self._chores.add(("quiet", execution.id), lambda: self._end_quietly(execution, settled.claim))
+            self._chores.add(("quiet", execution.id), lambda: self._end_unreported(execution, settled.claim))
 
-    def _end_quietly(self, execution: Execution, claim: Claim | None) -> None:
-        """On a chore's thread: what is left to do for an execution that says nothing."""
+    def _end_unreported(self, execution: Execution, claim: Claim | None) -> None:
+        """Finish an execution whose result is not sent.  Runs on a chores thread."""
         self._cleanup.drop_claim(claim)
         self._executions.finish_log(execution)
-        self._queue.post(partial(self._left, execution.id))
+        self._queue.post(lambda: self._end(execution))
 
-    def _left(self, execution_id: str) -> None:
-        self._executions.end(execution_id)
+    def _end(self, execution: Execution) -> None:
+        self._executions.end(execution.id)
 
-    def _lease_said(self, event_publisher: Over | NotExtended) -> None:
-        match event_publisher:
+    def _on_lease_event(self, event: Over | NotExtended) -> None:
+        match event:
             case Over(execution_id, why):
                 if (execution := self._executions.get(execution_id)) is not None:
                     self._executor_exits.over(execution, why, self._slots.running(execution_id))
             case NotExtended(attempt):
-                self._event_publisher.tell(Event("lease-failed", attempt))
+                self._event_publisher.publish(Event("lease-failed", attempt))
 
     # --- the end ---------------------------------------------------------------------------------------------
 
-    def _signalled(self, name: str) -> None:
-        if self._end.working:
-            self._begin_to_drain(name)
-            self._event_publisher.tell(Event("draining", step=name, text=", ".join(self._executions.steps())))
+    def _on_signal(self, name: str) -> None:
+        if self._shutdown.working:
+            self._drain(name)
+            self._event_publisher.publish(
+                Event("draining", step=name, text=", ".join(self._executions.steps()))
+            )
         else:
             self._force(f"{name} again")
-            self._event_publisher.tell(Event("forced", step=name))
+            self._event_publisher.publish(Event("forced", step=name))
 
-    def _begin_to_drain(self, why: str) -> None:
-        if self._end.working:
-            self._end.drain(time.monotonic())
+    def _drain(self, why: str) -> None:
+        if self._shutdown.working:
+            self._shutdown.drain(time.monotonic())
             self._self_check.stop()
-            self._polling.stop()
-            log.info("draining (%s): %d attempts are in flight", why, len(self._executions))
+            self._pollers.stop()
+            log.info("draining (%s): %d attempts in flight", why, len(self._executions))
 
     def _force(self, why: str) -> None:
         log.warning("executors are killed (%s): Conductor's leases end their attempts", why)
-        self._end.force(time.monotonic())
+        self._shutdown.force(time.monotonic())
         self._slots.kill_all()
 
     def _slot_callbacks(self) -> SlotCallbacks:
         return SlotCallbacks(
-            answered=lambda slot, answer: self._queue.post(lambda: self._answered(slot, answer)),
+            answered=lambda slot, answer: self._queue.post(lambda: self._on_answer(slot, answer)),
             gone=lambda slot, executor_exit: self._queue.post(
-                lambda: self._executor_exits.gone(slot, executor_exit, forced=self._end.forced)
+                lambda: self._executor_exits.gone(slot, executor_exit, forced=self._shutdown.forced)
             ),
             printed=self._executions.printed,
             output_ended=self._executions.output_ended,
             mask=self._mask,
         )
 
-    def _printed(self, execution_id: str, attempt: Attempt, line: str) -> None:
+    def _on_printed(self, execution_id: str, attempt: Attempt, line: str) -> None:
         self._queue.post(
-            lambda: self._event_publisher.tell(Event("printed", attempt, execution_id, text=line))
+            lambda: self._event_publisher.publish(Event("printed", attempt, execution_id, text=line))
         )
 
 
 def serve(plan: WorkerPlan, worker: Supervisor, *, http: str | None, environ: Mapping[str, str]) -> int:
-    """Run until a signal; `http` is where /healthz and /metrics are served; returns the exit code."""
+    """Run a worker as a service until a signal, with logs and metrics; returns the exit code.
+
+    `http` is the address for /healthz and /metrics, or None.
+    """
     make_root(plan.settings.root)
     with ExitStack() as opened:
         opened.enter_context(logging_to(plan.settings, name="supervisor"))
@@ -357,5 +365,5 @@ def serve(plan: WorkerPlan, worker: Supervisor, *, http: str | None, environ: Ma
             open_metrics(environ, worker.health_state, worker_id=plan.worker_id, prometheus=http is not None)
         )
         if http is not None:
-            _show_status(opened, http, worker.health_state, metrics)
+            serve_status(opened, http, worker.health_state, metrics)
         return worker.run(on_event=counting(metrics))

@@ -1,17 +1,15 @@
-"""Sends what task bodies print to the orchestrator's task log, from a thread of its own.
+"""Task logs: sends the output of bodies to the orchestrator on one thread; and forwards executors' log records.
 
-The rule: nobody waits for it but `finish`, and that no longer than it is told to.  Lines are sent in batches, a
-second after the first of them or when the attempt is done; lines that cannot be sent are dropped and said in our
-own log.  The lines come bounded and masked (`runtime/output.py`).  Whoever looks on gets each line, and the record, at
-once, by `added`.
+Only `finish` waits for the sender, and no longer than its `timeout`.  Lines are sent in batches, a second after the first or
+when the attempt is done; lines that cannot be sent are dropped, and the worker's log reports that.  Lines arrive bounded and
+masked (`output_capture.py`).  `added` gets each line, and the record, immediately.
 
-The last thing sent for an execution is its record (`protocol/attempt_record.py`).  It goes in a call of its own, since the
-orchestrator cuts a call that is too long and half a record is none; and after the lines of all that have ended, so that no
-result waits for one.  A record that is lost costs nothing.
+The last line of an execution is its record (`protocol/attempt_record.py`).  It has a call to itself, because the
+orchestrator truncates a call that is too long and half a record is useless; and it follows the lines of all executions that
+have ended, so that no result waits for a record.  A lost record costs nothing.
 
-An executor's log, where its supervisor writes it: `perago run` has a table on the terminal, and writes alone to it.
-
-The rule: a record crosses as words.  Nothing of an exception is pickled, and the supervisor's own formats and masks apply.
+With `perago run` only the supervisor writes to the terminal, so executors forward their log records to it, as text: no
+exception is pickled, and the supervisor's own formats and masks apply.
 """
 
 from __future__ import annotations
@@ -32,16 +30,12 @@ log = logging.getLogger("perago.tasklog")
 
 BATCH_LINES = 500
 MOST_RECORDS = 1000
-"""So many may wait for a server that takes long; later ones are dropped."""
+"""Records that may wait for a slow server; later ones are dropped."""
 Send = Callable[[Attempt, Sequence[str]], None]
 _LIKE_A_RECORD = re.compile(rf"(^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])(?={re.escape(MARK)})")
-"""At the beginning of a line, or of what some take for one."""
+"""A record's mark at the beginning of a line, or after a character that some programs take for a line break."""
 Added = Callable[[str, Attempt, str], None]
 """Takes the execution id, its attempt and one line; must not block."""
-
-
-def tell_nobody(_execution_id: str, _attempt: Attempt, _line: str) -> None:
-    """Where nobody looks on."""
 
 
 @dataclass(slots=True)
@@ -59,11 +53,11 @@ class _Waiting:
 
 
 class TaskLogs:
-    """The lines of all attempts in flight; `send` is the orchestrator's `log`."""
+    """The unsent lines of all executions; `send` is the orchestrator's `log`."""
 
-    def __init__(self, send: Send, *, interval: float = 1.0, added: Added = tell_nobody) -> None:
+    def __init__(self, send: Send, *, interval: float = 1.0, added: Added | None = None) -> None:
         self._send = send
-        self._added = added
+        self._added: Added = added or (lambda _id, _attempt, _line: None)
         self._interval = interval
         self._waiting: dict[str, _Waiting] = {}
         self._changed = threading.Condition()
@@ -81,25 +75,25 @@ class TaskLogs:
         self._thread.join()
 
     def begin(self, execution_id: str, attempt: Attempt) -> None:
-        """Lines of this execution belong to this attempt."""
+        """Assign the lines of an execution to its attempt."""
         with self._changed:
             self._waiting[execution_id] = _Waiting(attempt)
 
     def add(self, execution_id: str, line: str) -> None:
-        """Keep a line to be sent; a line of nobody, or one after the end, is not for the orchestrator."""
+        """Queue a line; lines of unknown or finished executions are ignored."""
         with self._changed:
             waiting = self._waiting.get(execution_id)
             if waiting is None or waiting.done:
                 return
-            # Whoever shows attempts believes a record.  A body may print anything, so what it prints is none.
+            # Readers trust records, and a body may print anything: make sure that its output is never taken for a record.
             line = _LIKE_A_RECORD.sub(r"\1 ", line)
             waiting.lines.append(line)
         self._added(execution_id, waiting.attempt, line)
 
     def finish(self, execution_id: str, *, record: str = "", timeout: float = 0.0) -> bool:
-        """Send what is left, and then the record.
+        """Send the remaining lines, then the record.
 
-        Waits up to `timeout` for the lines, never for the record, and tells whether they were sent by then.
+        Waits up to `timeout` seconds for the lines, never for the record; returns whether the lines were sent by then.
         """
         with self._changed:
             waiting = self._waiting.get(execution_id)
@@ -126,24 +120,27 @@ class TaskLogs:
                 if lines:
                     self._try_to_send(waiting.attempt, lines)
                 self._settle(key, waiting)
-            if self._somebody_waits():
+            if self._finished_lines_wait():
                 continue
-            sent = self._send_a_record()
-            # Who leaves does not wait for a server that is gone, once for each record.
+            sent = self._send_record()
+            # A worker that exits must not wait once per record for a server that is gone.
             if any(lines for _, _, lines in batches):
                 continue
             if (sent is None and stopping) or (sent is False and self._stopped):
                 return
 
-    def _somebody_waits(self) -> bool:
-        """Whether an execution has ended and some of its lines are not sent.  What others print holds up no record."""
+    def _finished_lines_wait(self) -> bool:
+        """Return whether lines of a finished execution are unsent.  Lines of running ones do not delay records."""
         with self._changed:
             return any(waiting.done and waiting.lines for waiting in self._waiting.values())
 
-    def _send_a_record(self) -> bool | None:
-        """Send one record, since lines may have come meanwhile and go first; None where there is none."""
+    def _send_record(self) -> bool | None:
+        """Send one record; returns whether that worked, or None if none waits.
+
+        One at a time, because lines that arrive meanwhile go first.
+        """
         with self._changed:
-            found = next((one for one in self._waiting.items() if one[1].done and one[1].record), None)
+            found = next((item for item in self._waiting.items() if item[1].done and item[1].record), None)
             if found is None:
                 return None
             key, waiting = found
@@ -164,7 +161,7 @@ class TaskLogs:
         try:
             self._send(attempt, lines)
         except Exception as error:
-            # Whatever it is, the next attempt's lines are still to be sent.
+            # Any error: the next attempt's lines must still be sent.
             log.warning("%d lines of output of task %s were not sent: %s", len(lines), attempt.task_id, error)
             return False
         return True
@@ -177,34 +174,34 @@ def _batch(waiting: _Waiting) -> list[str]:
     return lines
 
 
-class PassedOn(logging.Handler):
-    """Says each record to the supervisor; `beside` takes the lines of processes that a body has forked.
+class ForwardingHandler(logging.Handler):
+    """Forwards log records to the supervisor; `beside` takes the lines of processes that a body has forked.
 
-    Those have our end of the pipe too, and two that write to it would spoil it.
+    Those inherit the executor's end of the pipe, and two writers would corrupt it.
     """
 
-    def __init__(self, say: Callable[[Logged], None], beside: Callable[[str], None]) -> None:
+    def __init__(self, send: Callable[[Logged], None], beside: Callable[[str], None]) -> None:
         super().__init__(logging.INFO)
-        self._say = say
+        self._send = send
         self._beside = beside
         self._pid = os.getpid()
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass the record on."""
+        """Forward the record."""
         try:
             if os.getpid() != self._pid:
                 self._beside(self.format(record) + "\n")
                 return
-            words = (record.getMessage(), trace_of(record))
-            self._say(Logged(record.name, record.levelno, *words, dict(fields_of_record(record))))
+            texts = (record.getMessage(), trace_of(record))
+            self._send(Logged(record.name, record.levelno, *texts, dict(fields_of_record(record))))
         except Exception:
             self.handleError(record)
 
 
-def log_again(said: Logged) -> None:
-    """In the supervisor: log what an executor has logged."""
-    extra: dict[str, object] = {"trace": said.trace}
-    if said.attempt:
-        extra["attempt"] = said.attempt
-    logging.getLogger(said.logger).log(said.level, "%s", said.text, extra=extra)
+def log_forwarded(record: Logged) -> None:
+    """Log a record that an executor forwarded.  Runs in the supervisor."""
+    extra: dict[str, object] = {"trace": record.trace}
+    if record.attempt:
+        extra["attempt"] = record.attempt
+    logging.getLogger(record.logger).log(record.level, "%s", record.text, extra=extra)

@@ -1,1 +1,1 @@
-"""Checks workflow JSON against the tasks it uses.  `check.py` is the entry point."""
+"""Checks workflow JSON against the tasks that it uses.  `check.py` is the entry point."""

@@ -1,22 +1,19 @@
-"""Which branch and which version of it a step starts from, as far as the workflow's JSON tells.
+"""Finds steps that cannot publish, because another step has moved the branch, or moves it at the same time.
 
-Both go by what they are called in the workflow: a branch by the input that it comes from, or as repository@branch; a version
-by that input, by the step that publishes it, or by its literal ref.  Equal names are the same thing; different ones may be.
-Of several versions that are joined nobody can say before the run which comes last: the step starts from one of them.
+A workspace is a branch and a version of it: the workflow's input, or the publication of a writable step.  A publication
+makes every other version of its branch old for good, and a writable step that starts from an old version cannot publish.
 
-Which workspaces a branch has moved on from, followed along the steps.
+    steps in sequence          old after one, old after all that follow
+    cases of a SWITCH          old if old in every case that continues, perhaps old if old in one
+    arms of a FORK_JOIN        old if old in one arm; and two arms must not write the same branch, unless both rebase
+                               and neither sees what the other writes: then each is perhaps old
+    joined versions            old if each is old, because of a step that is not among them
+    the body of a DO_WHILE     walked twice: a conflict only from the second iteration on is a warning
 
-A workspace is a branch and a version of it: the workflow's input, or what a writable step has published.  A publication
-makes every other version of its branch old for good, and a writable step that starts from an old one cannot publish.
-
-    steps in a row             old after one, old after all
-    cases of a SWITCH          certainly old what is old in every case that goes on, perhaps old what is in one
-    arms of a FORK_JOIN        old what is old in one; and two arms must not write one branch, unless both publish on
-                               top of others and neither sees what the other writes: then each is perhaps old
-    several that are joined    old if each is, by a step that is not among them
-    the body of a DO_WHILE     twice: what is wrong only from the second time on is a warning
-
-A writable step is taken to write; where a branch or a version is not known, nothing is said.
+Branches and versions are identified by their names in the workflow: a branch by the input that it comes from, or as
+repository@branch; a version by that input, by the step that publishes it, or by its literal ref.  Equal names mean the same
+thing; different names may.  Which of several joined versions comes last is unknown before the run: the step starts from
+one of them.  Every writable step is assumed to write; an unknown branch or version gives no finding.
 """
 
 from __future__ import annotations
@@ -35,17 +32,17 @@ from perago.workflow.check.values import whole
 from perago.workflow.model.expressions import understood
 
 Version = tuple[str, str]
-"""A branch and which state of it, both as they are called in the workflow."""
+"""A branch and a version of it, both by their names in the workflow."""
 
 
 def writes(checking: Checking, step: Step) -> bool:
-    """Whether a step's task may publish."""
+    """Return whether a step's task may publish."""
     task = checking.task_of(step)
     return task is not None and task.workspace is not None and not task.workspace.read_only
 
 
-def keep_apart(checking: Checking, one: Step, other: Step) -> bool:
-    """Whether two writers publish on top of each other, and neither sees what the other writes."""
+def are_independent(checking: Checking, one: Step, other: Step) -> bool:
+    """Return whether two writers both rebase, and neither sees what the other writes."""
     tasks = [checking.task_of(step) for step in (one, other)]
     views = [task.workspace.view for task in tasks if task and task.workspace and task.workspace.rebases]
     return len(views) == 2 and not any(
@@ -54,7 +51,7 @@ def keep_apart(checking: Checking, one: Step, other: Step) -> bool:
 
 
 def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
-    """The versions of one branch that a step starts from, one or those that are joined; none if they cannot be told."""
+    """Return the versions of one branch that a step starts from: one, or all joined ones.  Empty if unknown."""
     given = step.inputs.get("workspace")
     if not isinstance(given, list):
         start = start_of(checking, step)
@@ -66,7 +63,7 @@ def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
 
 
 def start_of(checking: Checking, step: Step, followed: frozenset[str] = frozenset()) -> Version | None:
-    """The branch and version that a step starts from, if they can be told; of a join the branch, and a name of its own."""
+    """Return the branch and version that a step starts from, or None if unknown.  A join has a combined version name."""
     if step.reference in checking.starts:
         return checking.starts[step.reference]
     task = checking.task_of(step)
@@ -74,22 +71,24 @@ def start_of(checking: Checking, step: Step, followed: frozenset[str] = frozense
         return None
     given, inner = step.inputs.get("workspace"), followed | {step.reference}
     found = (
-        _joined(checking, given, inner) if isinstance(given, list) else _given_version(checking, given, inner)
+        _joined_version(checking, given, inner)
+        if isinstance(given, list)
+        else _given_version(checking, given, inner)
     )
     if not followed:
-        # Steps are asked about in their order, so a chain of any length is followed by one link at a time.
+        # Callers go through the steps in order, so the cache keeps the recursion short for a chain of any length.
         checking.starts[step.reference] = found
     return found
 
 
 def _given_version(checking: Checking, given: Any, followed: frozenset[str]) -> Version | None:
     if isinstance(given, Mapping):
-        return _put_together(checking, given, followed)
+        return _version_of_fields(checking, given, followed)
     expression = whole(given)
     return None if expression is None else _version(checking, expression, followed)
 
 
-def _joined(checking: Checking, given: list[Any], followed: frozenset[str]) -> Version | None:
+def _joined_version(checking: Checking, given: list[Any], followed: frozenset[str]) -> Version | None:
     found = [_given_version(checking, one, followed) for one in given]
     known = [version for version in found if version is not None]
     if not known or len(known) < len(found) or len({version[0] for version in known}) > 1:
@@ -113,8 +112,10 @@ def _version(checking: Checking, expression: str, followed: frozenset[str]) -> V
     return start[0], source.reference
 
 
-def _put_together(checking: Checking, given: Mapping[str, Any], followed: frozenset[str]) -> Version | None:
-    """A workspace of single fields: known where repository and branch are literal, or those of one workspace."""
+def _version_of_fields(
+    checking: Checking, given: Mapping[str, Any], followed: frozenset[str]
+) -> Version | None:
+    """Return the version of a workspace given by fields: known if repository and branch are literal or of one workspace."""
     repository, branch, ref = (
         _field(checking, given, name, followed) for name in ("repository", "branch", "ref")
     )
@@ -142,7 +143,7 @@ def _field(
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What has been published so far: versions that are old (or may be), each with the step that made it so."""
+    """The publications so far: versions that are old, or may be, each with the step that moved the branch."""
 
     old: Mapping[Version, str] = field(default_factory=dict)
     perhaps: Mapping[Version, str] = field(default_factory=dict)
@@ -156,7 +157,7 @@ class _Walk:
 
 
 def moved_heads(checking: Checking) -> list[Finding]:
-    """Steps that write where another one writes, or has written since."""
+    """Return findings about steps that write a branch which another step writes too, or has moved on."""
     walk = _Walk(checking)
     _block(walk, checking.flow.top, _State(), first=True)
     return list(walk.found.values())
@@ -171,10 +172,10 @@ def _block(walk: _Walk, block: Block, state: _State | None, *, first: bool) -> _
 
 
 def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | None:
-    """The state after a step; None if the workflow ends with it."""
+    """Return the state after a step; None if the workflow ends with it."""
     if step.type == TERMINATE:
         return None
-    state = _published(walk, step, state, first=first)
+    state = _after_publishing(walk, step, state, first=first)
     cases = [block for block in step.blocks if block.kind == "case"]
     arms = [block for block in step.blocks if block.kind == "arm"]
     body = next((block for block in step.blocks if block.kind == "body"), None)
@@ -184,19 +185,19 @@ def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | No
             ways.append(state)
         return _one_of([way for way in ways if way is not None])
     if arms:
-        _side_by_side(walk, step, arms)
+        _check_arms(walk, step, arms)
         ways = [_block(walk, block, state, first=first) for block in arms]
-        return _beside(walk, arms, _all_of([way for way in ways if way is not None]))
+        return _after_fork(walk, arms, _all_of([way for way in ways if way is not None]))
     if body is not None:
         once = _block(walk, body, state, first=first)
-        # A second time around tells all that there is to tell: loops inside it are not gone around twice again,
-        # which would double the work with every level.
+        # Two iterations show every conflict.  Inner loops are not walked twice again in the second one: that would
+        # double the work with every level.
         twice = _block(walk, body, once, first=False) if first else None
         return _one_of([way for way in (once, twice) if way is not None])
     return state
 
 
-def _published(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State:
+def _after_publishing(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State:
     start = start_of(walk.checking, step)
     if start is None:
         return state
@@ -220,11 +221,11 @@ def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None
     starts = starts_of(walk.checking, step)
     made = {version[1] for version in starts}
     movers = [state.old.get(start) or state.perhaps.get(start) for start in starts]
-    # A join starts from whichever comes last: one that nobody else has moved past is enough.
+    # A join starts from the last of its versions: one that no other step has moved past is enough.
     if not movers or any(by is None or (by in made and len(starts) > 1) for by in movers):
         return
     by = str(movers[0])
-    if by in walk.checking.flow.steps and keep_apart(walk.checking, step, walk.checking.flow.steps[by]):
+    if by in walk.checking.flow.steps and are_independent(walk.checking, step, walk.checking.flow.steps[by]):
         return
     certain = all(start in state.old for start in starts) and first
     if by == step.reference:
@@ -234,7 +235,7 @@ def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None
         moved = "has moved" if certain else "may have moved"
         text = f"starts from {_written(step)}, but step {by!r} {moved} that branch on by then"
         remedy = f"start it from ${{{by}.output.workspace}}"
-        if _is_beside(walk.checking, starts, by):
+        if _ran_in_parallel(walk.checking, starts, by):
             names = ", ".join(f'"${{{one}.output.workspace}}"' for one in (*sorted(made), by))
             remedy = f"start it from both: [{names}]"
     message = f"step {step.reference!r} {text}; {remedy}"
@@ -243,35 +244,35 @@ def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None
         walk.found[key] = Finding("error" if certain else "warning", step.reference, message)
 
 
-def _is_beside(checking: Checking, starts: tuple[Version, ...], by: str) -> bool:
-    """Whether all that a step starts from was published side by side with `by`."""
+def _ran_in_parallel(checking: Checking, starts: tuple[Version, ...], by: str) -> bool:
+    """Return whether every version that a step starts from was published in parallel with `by`."""
     steps = checking.flow.steps
     return by in steps and all(
-        name in steps and keep_apart(checking, steps[name], steps[by]) for _, name in starts
+        name in steps and are_independent(checking, steps[name], steps[by]) for _, name in starts
     )
 
 
-def _beside(walk: _Walk, arms: list[Block], state: _State | None) -> _State | None:
-    """After a fork: of two arms that wrote one branch, either may have published last."""
+def _after_fork(walk: _Walk, arms: list[Block], state: _State | None) -> _State | None:
+    """Return the state after a fork: if two arms wrote the same branch, either may have published last."""
     if state is None:
         return None
     perhaps = dict(state.perhaps)
     for left, right in combinations(arms, 2):
         for one, branch, _ in _writers(walk.checking, left):
             for other, same, _ in _writers(walk.checking, right):
-                if branch == same and keep_apart(walk.checking, one, other):
+                if branch == same and are_independent(walk.checking, one, other):
                     perhaps.setdefault((branch, one.reference), other.reference)
                     perhaps.setdefault((branch, other.reference), one.reference)
     return _State(state.old, perhaps, state.seen)
 
 
-def _side_by_side(walk: _Walk, fork: Step, arms: list[Block]) -> None:
+def _check_arms(walk: _Walk, fork: Step, arms: list[Block]) -> None:
     for left, right in combinations(arms, 2):
         for one, branch, sure in _writers(walk.checking, left):
             for other, same, sure_too in _writers(walk.checking, right):
                 if branch != same or _in_turn(walk.checking, one, other):
                     continue
-                if keep_apart(walk.checking, one, other):
+                if are_independent(walk.checking, one, other):
                     continue
                 level: Level = "error" if sure and sure_too else "warning"
                 text = (
@@ -323,7 +324,7 @@ def _branch(called: str) -> str:
 
 
 def _written(step: Step) -> str:
-    """What a step starts from, as its author wrote it."""
+    """Return the workspace of a step as its author wrote it."""
     given = step.inputs["workspace"]
     if isinstance(given, list):
         return " and ".join(str(one["ref"]) if isinstance(one, Mapping) else str(one) for one in given)

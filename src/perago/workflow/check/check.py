@@ -1,13 +1,8 @@
-"""What the parts of the check share: the tree of steps, the tasks they run, and what is known of the workflow's input.
+"""Checks a workflow's JSON against the tasks it uses, before anything runs.
 
-What is said about a workflow: one line each, an error only where it is certain on every path.
-
-Check a workflow's JSON against the tasks it uses, before anything runs.
-
-Pure: it talks to no server, and runs nothing of the author's but the validators of params models.  What is wrong on every
-path is an error; what is wrong only on some path is a warning.  Anything that cannot be known (outputs of system tasks,
-dynamic tasks, sub-workflows, variables, JsonPath beyond names and indexes) counts as right: a false alarm is worse than a
-miss.
+Pure: it talks to no server, and the only user code it runs are the validators of params models.  A mistake on every path
+is an error; a mistake on some path is a warning.  Anything that cannot be known (outputs of system tasks, dynamic tasks,
+sub-workflows, variables, JsonPath beyond names and indexes) counts as correct: a false alarm is worse than a miss.
 """
 
 from __future__ import annotations
@@ -33,20 +28,20 @@ def check_workflow(
     given: Mapping[str, Any] | None = None,
     elsewhere: Container[str] = (),
 ) -> list[WorkflowDiagnostic]:
-    """Everything that is wrong with a workflow, in the order of its steps.
+    """Return all diagnostics of a workflow, in the order of its steps.
 
-    `given` is the input it is to be started with, where that is known; it may hold `UNKNOWN`.  `elsewhere` are names of
-    tasks that other workers run, of which nothing is known.
+    `given` is the input that it will be started with, if known; it may contain `UNKNOWN`.  `elsewhere` are the names of
+    tasks that other workers run, whose declarations are unknown.
     """
     try:
-        told = dict.fromkeys(_findings(definition, tasks, given, elsewhere))
+        findings = dict.fromkeys(_findings(definition, tasks, given, elsewhere))
     except RecursionError:
-        told = {warning(None, "the workflow is nested too deeply to be checked"): None}
-    return [WorkflowDiagnostic(one.level, file, one.step, one.message) for one in told]
+        findings = {warning(None, "the workflow is nested too deeply to be checked"): None}
+    return [WorkflowDiagnostic(one.level, file, one.step, one.message) for one in findings]
 
 
 def check_step(source: Mapping[str, Any], task: TaskDefinition) -> list[str]:
-    """What is certainly wrong with one step by itself, whatever workflow it is put into."""
+    """Return the errors of a single step that hold in every workflow."""
     flow, findings = read_flow({"tasks": [source]})
     checking = Checking(flow, {task.name: task}, None)
     for step in flow.steps.values():
@@ -68,7 +63,7 @@ def _findings(
     for step in flow.steps.values():
         findings.extend(_step(checking, step, elsewhere))
     findings.extend(_joins(checking))
-    # Of two steps with one name nobody can say which comes first.
+    # Two steps with the same name have no defined order.
     if not flow.has_twins:
         findings.extend(moved_heads(checking))
     outputs = definition.get("outputParameters")
@@ -115,7 +110,7 @@ def _joins(checking: Checking) -> Iterator[Finding]:
                 close = did_you_mean(name, flow.steps, otherwise=f"; the steps are {others}")
                 text = f"step {step.reference!r} joins on {name!r}, but no step is called that{close}"
                 yield error(step.reference, text)
-            elif step.type == JOIN and _may_come_again(checking, flow.steps[name]):
+            elif step.type == JOIN and _may_be_retried(checking, flow.steps[name]):
                 text = (
                     f"step {step.reference!r} joins on {name!r}, which has retries: Conductor may see it fail before the "
                     "retry is there, and fail the workflow; end that arm with a NOOP step, and join on that one"
@@ -123,6 +118,6 @@ def _joins(checking: Checking) -> Iterator[Finding]:
                 yield warning(step.reference, text)
 
 
-def _may_come_again(checking: Checking, step: Step) -> bool:
+def _may_be_retried(checking: Checking, step: Step) -> bool:
     task = checking.task_of(step)
     return task is not None and task.controls.retry.count > 0 and not step.optional

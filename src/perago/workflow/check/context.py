@@ -1,4 +1,4 @@
-"""What the parts of the check share: the tree of steps, the tasks they run, and what is known of the workflow's input."""
+"""The context that the parts of the check share: the tree of steps, their tasks, and the known input of the workflow."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from perago.workflow.model.expressions import understood
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """One workflow and its tasks; `given` is its input, with its template, where it is known."""
+    """One workflow and its tasks; `given` is its input, merged with its template, or None if unknown."""
 
     flow: Flow
     tasks: Mapping[str, TaskDefinition]
     given: Mapping[str, Any] | None
     named_inputs: tuple[str, ...] = ()
     starts: dict[str, tuple[str, str] | None] = field(default_factory=dict)
-    """By reference, what `starts` has found out."""
+    """A cache by step reference, filled by `branch_conflicts.start_of`."""
     _shapes: dict[str, TaskShapes] = field(default_factory=dict)
 
     def task_of(self, step: Step) -> TaskDefinition | None:
-        """The task that a step runs, if it is one of the given."""
+        """Return the task that a step runs; None if it is not one of `tasks`."""
         return self.tasks.get(step.task) if step.type == SIMPLE else None
 
     def output_of(self, reference: str) -> Shape | None:
-        """What a step's output looks like; None if that is unknown."""
+        """Return the shape of a step's output; None if unknown."""
         task = self.task_of(self.flow.steps[reference])
         return None if task is None else self.shapes(task).output
 
     def shapes(self, task: TaskDefinition) -> TaskShapes:
-        """What a task's params and output look like; made once, since schemas are slow to make."""
+        """Return the shapes of a task's params and output; cached, since schemas are slow to build."""
         if task.name not in self._shapes:
             self._shapes[task.name] = task_shapes(task)
         return self._shapes[task.name]
 
     def shape_of(self, expression: str) -> Shape | None:
-        """What an expression that reads a step's output gives; None if that is unknown."""
+        """Return the shape of an expression that reads a step's output; None if unknown."""
         parts, end = understood(expression)
         if end < len(expression) or parts[1:2] != ("output",) or parts[0] not in self.flow.steps:
             return None
@@ -51,5 +51,5 @@ class Checking:
         return shape
 
     def always_runs(self, step: Step) -> bool:
-        """Whether a workflow that comes to its end has run the step."""
+        """Return whether every workflow that reaches its end has run the step."""
         return has_run_in_the_end(self.flow, step.reference).ran is Ran.YES

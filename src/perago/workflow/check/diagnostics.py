@@ -1,4 +1,4 @@
-"""What is said about a workflow: one line each, an error only where it is certain on every path."""
+"""Diagnostics of a workflow: one line each.  An error is certain on every path; everything else is a warning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Level = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class WorkflowDiagnostic:
-    """One thing that is wrong (`error`) or may go wrong (`warning`); `step` is None where it concerns the whole workflow."""
+    """One mistake (`error`) or possible mistake (`warning`); `step` is None if it concerns the whole workflow."""
 
     level: Level
     file: str
@@ -23,7 +23,7 @@ class WorkflowDiagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A mistake before it is known which file it is in."""
+    """A diagnostic without its file."""
 
     level: Level
     step: str | None
@@ -31,10 +31,10 @@ class Finding:
 
 
 def error(step: str | None, message: str) -> Finding:
-    """Wrong on every path."""
+    """Return a finding that is wrong on every path."""
     return Finding("error", step, message)
 
 
 def warning(step: str | None, message: str) -> Finding:
-    """Wrong on some path."""
+    """Return a finding that is wrong on some path."""
     return Finding("warning", step, message)

@@ -1,10 +1,10 @@
-"""Whether a workflow's input fits the tasks that it flows into, found before anything is started.
+"""Checks that a workflow's input fits the tasks that receive it, before anything is started.
 
-`${workflow.input.X}` in a step's `inputParameters` says what of the input becomes which param; the TaskDef's input schema
-says what the param takes.  Pure: definition, TaskDefs and input go in, findings come out.
+`${workflow.input.X}` in a step's `inputParameters` maps the input to params; the TaskDef's input schema says what a param
+accepts.  Pure: definition, TaskDefs and input go in, findings come out.
 
-The rule: only values that come from the input are judged here; what is wrong in the definition itself is wrong for every
-input, and is the definition's check to say.  A finding refuses the start where the step certainly runs, else it warns.
+Only values that come from the input are checked here; a mistake in the definition itself is wrong for every input, and
+the definition's check reports it.  A finding refuses the start if the step certainly runs, else it is a warning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from perago.protocol.suggestions import did_you_mean, listed, nearest
 from perago.workflow.check.known_values import UNKNOWN, KnownInput, Origin, Path, inputs_read, known_input
-from perago.workflow.check.schema import SchemaViolation, kind_of, misfits
+from perago.workflow.check.schema import SchemaViolation, kind_of, violations
 from perago.workflow.model.definition import blocks_of, steps_in
 
 Json = Mapping[str, Any]
@@ -25,15 +25,15 @@ _HOW = {WORKSPACE: "add --workspace REPO[@BRANCH]"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line about the input; `refused` where the workflow could not end well."""
+    """One line about the input; `refused` if the workflow could not succeed."""
 
     text: str
     refused: bool
 
 
 def check_input(definition: Json, taskdefs: Mapping[str, Json | None], payload: Json) -> list[Finding]:
-    """What is wrong with `payload` as the input of a workflow; `taskdefs` by name, None where one is not registered."""
-    # Conductor puts the template below an input that has something in it, not below an empty one.
+    """Return findings about `payload` as a workflow's input; `taskdefs` by name, None for one that is not registered."""
+    # Conductor merges the template into an input only if the input is not empty.
     filled = {**(definition.get("inputTemplate") or {}), **payload} if payload else {}
     findings: dict[Finding, None] = {}
     for step, certain in _running(definition.get("tasks") or (), filled, certain=True):
@@ -45,12 +45,12 @@ def check_input(definition: Json, taskdefs: Mapping[str, Json | None], payload: 
 
 
 def _running(steps: Any, payload: Json, *, certain: bool) -> Iterator[tuple[Json, bool]]:
-    """Every step that may run, and whether it certainly does and must go well."""
+    """Yield every step that may run, and whether it certainly runs and must succeed."""
     for step in steps or ():
         yield step, certain and not step.get("optional")
-        taken = _taken(step, payload)
-        if taken is not None:
-            yield from _running(taken, payload, certain=certain)
+        case = _switch_case(step, payload)
+        if case is not None:
+            yield from _running(case, payload, certain=certain)
         else:
             inside = certain and step.get("type") not in ("SWITCH", "DECISION") and not step.get("items")
             for block in blocks_of(step):
@@ -59,8 +59,8 @@ def _running(steps: Any, payload: Json, *, certain: bool) -> Iterator[tuple[Json
             certain = False
 
 
-def _taken(step: Json, payload: Json) -> Any:
-    """The branch that a SWITCH takes, where the input alone decides it; else None."""
+def _switch_case(step: Json, payload: Json) -> Any:
+    """Return the steps of the case that a SWITCH takes, or None if the input alone does not decide it."""
     if step.get("type") != "SWITCH" or step.get("evaluatorType") != "value-param":
         return None
     value = known_input(step.get("inputParameters") or {}, payload).value.get(step.get("expression"), UNKNOWN)
@@ -78,14 +78,14 @@ def _schema(taskdef: Json | None) -> Json:
 
 
 def _of_step(step: Json, known: KnownInput, schema: Json, payload: Json) -> Iterator[str]:
-    for violation in misfits(known.value, schema, schema):
+    for violation in violations(known.value, schema, schema):
         found = known.origin_of(violation.path)
         if found is not None:
             made, origin = found
-            yield f"step {step['taskReferenceName']!r}: {_told(violation, made, origin, payload)}"
+            yield f"step {step['taskReferenceName']!r}: {_message(violation, made, origin, payload)}"
 
 
-def _told(violation: SchemaViolation, made: Path, origin: Origin, payload: Json) -> str:
+def _message(violation: SchemaViolation, made: Path, origin: Origin, payload: Json) -> str:
     path = _dotted(violation.path)
     if origin.lacking is not None:
         name = origin.lacking

@@ -1,10 +1,8 @@
-"""A step's params against its task's model, as far as they are known before the workflow runs.
+"""Checks the input of a step that runs a Perago task: exactly `params`, and `workspace` if the task declares one.
 
-The rule: the model itself validates, in the same mode as in an attempt, and what it says about a value that is not known, or
-that holds one, does not count.  What the author's own validators say is a warning, and only if everything is known: they
-may look at other fields, or at the machine they run on.
-
-The input of a step that runs a Perago task: exactly `params`, and `workspace` if the task declares one.
+The task's model itself validates the params, in the same mode as in an attempt; its errors about a value that is unknown,
+or contains an unknown value, are ignored.  Errors of the author's own validators are warnings, and only if everything is
+known: they may read other fields, or depend on the machine they run on.
 """
 
 from __future__ import annotations
@@ -30,11 +28,14 @@ from perago.workflow.check.values import UNKNOWN, Path, at, has_unknown, known, 
 _AUTHORS = {"value_error", "assertion_error", "path_not_file", "path_not_directory", "path_exists"}
 _CERTAIN = set(get_args(ErrorType)) - _AUTHORS
 _NOT_DECLARED = {"extra_forbidden", "unexpected_keyword_argument"}
+_FIELDS = ("repository", "branch", "ref")
+_REF_TYPES = ("ref_type", "refType")
+_WHOLE = "--workspace REPO[@BRANCH] gives a whole one, as ${workflow.input.workspace}"
 
 
 @dataclass(frozen=True, slots=True)
 class InputViolation:
-    """One thing about params that the model refuses; `kind` says which."""
+    """One part of the params that the model refuses; `kind` is pydantic's error type."""
 
     path: Path
     kind: str
@@ -43,17 +44,17 @@ class InputViolation:
 
     @property
     def missing(self) -> bool:
-        """Whether the model requires what is not there."""
+        """True if a required field is missing."""
         return self.kind == "missing"
 
     @property
     def not_declared(self) -> bool:
-        """Whether the model has no such field."""
+        """True if the model has no such field."""
         return self.kind in _NOT_DECLARED
 
 
-def misfits(task: TaskDefinition, params: Any) -> list[InputViolation]:
-    """What the task's model refuses in params, one for each path."""
+def violations(task: TaskDefinition, params: Any) -> list[InputViolation]:
+    """Return the violations that the task's model finds in params, one per path."""
     if not isinstance(params, Mapping):
         return (
             []
@@ -64,7 +65,7 @@ def misfits(task: TaskDefinition, params: Any) -> list[InputViolation]:
     if not whole and _moves_fields(task.params_model):
         return []
     found: dict[Path, InputViolation] = {}
-    for details in _refused(task, without_unknown(params)):
+    for details in _validation_errors(task, without_unknown(params)):
         violation = _violation(details, params, whole=whole)
         if violation is not None:
             found.setdefault(violation.path, violation)
@@ -72,14 +73,14 @@ def misfits(task: TaskDefinition, params: Any) -> list[InputViolation]:
 
 
 def takes_null(task: TaskDefinition, params: Any, path: Path) -> bool:
-    """Whether the model takes null at a path of params; True where that is not certain."""
+    """Return whether the model accepts null at a path of params; True if uncertain."""
     if any(isinstance(part, int) for part in path):
         return True
     changed = _with_null(params, path)
-    return not any(violation.certain and violation.path == path for violation in misfits(task, changed))
+    return not any(violation.certain and violation.path == path for violation in violations(task, changed))
 
 
-def _refused(task: TaskDefinition, params: Any) -> Sequence[ErrorDetails]:
+def _validation_errors(task: TaskDefinition, params: Any) -> Sequence[ErrorDetails]:
     try:
         task.params_model.model_validate_json(
             json.dumps(params), strict=True, extra="forbid" if task.strict_params else "ignore"
@@ -87,7 +88,7 @@ def _refused(task: TaskDefinition, params: Any) -> Sequence[ErrorDetails]:
     except ValidationError as error:
         return error.errors(include_url=False, include_context=False)
     except Exception:
-        # A validator of the author's that cannot do with a part of the fields.
+        # A validator of the author that fails because some fields are left out.
         return ()
     return ()
 
@@ -96,7 +97,7 @@ def _violation(details: ErrorDetails, params: Any, *, whole: bool) -> InputViola
     path, choice = _data_path(details, params)
     kind = details["type"]
     about = at(params, path)
-    # Which choice of a union was meant cannot be known while a part of the value is not.
+    # While a part of the value is unknown, the intended choice of a union is unknown too.
     if has_unknown(choice) or about is UNKNOWN:
         return None
     if kind == "missing":
@@ -109,7 +110,7 @@ def _violation(details: ErrorDetails, params: Any, *, whole: bool) -> InputViola
 
 
 def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
-    """Where in the params an error is, and the value of the first union on the way: its choices are no part of the path."""
+    """Return the path of an error in the params, without the choices of unions, and the value of the first union on it."""
     path: Path = ()
     value, choice = params, None
     for number, part in enumerate(details["loc"], start=1):
@@ -125,7 +126,7 @@ def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
 
 
 def _moves_fields(model: type[BaseModel]) -> bool:
-    """Whether a field's value may come from somewhere else than the field's name in the JSON."""
+    """Return whether a field's value may come from another place than the field's name in the JSON."""
     for one in models_of(model):
         decorators = one.__pydantic_decorators__
         if decorators.root_validators or any(
@@ -151,13 +152,8 @@ def _kind(value: Any) -> str:
     return "null" if value is None else type(value).__name__
 
 
-_FIELDS = ("repository", "branch", "ref")
-_REF_TYPES = ("ref_type", "refType")
-_WHOLE = "--workspace REPO[@BRANCH] gives a whole one, as ${workflow.input.workspace}"
-
-
 def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
-    """What is wrong with a step's input, apart from what its expressions read."""
+    """Yield findings about a step's input, apart from what its expressions read."""
     if step.given_otherwise:
         return
     yield from _envelope(step, task, checking.shapes(task).params.names)
@@ -220,7 +216,7 @@ def _one_workspace(checking: Checking, step: Step, given: Any, called: str) -> I
     if value is UNKNOWN:
         return
     if called == "workspace" and expression is not None and isinstance(value, list):
-        # The workflow's input has a list of them.
+        # The workflow's input holds a list of workspaces.
         yield from _workspace(checking, step, value)
         return
     if not isinstance(value, Mapping):
@@ -239,13 +235,13 @@ def _one_workspace(checking: Checking, step: Step, given: Any, called: str) -> I
         if item is UNKNOWN or (name not in _FIELDS and name not in _REF_TYPES):
             continue
         if not isinstance(item, str) or not item.strip():
-            yield error(step.reference, f"{label}: {called}.{name} must be a text that is not blank")
+            yield error(step.reference, f"{label}: {called}.{name} must be a non-blank string")
         elif name in _REF_TYPES and item != "commit":
             yield error(step.reference, f"{label}: {called}.{name} must be 'commit', not {item!r}; {_WHOLE}")
 
 
 def _whole_workspace(checking: Checking, step: Step, expression: str) -> Iterator[Finding]:
-    """An expression that gives something else than a workspace."""
+    """Yield an error if the expression's value is not a workspace."""
     shape = checking.shape_of(expression)
     if shape is None or shape.missing or shape.types is None:
         return
@@ -257,13 +253,13 @@ def _whole_workspace(checking: Checking, step: Step, expression: str) -> Iterato
     remedy = f"; did you mean ${{{source}.output.workspace}}?" if has_workspace else ""
     yield error(
         step.reference,
-        f"step {step.reference!r} takes its workspace from ${{{expression}}}, which is no workspace{remedy}",
+        f"step {step.reference!r} takes its workspace from ${{{expression}}}, which is not a workspace{remedy}",
     )
 
 
 def _params(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
     raw = step.inputs["params"]
-    found = misfits(task, known(raw, checking.given))
+    found = violations(task, known(raw, checking.given))
     shape = checking.shapes(task).params
     explained: set[Path] = set()
     for violation in found:
@@ -273,10 +269,10 @@ def _params(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Fi
             explained.update(path for path in missing if str(path[-1]) == close)
     for violation in found:
         if violation.path not in explained:
-            yield _told(checking, step, task, violation, raw=raw, shape=shape)
+            yield _finding(checking, step, task, violation, raw=raw, shape=shape)
 
 
-def _told(
+def _finding(
     checking: Checking, step: Step, task: TaskDefinition, violation: InputViolation, *, raw: Any, shape: Shape
 ) -> Finding:
     label = f"step {step.reference!r}"

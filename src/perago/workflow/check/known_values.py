@@ -1,7 +1,7 @@
-"""What is known of a step's input before the workflow starts: literals, and what comes from the workflow's input.
+"""The part of a step's input that is known before the workflow starts: literals, and values from the workflow's input.
 
-The rule: whatever is not certain is `UNKNOWN` (outputs of other steps, text around an expression, paths that only Conductor
-reads), and a value that the workflow's input lacks is null, as both orchestrators make it.
+Everything uncertain is `UNKNOWN` (outputs of other steps, text around an expression, paths that only Conductor reads).  A
+value that is missing in the workflow's input is null, as in both orchestrators.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class _Unknown:
 
 
 UNKNOWN: Final = _Unknown()
-"""A value that only the running workflow knows."""
+"""A value that is known only when the workflow runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The expression that a value comes from, and what it read: `lacking` is the part of the input that is not there."""
+    """The expression that a value comes from; `lacking` is the path that the input does not have, or None."""
 
     expression: str
     lacking: str | None = None
@@ -39,13 +39,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """A step's input as far as it is known, and where its parts come from, by their path."""
+    """The known part of a step's input, and the origins of its values by path."""
 
     value: Any
     origins: dict[Path, Origin] = field(default_factory=dict)
 
     def origin_of(self, path: Path) -> tuple[Path, Origin] | None:
-        """The expression that made the value at `path`, or one around it, and the path that it made."""
+        """Return the origin of the value at `path`, or of an enclosing value, with that value's path."""
         for length in range(len(path), -1, -1):
             found = self.origins.get(path[:length])
             if found is not None:
@@ -54,13 +54,13 @@ class KnownInput:
 
 
 def known_input(parameters: Mapping[str, Any], payload: Mapping[str, Any]) -> KnownInput:
-    """A step's `inputParameters` with the workflow's input filled in."""
+    """Return a step's `inputParameters` with the workflow's input filled in."""
     origins: dict[Path, Origin] = {}
-    return KnownInput(_filled(parameters, payload, (), origins), origins)
+    return KnownInput(_fill(parameters, payload, (), origins), origins)
 
 
 def inputs_read(node: Any) -> set[str | None]:
-    """The names of the workflow's input that expressions anywhere in a definition read; None: all of it is read."""
+    """Return the input names that expressions anywhere in a definition read; None among them: one reads the whole input."""
     return set(_reads(node))
 
 
@@ -73,11 +73,11 @@ def _reads(node: Any) -> Iterator[str | None]:
             yield from _reads(item)
 
 
-def _filled(value: Any, payload: Mapping[str, Any], path: Path, origins: dict[Path, Origin]) -> Any:
+def _fill(value: Any, payload: Mapping[str, Any], path: Path, origins: dict[Path, Origin]) -> Any:
     if isinstance(value, Mapping):
-        return {key: _filled(item, payload, (*path, key), origins) for key, item in value.items()}
+        return {key: _fill(item, payload, (*path, key), origins) for key, item in value.items()}
     if isinstance(value, list):
-        return [_filled(item, payload, (*path, number), origins) for number, item in enumerate(value)]
+        return [_fill(item, payload, (*path, number), origins) for number, item in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:
         return value
     whole = _WHOLE.fullmatch(value)

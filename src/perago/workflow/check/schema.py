@@ -1,8 +1,8 @@
-"""Whether a value fits a JSON schema, when parts of the value are not known yet.
+"""Validates a value against a JSON schema while parts of the value are still unknown.
 
-The rule: only what is certainly wrong is said.  An `UNKNOWN` fits everything, and so does a keyword that is not known here
-(formats, conditions): the worker's models have the last word.  This is the part of JSON Schema that models write, about a
-screen of it; the libraries for all of it bring four packages along, and none takes a value with holes.
+Only certain violations are reported.  `UNKNOWN` fits every schema, and keywords that are not implemented here (formats,
+conditions) are ignored: the worker's models decide in the end.  This is the part of JSON Schema that models write, about a
+screen of code; libraries for all of it bring four packages, and none accepts a value with holes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "null": ("null", lambda value: value is None),
 }
 _NUMBER, _STRING, _LIST = _TYPES["number"][1], _TYPES["string"][1], _TYPES["array"][1]
-# Keyword: what it applies to, whether the value keeps it, how it is told.
+# Keyword: the values it applies to, the test, the message.
 _LIMITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool], str]] = {
     "minimum": (_NUMBER, lambda value, limit: value >= limit, "must be at least {}"),
     "maximum": (_NUMBER, lambda value, limit: value <= limit, "must be at most {}"),
@@ -45,37 +45,37 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool], str]
 
 @dataclass(frozen=True, slots=True)
 class SchemaViolation:
-    """Where a value breaks a schema, and the rule: `must be …`, `is missing`, `is not declared`."""
+    """The path at which a value breaks a schema, and the rule: `must be …`, `is missing`, `is not declared`."""
 
     path: Path
     rule: str
     value: Any = None
     wrong_kind: bool = False
-    """It is something else altogether, rather than a wrong one of its kind."""
+    """True if the value has the wrong type, rather than a wrong value of the right type."""
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, in words; never the value, which may be a secret."""
+    """Return the type of a JSON value in words; never the value, which may be a secret."""
     found = next(
         name for name in ("null", "boolean", "string", "number", "array", "object") if _is(name, value)
     )
     return "true or false" if found == "boolean" else _TYPES[found][0]
 
 
-def misfits(value: Any, schema: Any, root: Schema, path: Path = ()) -> Iterator[SchemaViolation]:
-    """Everything that is certainly wrong; `root` holds the `$defs` that the schema refers to."""
+def violations(value: Any, schema: Any, root: Schema, path: Path = ()) -> Iterator[SchemaViolation]:
+    """Yield all certain violations; `root` contains the `$defs` that the schema refers to."""
     if value is UNKNOWN or not isinstance(schema, Mapping):
         return
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        yield from misfits(value, _referred(reference, root), root, path)
+        yield from violations(value, _resolve(reference, root), root, path)
     wrong = list(_of_kind(value, schema, path))
     if wrong:
         yield from wrong
         return
     yield from _limits(value, schema, path)
     for inner in schema.get("allOf") or ():
-        yield from misfits(value, inner, root, path)
+        yield from violations(value, inner, root, path)
     for choice in ("anyOf", "oneOf"):
         if schema.get(choice):
             yield from _of_choices(value, schema[choice], root, path)
@@ -85,7 +85,7 @@ def misfits(value: Any, schema: Any, root: Schema, path: Path = ()) -> Iterator[
         first = schema.get("prefixItems") or []
         for number, item in enumerate(value):
             rule = first[number] if number < len(first) else schema.get("items")
-            yield from misfits(item, rule, root, (*path, number))
+            yield from violations(item, rule, root, (*path, number))
 
 
 def _of_kind(value: Any, schema: Schema, path: Path) -> Iterator[SchemaViolation]:
@@ -105,10 +105,10 @@ def _limits(value: Any, schema: Schema, path: Path) -> Iterator[SchemaViolation]
 
 
 def _of_choices(value: Any, choices: list[Any], root: Schema, path: Path) -> Iterator[SchemaViolation]:
-    tried = [list(misfits(value, choice, root, path)) for choice in choices]
+    tried = [list(violations(value, choice, root, path)) for choice in choices]
     if not all(tried):
         return
-    # Of the kinds that the value is not, nothing needs to be said, unless it is none of them.
+    # Report only choices of the value's own type; if there is none, name all types.
     near = [wrong for wrong in tried if not any(one.path == path and one.wrong_kind for one in wrong)]
     if near:
         yield from near[0]
@@ -126,14 +126,14 @@ def _of_object(
             yield SchemaViolation((*path, name), "is missing")
     for name, item in value.items():
         if name in declared:
-            yield from misfits(item, declared[name], root, (*path, name))
+            yield from violations(item, declared[name], root, (*path, name))
         elif schema.get("additionalProperties") is False and not schema.get("patternProperties"):
             yield SchemaViolation((*path, name), "is not declared")
         else:
-            yield from misfits(item, schema.get("additionalProperties"), root, (*path, name))
+            yield from violations(item, schema.get("additionalProperties"), root, (*path, name))
 
 
-def _referred(reference: str, root: Schema) -> Any:
+def _resolve(reference: str, root: Schema) -> Any:
     found: Any = root
     for part in reference.removeprefix("#/").split("/"):
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -141,7 +141,7 @@ def _referred(reference: str, root: Schema) -> Any:
 
 
 def _is(kind: str, value: Any) -> bool:
-    # A kind that is not known here says nothing.
+    # An unknown type allows every value.
     return kind not in _TYPES or _TYPES[kind][1](value)
 
 
@@ -155,5 +155,5 @@ def _matches(pattern: str, value: str) -> bool:
     try:
         return re.search(pattern, value) is not None
     except re.error:
-        # Models write patterns for another engine.
+        # The pattern is written for another regex engine.
         return True

@@ -1,6 +1,6 @@
-"""What a step's output looks like, as far as its task's TaskDef schema tells; everything else is unknown.
+"""Shapes of params and outputs, from the schemas of a task's TaskDef; everything else is unknown.
 
-A shape is the list of schemas that a value may have; None stands for "anything", and an empty list for "nothing is there".
+A shape is the list of schemas that a value may have; None means "anything", and an empty list "no value".
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from perago.workflow.model.expressions import Part
 
 Schema = Mapping[str, Any]
 
-
 _TYPES = {
     bool: "boolean",
     str: "string",
@@ -29,33 +28,33 @@ _TYPES = {
 
 
 class Shape:
-    """What may stand at one place of an output."""
+    """The possible schemas of one value."""
 
     def __init__(self, schemas: Sequence[Any] | None, root: Schema) -> None:
         self._root = root
         found = None if schemas is None else [one for schema in schemas for one in self._plain(schema)]
-        # A schema that says nothing, or says it in a way that is not read here, allows anything.
+        # A schema without a type, or with keywords that are not read here, allows anything.
         self._schemas = None if found is None or any(not _types(schema) for schema in found) else found
 
     @property
     def missing(self) -> bool:
-        """Whether nothing can stand there."""
+        """True if there can be no value."""
         return self._schemas is not None and not self._schemas
 
     @property
     def types(self) -> set[str] | None:
-        """The JSON types that it may have; None if any."""
+        """The JSON types that the value may have; None for any."""
         if self._schemas is None:
             return None
         return {name for schema in self._schemas for name in _types(schema)}
 
     @property
     def names(self) -> list[str]:
-        """The fields that it may have."""
+        """The fields that the value may have."""
         return [name for schema in self._schemas or () for name in schema.get("properties", {})]
 
     def at(self, part: Part) -> Shape:
-        """What may stand one part further down."""
+        """Return the shape of a field or item of the value."""
         if self._schemas is None or isinstance(part, tuple):
             return Shape(None, self._root)
         inner: list[Any] = []
@@ -67,7 +66,7 @@ class Shape:
         return Shape(inner, self._root)
 
     def _plain(self, schema: Any, depth: int = 0) -> Iterator[Schema]:
-        """The schema without references and choices."""
+        """Yield the schema with references and choices resolved."""
         if not isinstance(schema, Mapping) or depth > 20:
             yield {}
         elif "$ref" in schema:
@@ -82,14 +81,14 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class TaskShapes:
-    """What the params and the output of a task's attempts look like."""
+    """The shapes of a task's params and output."""
 
     params: Shape
     output: Shape
 
 
 def task_shapes(task: TaskDefinition) -> TaskShapes:
-    """The shapes of a task; anything where its models have no JSON form."""
+    """Return the shapes of a task; they allow anything if its models have no JSON form."""
     try:
         built = build_taskdef(task)
     except TaskDefinitionError:
@@ -109,7 +108,7 @@ def _types(schema: Schema) -> set[str]:
 
 
 def _field(schema: Schema, name: str) -> list[Any] | None:
-    """The schemas of a field; None if there may be anything."""
+    """Return the schemas of a field; None if it may be anything."""
     if "object" not in _types(schema):
         return []
     if name in schema.get("properties", {}):

@@ -1,14 +1,14 @@
-"""Whether a step has run by the time that another one begins.
+"""Decides whether a step has run by the time that another one starts.
 
     where the source is                       it has run
     before the reader, or around it           yes
       in a case of a SWITCH                   maybe, unless every other case ends the workflow
       in an arm that no JOIN waits for        maybe
     after the reader                          no; inside one loop maybe, in an earlier iteration
-    in another arm of the same FORK_JOIN      maybe; no if the reader begins with its arm; yes if a JOIN of its own waits
+    in another arm of the same FORK_JOIN      maybe; no if the reader starts its arm; yes if a JOIN before it waits
     in another case of the same SWITCH        no; inside one loop maybe
 
-A step reads its input when it is scheduled, which for the first step of an arm is when the fork begins.
+A step reads its input when it is scheduled; the first step of an arm is scheduled when the fork starts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perago.workflow.check.steps import DEFAULT_CASE, JOINS, TERMINATE, Flow, Sp
 
 
 class Ran(Enum):
-    """Whether a step has run."""
+    """The answer to whether a step has run."""
 
     YES = "yes"
     MAYBE = "maybe"
@@ -30,7 +30,7 @@ class Ran(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether, and if not for certain, why."""
+    """The answer, with the reason if it is not YES."""
 
     ran: Ran
     why: str = ""
@@ -40,7 +40,7 @@ YES = Answer(Ran.YES)
 
 
 def has_run(flow: Flow, source: str, *, by: str) -> Answer:
-    """Whether `source` has run when `by` begins."""
+    """Return whether `source` has run when `by` starts."""
     ours, theirs = flow.trails[by], flow.trails[source]
     shared = _shared(ours, theirs)
     looping = any(spot.block.kind == "body" for spot in ours)
@@ -58,7 +58,7 @@ def has_run(flow: Flow, source: str, *, by: str) -> Answer:
 
 
 def has_run_in_the_end(flow: Flow, source: str) -> Answer:
-    """Whether `source` has run when a workflow has come to its end."""
+    """Return whether `source` has run when the workflow reaches its end."""
     return _certain(flow.trails[source][1:], source)
 
 
@@ -80,14 +80,14 @@ def _earlier_iteration(source: str) -> Answer:
 
 
 def _inside(theirs: tuple[Spot, ...], source: str) -> Answer:
-    """The reader holds the source: a loop reads its body when it decides whether to go on."""
+    """Answer for a source inside the reader: a loop reads its body when it decides whether to continue."""
     if theirs[0].block.kind == "body":
         return _certain(theirs[1:], source)
     return Answer(Ran.NO, f"{source!r} runs inside it")
 
 
 def _apart(ours: tuple[Spot, ...], theirs: tuple[Spot, ...], source: str, *, looping: bool) -> Answer:
-    """In different blocks of one step."""
+    """Answer for a source and a reader in different blocks of one step."""
     if ours[0].block.kind == "case":
         why = f"{source!r} runs in another case of {_name(ours[0].holder)!r}"
         return Answer(Ran.MAYBE if looping else Ran.NO, why)
@@ -112,16 +112,16 @@ def _before(ours: Spot, theirs: tuple[Spot, ...], source: str) -> Answer:
 
 
 def _certain(inner: tuple[Spot, ...], source: str) -> Answer:
-    """Whether the source has run once the step that holds it is over."""
+    """Return whether the source has run once the step that contains it has ended."""
     for spot in inner:
-        if spot.block.kind == "case" and not _only_way_on(spot):
+        if spot.block.kind == "case" and not _is_only_continuation(spot):
             case = "the default case" if spot.block.name == DEFAULT_CASE else f"case {spot.block.name!r}"
             return Answer(Ran.MAYBE, f"{source!r} runs only in {case} of {_name(spot.holder)!r}")
     return YES
 
 
-def _only_way_on(spot: Spot) -> bool:
-    """Whether every other case ends the workflow, so that whoever comes after has come by this one."""
+def _is_only_continuation(spot: Spot) -> bool:
+    """Return whether every other case ends the workflow, so that later steps run only after this case."""
     blocks = spot.holder.blocks if spot.holder is not None else ()
     others = [block for block in blocks if block is not spot.block]
     has_default = any(block.name == DEFAULT_CASE for block in blocks)
@@ -129,7 +129,7 @@ def _only_way_on(spot: Spot) -> bool:
 
 
 def _waits_for(steps: tuple[Step, ...], spot: Spot) -> bool:
-    """Whether a JOIN among steps waits for a step of an arm, or for one behind it."""
+    """Return whether a JOIN among `steps` waits for the step at `spot`, or for a later step of its arm."""
     behind = {inner.reference for step in spot.block.steps[spot.index :] for inner in step.walk()}
     return any(step.type in JOINS and behind.intersection(step.join_on) for step in steps)
 

@@ -1,11 +1,11 @@
-"""The step types of Conductor, as far as they matter for what is said about a workflow: one table.
+"""The table of Conductor's step types, with the properties that the check and the views of a workflow need.
 
-    done_by          what runs its tasks
+    done_by          who runs the tasks of the type
     worker           a worker that polls for them: they are attempts
     orchestrator     the orchestrator itself, at once or by waiting for other steps
     elsewhere        another workflow, another service, a person or the clock
 
-A type that is not in the table may bring steps into the workflow that its definition does not name.
+A type that is not in the table may add steps to the workflow that its definition does not name.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class StepType:
     name: str
     done_by: Literal["worker", "orchestrator", "elsewhere"] = "orchestrator"
     task_type: str = ""
-    """What Conductor calls the type of its tasks, where that is another word."""
+    """Conductor's name for the type in task states, if it is different."""
     any_task: bool = False
-    """Whether it may run a task that the definition does not name."""
+    """True if it may run a task that the definition does not name."""
 
 
 _TABLE = (
@@ -50,10 +50,10 @@ _TABLE = (
 )
 
 NAMED = frozenset(row.name for row in _TABLE if not row.any_task)
-"""Types whose steps use no task but those that the definition names."""
+"""Types whose steps use only tasks that the definition names."""
 BRING_NO_STEPS = frozenset(row.name for row in _TABLE)
-"""Types that bring no steps into the workflow but those that the definition names."""
+"""Types that add no steps to the workflow beyond those that the definition names."""
 OWN = frozenset(
     kind for row in _TABLE if row.done_by == "orchestrator" for kind in (row.name, row.task_type or row.name)
 )
-"""Types of the tasks that the orchestrator does by itself, as workflows and as Conductor's states write them."""
+"""Types that the orchestrator runs itself, by their names in workflows and in Conductor's task states."""

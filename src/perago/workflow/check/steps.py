@@ -1,7 +1,7 @@
-"""A workflow's JSON as a tree of steps, each with its way down from the top.
+"""Reads a workflow's JSON into a tree of steps, each with its path from the top.
 
-The rule: nothing is refused here for being unknown.  A step of a type that Perago does not know has an unknown output; only
-what Conductor itself cannot read (a step without a name, steps that are not in a list) is a mistake, and is left out.
+Unknown parts are never refused.  A step of an unknown type has an unknown output; only parts that Conductor itself cannot
+read (a step without a name, steps that are not in a list) are errors, and are left out.
 
     in the JSON                    a block of    its steps run
     decisionCases, defaultCase     cases         in at most one of them
@@ -36,7 +36,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One entry of the workflow's tasks; `given_otherwise` if its input does not come from its inputParameters alone."""
+    """One entry of the workflow's tasks; `given_otherwise` if its input does not come from inputParameters alone."""
 
     reference: str
     task: str
@@ -48,7 +48,7 @@ class Step:
     given_otherwise: bool = False
 
     def walk(self) -> Iterator[Step]:
-        """This step and everything inside it."""
+        """Yield this step and every step inside it."""
         yield self
         for block in self.blocks:
             for step in block.steps:
@@ -57,7 +57,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A step's place in one block, and the step that holds the block."""
+    """The position of a step in one block, and the step that contains the block."""
 
     holder: Step | None
     block: Block
@@ -66,7 +66,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The whole tree; `open_ended` if steps may come in that the file does not name, `has_twins` if two have one name."""
+    """The whole tree; `open_ended` if steps may be added at run time, `has_twins` if two steps share a name."""
 
     top: Block
     steps: Mapping[str, Step]
@@ -84,13 +84,13 @@ class _Reading:
 
 
 def read_flow(definition: Mapping[str, Any]) -> tuple[Flow, list[Finding]]:
-    """The steps of a definition, and what cannot be read."""
+    """Return the steps of a definition, and findings about unreadable parts."""
     reading = _Reading()
     listed = definition.get("tasks")
     if not isinstance(listed, list) or not listed:
         reading.findings.append(error(None, 'the workflow has no steps: "tasks" must be a list of them'))
     top = Block("top", "", _steps(listed, None, reading))
-    _settle(top, None, (), reading)
+    _index(top, None, (), reading)
     open_ended = any(step.type not in BRING_NO_STEPS for step in reading.steps.values())
     return Flow(top, reading.steps, reading.trails, open_ended, reading.has_twins), reading.findings
 
@@ -117,7 +117,7 @@ def _step(source: Any, number: int, holder: str | None, reading: _Reading) -> St
     kind = source.get("type") or SIMPLE
     name = source.get("name")
     if kind == SIMPLE and (not isinstance(name, str) or not name):
-        reading.findings.append(error(reference, f'step {reference!r} has no "name", which says its task'))
+        reading.findings.append(error(reference, f'step {reference!r} has no "name", which names its task'))
         return None
     inputs = source.get("inputParameters") or {}
     if not isinstance(inputs, Mapping):
@@ -147,7 +147,7 @@ def _join_on(listed: Any, reference: str, reading: _Reading) -> tuple[str, ...]:
 def _blocks(source: Mapping[str, Any], reference: str, reading: _Reading) -> Iterator[Block]:
     cases = source.get("decisionCases")
     for name, listed in (cases if isinstance(cases, Mapping) else {}).items():
-        # A case may be called like the default one, and is none: it runs for that value only.
+        # A case named like the default case is an ordinary case: it runs for that value only.
         called = repr(name) if name == DEFAULT_CASE else str(name)
         yield Block("case", called, _steps(listed, reference, reading))
     if source.get(DEFAULT_CASE):
@@ -159,7 +159,7 @@ def _blocks(source: Mapping[str, Any], reference: str, reading: _Reading) -> Ite
         yield Block("body", "", _steps(source["loopOver"], reference, reading))
 
 
-def _settle(block: Block, holder: Step | None, above: tuple[Spot, ...], reading: _Reading) -> None:
+def _index(block: Block, holder: Step | None, above: tuple[Spot, ...], reading: _Reading) -> None:
     for index, step in enumerate(block.steps):
         trail = (*above, Spot(holder, block, index))
         if step.reference in reading.steps:
@@ -172,4 +172,4 @@ def _settle(block: Block, holder: Step | None, above: tuple[Spot, ...], reading:
         else:
             reading.steps[step.reference], reading.trails[step.reference] = step, trail
         for inner in step.blocks:
-            _settle(inner, step, trail, reading)
+            _index(inner, step, trail, reading)

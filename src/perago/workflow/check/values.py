@@ -1,6 +1,6 @@
-"""Values of a workflow's JSON, in which an expression stands for something that is not known before the workflow runs.
+"""Values of a workflow's JSON, in which expressions are unknown before the workflow runs.
 
-The rule: what may be anything is `UNKNOWN` and never validated.  `${workflow.input.…}` is known where the input is given.
+An unknown value is `UNKNOWN` and never validated.  `${workflow.input.…}` is known if the input is given.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ class _Unknown:
 
 
 UNKNOWN: Final[Any] = _Unknown()
-"""Stands for a value that is known only when the workflow runs; an input that is given may hold it too."""
+"""A value that is known only when the workflow runs; a given input may contain it too."""
 
 Path = tuple[str | int, ...]
 
 
 def known(value: Any, given: Mapping[str, Any] | None) -> Any:
-    """The value, with UNKNOWN for everything that comes from an expression which `given` does not answer."""
+    """Return the value, with UNKNOWN for every expression that `given` does not answer."""
     if isinstance(value, str):
         return _known_text(value, given)
     if isinstance(value, Mapping):
@@ -34,13 +34,13 @@ def known(value: Any, given: Mapping[str, Any] | None) -> Any:
 
 
 def whole(value: Any) -> str | None:
-    """The expression that a value is, if it is nothing else."""
+    """Return the expression if the value is exactly one, else None."""
     found = EXPRESSION.fullmatch(value) if isinstance(value, str) else None
     return None if found is None else found[1]
 
 
 def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Every text in a value that holds an expression, with where it stands."""
+    """Yield every string in a value that contains an expression, with its path."""
     if isinstance(value, str):
         if any(True for _ in expressions_in(value)):
             yield path, value
@@ -53,7 +53,7 @@ def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def from_input(expression: str, given: Mapping[str, Any] | None) -> Any:
-    """What `${workflow.input.…}` gives, None included; UNKNOWN for every other expression, and without an input."""
+    """Return the value of `${workflow.input.…}`, which may be None.  UNKNOWN for other expressions, or without an input."""
     parts, end = understood(expression)
     if given is None or end < len(expression) or parts[:2] != ("workflow", "input"):
         return UNKNOWN
@@ -64,7 +64,7 @@ def from_input(expression: str, given: Mapping[str, Any] | None) -> Any:
 
 
 def has_unknown(value: Any) -> bool:
-    """Whether a part of the value is UNKNOWN."""
+    """Return whether any part of the value is UNKNOWN."""
     if isinstance(value, Mapping):
         return any(has_unknown(item) for item in value.values())
     if isinstance(value, list):
@@ -73,7 +73,7 @@ def has_unknown(value: Any) -> bool:
 
 
 def without_unknown(value: Any) -> Any:
-    """The value without the fields that are UNKNOWN; a list that holds one is unknown as a whole."""
+    """Return the value without UNKNOWN fields; a list that contains one is UNKNOWN as a whole."""
     if isinstance(value, Mapping):
         kept = {key: without_unknown(item) for key, item in value.items()}
         return {key: item for key, item in kept.items() if item is not UNKNOWN}
@@ -83,14 +83,14 @@ def without_unknown(value: Any) -> Any:
 
 
 def at(value: Any, path: Path) -> Any:
-    """What stands at a path; None if nothing."""
+    """Return the value at a path; None if there is none."""
     for part in path:
         value = _inner(value, part)
     return value
 
 
 def shown(path: Path) -> str:
-    """A path as people write it."""
+    """Return a path in dotted notation."""
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
@@ -98,7 +98,7 @@ def _known_text(text: str, given: Mapping[str, Any] | None) -> Any:
     expression = whole(text)
     if expression is not None:
         value = from_input(expression, given)
-        # What the input lacks is told where it is read.
+        # A missing input is reported by the check of the expression that reads it.
         return UNKNOWN if value is None else value
     if any(True for _ in expressions_in(text)):
         return UNKNOWN

@@ -1,1 +1,1 @@
-"""Conductor's workflow JSON as values: read here once, without any I/O."""
+"""Conductor's workflow JSON as values.  It is read here, in one place, without any I/O."""

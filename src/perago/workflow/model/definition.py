@@ -1,7 +1,7 @@
-"""What every workflow definition must have, and its steps, those inside forks, branches and loops included.
+"""The required parts of a workflow definition, and all its steps, including those inside forks, branches and loops.
 
-The rule: what is wrong is one line that names the file and the step, before a server has seen the definition.  Conductor
-answers 500 to some of these mistakes, and takes others with which the workflow can never be started.
+Every error is one line that names the file and the step, before a server sees the definition.  Conductor answers 500 to
+some of these mistakes, and accepts others that make the workflow impossible to start.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ Json = Mapping[str, Any]
 
 
 def check_definition(definition: Json, file: str) -> None:
-    """Refuse a definition that no orchestrator could take."""
+    """Raise `RuntimeConfigError` if no orchestrator could run the definition."""
     for diagnostic in _diagnostics(definition):
         raise RuntimeConfigError(f"{file}: {diagnostic}")
 
 
 def version_of(definition: Json) -> int:
-    """The version that a definition has; Conductor's default is 1."""
+    """Return the version of a definition; Conductor's default is 1."""
     version = definition.get("version")
     return 1 if version is None else int(version)
 
 
 def steps_in(node: Any) -> Iterator[Json]:
-    """Every step of a list of steps, in the order of the file."""
+    """Yield every step of a list of steps, nested ones included, in the order of the file."""
     for step in node or ():
         if isinstance(step, Mapping):
             yield step
@@ -37,13 +37,13 @@ def steps_in(node: Any) -> Iterator[Json]:
 
 
 def task_names(definition: Json) -> set[str]:
-    """The tasks whose workers run the workflow's steps."""
+    """Return the names of the tasks that workers run for the workflow."""
     steps = steps_in(definition.get("tasks"))
     return {step["name"] for step in steps if (step.get("type") or "SIMPLE") == "SIMPLE"}
 
 
 def blocks_of(step: Json) -> Iterator[Any]:
-    """The lists of steps inside a step."""
+    """Yield the lists of steps inside a step."""
     yield from (step.get("decisionCases") or {}).values()
     yield step.get("defaultCase")
     yield from step.get("forkTasks") or ()

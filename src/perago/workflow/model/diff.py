@@ -1,8 +1,8 @@
-"""What differs between a workflow's file and the definition that a server has.
+"""Compares a workflow's file with the definition on a server.
 
-The rule: the file is the whole definition.  A field that it leaves out has Conductor's default, and so counts as equal to a
-server that says the default; what the server writes by itself (times, names of people) is not compared, nor is a field that
-the server does not keep.  Steps are compared by their reference.
+The file is the whole definition.  A field that it leaves out has Conductor's default, so it equals a server field with that
+default.  Fields that the server writes itself (times, user names) and fields that the server does not store are not
+compared.  Steps are matched by their reference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 Json = Mapping[str, Any]
 Field = tuple[str, Any, Any]
 
-# The defaults of Conductor 3.32.3; None: it has the field only where somebody set it.
+# The defaults of Conductor 3.32.3; None: the field exists only if it was set.
 _WORKFLOW: Json = {
     "description": None,
     "version": 1,
@@ -75,8 +75,8 @@ _STEP: Json = {
 
 
 def difference(wanted: Json, actual: Json) -> list[Field]:
-    """(path, in the file, on the server) for everything that registering the file would change."""
-    # Who owns it is the server's to fill in where the file is silent.
+    """Return (path, in the file, on the server) for everything that registering the file would change."""
+    # The server fills in the owner if the file does not set one.
     owner = {"ownerEmail": actual.get("ownerEmail"), "ownerApp": actual.get("ownerApp")}
     return list(_object("", wanted, actual, {**_WORKFLOW, **owner}))
 
@@ -95,7 +95,7 @@ def _value(source: Json, name: str, defaults: Json) -> Any:
 
 def _exact(path: str, new: Any, old: Any) -> Iterator[Field]:
     if not (isinstance(new, Mapping) and isinstance(old, Mapping)):
-        # True and 1 are equal to Python, and not the same to a task.
+        # True == 1 in Python, but they differ for a task.
         if new != old or isinstance(new, bool) != isinstance(old, bool):
             yield path, new, old
         return
@@ -106,11 +106,11 @@ def _exact(path: str, new: Any, old: Any) -> Iterator[Field]:
             yield f"{path}.{name}", new.get(name), old.get(name)
 
 
-def _said(path: str, new: Any, old: Any) -> Iterator[Field]:
-    """Objects that the server completes: what the file says of them counts."""
+def _set_in_file(path: str, new: Any, old: Any) -> Iterator[Field]:
+    """Compare only the keys that the file sets; the server adds defaults."""
     if isinstance(new, Mapping) and isinstance(old, Mapping):
         for name, value in new.items():
-            yield from _said(f"{path}.{name}", value, old.get(name))
+            yield from _set_in_file(f"{path}.{name}", value, old.get(name))
     elif new != old:
         yield path, new, old
 
@@ -140,13 +140,13 @@ def _cases(path: str, new: Any, old: Any) -> Iterator[Field]:
 
 
 def _by_reference(steps: Sequence[Any]) -> dict[str, Json]:
-    # A branch of a fork comes as a list of one list.
+    # An arm of a fork is passed as a list that contains one list.
     flat = [step for item in steps for step in (item if isinstance(item, list) else [item])]
     return {str(step.get("taskReferenceName")): step for step in flat}
 
 
 def _brief(step: Json) -> dict[str, Any]:
-    """A step as somebody would have written it."""
+    """Return the step without fields that have their default."""
     return {name: value for name, value in step.items() if value != _STEP.get(name)}
 
 
@@ -154,6 +154,6 @@ _COMPARED: dict[str, Callable[[str, Any, Any], Iterator[Field]]] = {
     **dict.fromkeys(("tasks", "defaultCase", "loopOver"), _steps),
     "forkTasks": _branches,
     "decisionCases": _cases,
-    **dict.fromkeys(("taskDefinition", "subWorkflowParam", "rateLimitConfig", "cacheConfig"), _said),
-    **dict.fromkeys(("inputSchema", "outputSchema", "onStateChange"), _said),
+    **dict.fromkeys(("taskDefinition", "subWorkflowParam", "rateLimitConfig", "cacheConfig"), _set_in_file),
+    **dict.fromkeys(("inputSchema", "outputSchema", "onStateChange"), _set_in_file),
 }

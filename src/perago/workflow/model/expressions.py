@@ -1,10 +1,10 @@
-"""How `${…}` is written in a workflow's JSON: where expressions stand, and the parts of their paths.
+"""The grammar of `${…}` in a workflow's JSON: finds expressions, and splits their paths into parts.
 
     "${ref.output.path[0]}"     a path: names, indexes, quoted keys and a last `length()`
     "$${ref}"                   the text "${ref}", not an expression
 
-Conductor takes all of JsonPath.  `parse_path` refuses what is not one of these forms, since the embedded orchestrator must
-not guess while it runs; `understood` gives what comes before it, since a check must not refuse what Conductor runs.
+Conductor accepts all of JsonPath.  `parse_path` refuses every other form, since the embedded orchestrator must not guess at
+run time; `understood` returns the part before it, since a check must not refuse what Conductor runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Part = str | int | tuple[str]
 
 
 def expressions_in(value: Any) -> Iterator[str]:
-    """Every expression in a value, however deep; a nested one comes whole, to be refused."""
+    """Yield every expression in a value, at any depth.  A nested expression is yielded whole, so that it is refused."""
     if isinstance(value, str):
         if _NESTED.search(value):
             yield value
@@ -48,14 +48,14 @@ def expressions_in(value: Any) -> Iterator[str]:
 
 
 def source_of(expression: str) -> str | None:
-    """The task reference an expression reads from; None for `workflow` and the task id."""
+    """Return the task reference that an expression reads from; None for `workflow` and the task id."""
     head = str(parse_path(expression)[0])
     return None if head in {"workflow", TASK_ID} else head
 
 
 @lru_cache(maxsize=4096)
 def parse_path(path: str) -> tuple[Part, ...]:
-    """The parts of a path; ValueError where it is not one of the supported forms."""
+    """Return the parts of a path.  Raises `ValueError` if it is not of a supported form."""
     if path.startswith(_REFUSED_PREFIXES):
         raise ValueError(f"${{{path}}}: secrets and environment variables are not supported")
     parts, end = understood(path)
@@ -67,7 +67,7 @@ def parse_path(path: str) -> tuple[Part, ...]:
 
 
 def understood(path: str) -> tuple[tuple[Part, ...], int]:
-    """The parts of a path up to the first that is not of a supported form, and where they end."""
+    """Return the parts of a path up to the first unsupported one, and the position where they end."""
     head = _HEAD.match(path)
     if head is None:
         return (), 0

@@ -15,7 +15,7 @@ from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.worker.executor_protocol import Answer, Cleaned, Ended, Run, StepStarted
 from perago.runtime.worker.hosted.connection import HostConnection
-from perago.runtime.worker.hosted.host import HostedExecutor, Hosting
+from perago.runtime.worker.hosted.host import HostedExecutor, HostSession
 from perago.runtime.worker.hosted.protocol import Accepted, Connect, Kill
 from perago.runtime.worker.hosted.transport import HostListener, WorkerConnection, call
 from perago.runtime.worker.local_executor import death_of
@@ -69,15 +69,15 @@ def test_what_it_said_before_it_was_killed_tells_how_far_it_got(board: HostListe
     executor = an_executor(tmp_path, *SAID)
     with closing(a_line(board)) as line:
         line.open()
-        hosting = Hosting(executor, line, Run("e", an_assignment()))
-        hosting._begin()
+        session = HostSession(executor, line, Run("e", an_assignment()))
+        session._begin()
         # Both are there before the host looks: the order to kill, and what the executor has said.
         assert line.connection is not None
         assert line.connection.poll(30)
         eventually((tmp_path / "said").exists, "it has said all")
         executor.ready = False
 
-        assert hosting.until_over() == "signal SIGKILL"
+        assert session.until_over() == "signal SIGKILL"
         assert line.kept == SAID
 
 
@@ -92,9 +92,9 @@ def test_without_a_line_it_is_ended_and_what_it_said_comes_with_the_job(
     executor = an_executor(tmp_path, *SAID)
     with closing(a_line(board)) as line:
         line.open()
-        how = Hosting(executor, line, Run("e", an_assignment())).until_over()
+        how = HostSession(executor, line, Run("e", an_assignment())).until_over()
 
-        assert how.startswith("its line to the worker cut: ")
+        assert how.startswith("a lost connection to its worker: ")
         assert not executor.process.is_alive()
 
 
@@ -109,7 +109,7 @@ def test_without_a_line_one_that_is_settled_may_clean_up(board: HostListener, tm
     with closing(a_line(board)) as line:
         line.open()
 
-        assert Hosting(executor, line, Run("e", an_assignment())).until_over() == ""
+        assert HostSession(executor, line, Run("e", an_assignment())).until_over() == ""
         assert line.kept[0] == ENDED
         assert line.kept[-1] == Cleaned("e")
         assert executor.process.is_alive()

@@ -78,7 +78,7 @@ def test_what_an_engine_runs_again_by_itself_is_another_execution_of_the_same_at
     assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)]
     assert_published_once(site, before)
     assert site.head().metadata["perago.execution_id"].endswith("r1")
-    assert "the attempt is run anew by its engine" in worker.said()
+    assert "the engine runs the attempt again" in worker.said()
     assert worker.drain() == 0
     assert (site.branches(), site.outbox()) == ([], [])
 

@@ -32,7 +32,7 @@ from perago.runtime.worker.executor_protocol import (
 )
 from perago.runtime.worker.hosted.connection import HostConnection
 from perago.runtime.worker.hosted.engine import Endpoint, JobContext, JobLost
-from perago.runtime.worker.hosted.host import numbered
+from perago.runtime.worker.hosted.host import with_rerun_id
 from perago.runtime.worker.hosted.link import Hosted, HostedLink
 from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, Kill, Output, Rejected, Report
 from perago.runtime.worker.hosted.transport import call
@@ -203,7 +203,7 @@ def test_what_is_settled_is_not_run_again_though_the_engine_wants_to(
             assert heard.wait(20)
         with call(plan.address, plan.key, Connect(job, 1)) as back:
             assert isinstance(back.recv(), Rejected)
-        return Report((), "no line to its worker")
+        return Report((), "no connection to its worker")
 
     engine.hosts = [again]
     link.send(Run(X, an_assignment()))
@@ -302,4 +302,4 @@ def test_an_attempt_that_cannot_travel_is_refused_at_once(link: HostedLink) -> N
 def test_no_two_runs_of_an_execution_have_one_id(given: int, again: int, name: str) -> None:
     run = Run(X, an_assignment(), given)
 
-    assert numbered(run, JobContext(Path("scratch"), again)).execution_id == name
+    assert with_rerun_id(run, JobContext(Path("scratch"), again)).execution_id == name

@@ -201,7 +201,7 @@ def test_what_is_put_between_the_messages_is_never_unpickled(
             assert worker.heard() == []
         else:
             path.clients[0].sendall(frames[frame] + bytes(100))
-            with pytest.raises(OSError, match="changed on its way"):
+            with pytest.raises(OSError, match="changed in transit"):
                 host.recv()
 
     assert not (tmp_path / "it ran").exists()

@@ -76,7 +76,7 @@ def test_a_job_that_nobody_waits_for_is_turned_away(board: HostListener) -> None
     with call(board.address, board.key, Connect("another")) as turned_away:
         assert isinstance(turned_away.recv(), Rejected)
 
-    with closing(line_to(board)) as line, pytest.raises(ConnectionLost, match="does not wait for it"):
+    with closing(line_to(board)) as line, pytest.raises(ConnectionLost, match="no longer waits for it"):
         line.open()
 
 
@@ -85,17 +85,17 @@ def test_after_a_cut_what_was_not_heard_is_said_again_and_nothing_twice(board: H
     line = line_to(board)
     line.open()
     first = worker.lines.get(timeout=10)
-    line.say(StepStarted("e", "input"))
+    line.send(StepStarted("e", "input"))
     assert worker.said.get(timeout=10) == StepStarted("e", "input")
 
     first.disconnect()
     # Nobody has heard these: the line is cut, though the sender may not know it yet.
-    line.say(StepStarted("e", "body"))
-    line.say(BodyProgress("e", "a note may be lost"))
-    line.say(StepStarted("e", "publish"))
-    line.print(b"printed")
+    line.send(StepStarted("e", "body"))
+    line.send(BodyProgress("e", "a note may be lost"))
+    line.send(StepStarted("e", "publish"))
+    line.send_output(b"printed")
     if line.connection is not None and line.connection.poll(1):
-        assert not line.is_to_die()
+        assert not line.received_kill()
 
     heard: list[Any] = []
     while StepStarted("e", "publish") not in heard:
@@ -118,7 +118,7 @@ def test_the_worker_can_ask_for_the_end_of_the_executor(board: HostListener) -> 
 
     assert line.connection is not None
     assert line.connection.poll(10)
-    assert line.is_to_die()
+    assert line.received_kill()
     line.close()
 
 

@@ -1,1 +1,1 @@
-"""The content cache beside a lakeFS server."""
+"""The content cache of a lakeFS client."""

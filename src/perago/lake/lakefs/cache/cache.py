@@ -2,24 +2,24 @@
 
     objects/ab/<md5>-<size>-<repository>    an object's bytes; the repository as a hash of its server and name
     notes/<name>                            a checksum of the rest, then the rest
-    index.db                                what there is, how large, when it was last used (SQLite)
+    index.db                                names, sizes and times of last use (SQLite)
 
-Nobody but its owner can read any of it.
-An MD5 proves that bytes were not damaged, not that they are the right ones: anybody can make two files with one MD5.  So
-what came from one repository is never handed out for another.
-The rules: what comes out is hashed on its way, so that a flipped byte or a cut file is a miss, never a result; the
-whole stays below a bound, least recently used out first; any number of threads and processes share the folder; and
-the cache never fails a transfer: what goes wrong in here is a miss.  Only bytes that were read whole and are not those
-wanted are damage: a full disk under the file that is written says nothing of the object.
+Only the owner of the folder can read any of it.
+An MD5 proves that bytes were not damaged, not that they are the right ones: anyone can make two files with the same MD5.
+So an object that came from one repository is never returned for another.
+The rules: an object is hashed when it is copied out, so a flipped byte or a truncated file is a miss, never a result; the
+total size stays below a limit, least recently used out first; any number of threads and processes share the folder; and the
+cache never fails a transfer: an error in here is a miss.  Only bytes that were read completely and do not match count as
+damage: a full disk under the file being written says nothing about the object.
 
-A new object is a clone of the file that was just downloaded where the file system can; of a few files the small ones are
-copies; others are hard links, so filling hardly costs anything.  A body that then writes into a linked file in place
-changes the cached object, which the next hash notices: it is dropped, and by its time of change it is no damage.  What is
-handed out is always a copy, so nothing spreads.
+A new object is a clone of the downloaded file if the file system supports that; if there are only a few files, small ones
+are copied; others are hard links, so filling the cache costs almost nothing.  A body that writes into a linked file in place
+changes the cached object; the next hash notices, and the object is dropped without being reported as damage, because its
+mtime changed.  Objects are always copied out, so nothing spreads.
 
-Large objects are checked by a CRC, which takes a fifth of the time of their MD5, as long as their file is untouched by
-its time of change; otherwise by the MD5.  One that was not verified yet when it came in has no CRC until `mark_verified`: whoever
-takes it out before, or after a process that died, hashes it.
+Large objects are checked by a CRC, which takes a fifth of the time of an MD5, as long as the mtime of their file is
+unchanged; otherwise by the MD5.  An object that was not verified when it came in has no CRC until `mark_verified`: copying
+it out before that, or after the process died, hashes it.
 """
 
 from __future__ import annotations
@@ -42,34 +42,33 @@ from perago.lake.lakefs.cache.files import (
     ByCrc,
     ByMd5,
     Check,
-    Noted,
-    UncheckedCopy,
+    KnownCrc,
     Unreadable,
-    close_to_others,
+    UnverifiedCopy,
+    add_file,
     copy_checked,
-    copy_unchecked,
+    copy_unverified,
     create,
     files_in,
     is_whole,
     make_private,
     remove,
-    take_in,
+    restrict_to_owner,
 )
 from perago.lake.lakefs.cache.index import Index
 
-_LARGE = 4 * 1024 * 1024
-"""Below it the look for a CRC costs as much as it saves."""
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
-
+_LARGE = 4 * 1024 * 1024
+"""For smaller objects, looking up the CRC costs as much as it saves."""
 _OBJECT = re.compile(r"[0-9a-f]{32}-[0-9]+-[0-9a-f]{32}")
-"""A name in the cache that is an object's.  Before, it ended after the size."""
+"""The name of a cached object.  In old caches it ended after the size."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectKey:
-    """Which bytes: an object's MD5 and size, and `repository_id` of where it came from."""
+    """The key of a cached object: its MD5, its size, and the `repository_id` that it came from."""
 
     repository: str
     checksum: str
@@ -77,17 +76,17 @@ class ObjectKey:
 
     @property
     def name(self) -> str:
-        """The name it has in the cache."""
+        """The object's file name in the cache."""
         return f"{self.checksum}-{self.size}-{self.repository}"
 
 
 def repository_id(endpoint: str, repository: str) -> str:
-    """What objects of one repository of one server have in their names."""
+    """Return the part of an object's name that identifies its server and repository."""
     return hashlib.sha256(f"{endpoint}\n{repository}".encode()).hexdigest()[:32]
 
 
 class Cache:
-    """A bounded folder of verified bytes; with a bound of 0 it holds nothing."""
+    """A folder of verified bytes with a size limit. A limit of 0 disables the cache."""
 
     def __init__(self, folder: Path, limit: int, *, clock: Callable[[], int] = time.time_ns) -> None:
         self._folder = folder
@@ -100,18 +99,18 @@ class Cache:
         self._new_sums: dict[str, tuple[int | None, int]] = {}
 
     def close(self) -> None:
-        """Give the index back; the next use opens it again."""
+        """Close the index. The next use reopens it."""
         self._index.close()
 
     @property
     def enabled(self) -> bool:
-        """Whether anything can be kept at all."""
+        """True if the cache can hold anything."""
         return self._limit > 0
 
     def copy_out(self, key: ObjectKey, part: str) -> bool:
-        """Write a cached object to the new file `part`, if it is here and whole; `part` is not there otherwise.
+        """Copy a cached object to the new file `part`. Returns False, without `part`, if it is missing or damaged.
 
-        An `OSError` is that of `part`.
+        Raises `OSError` if `part` cannot be written.
         """
         path = self._object_path(key.name)
         try:
@@ -131,33 +130,34 @@ class Cache:
                 remove(part)
         return whole
 
-    def copy_out_unchecked(self, key: ObjectKey, part: str, path: str) -> UncheckedCopy | None:
-        """Write a large cached object to the new file `part`, to be checked later as the copy of the object `path`.
+    def copy_out_unverified(self, key: ObjectKey, part: str, path: str) -> UnverifiedCopy | None:
+        """Copy a large cached object to the new file `part`, to be verified later as the object `path`.
 
-        None, and no `part`, where it has to be checked at once, or is not here.  An `OSError` is that of `part`.
+        Returns None, without `part`, if it is missing or must be checked at once. Raises `OSError` if `part` cannot be
+        written.
         """
-        found = self._noted(key)
-        return copy_unchecked(path, found, part) if found else None
+        found = self._known_crc(key)
+        return copy_unverified(path, found, part) if found else None
 
     def put_in_unverified(self, key: ObjectKey, file: str) -> int | None:
-        """Keep the bytes of `file` before it is known whether they are right; its room was reserved before.
+        """Add a file whose bytes are not verified yet. The caller has reserved its space.
 
-        Returns what `mark_verified` has to be told; None where there is such an object already, or none can be kept.
+        Returns the mtime to pass to `mark_verified`, or None if the object exists already or cannot be added.
         """
         path = self._object_path(key.name)
         try:
-            return os.stat(path).st_mtime_ns if take_in(file, path, key.size) else None
+            return os.stat(path).st_mtime_ns if add_file(file, path, key.size) else None
         except OSError as error:
             _log.warning("cannot cache %s: %s", path, error.strerror)
             return None
 
     def mark_verified(self, name: str, crc: int, mtime: int) -> None:
-        """Note the CRC of an object that is verified by now; it counts while the object is what was put in."""
+        """Record the CRC of a verified object. It is valid while the file's mtime is unchanged."""
         note = "INSERT OR REPLACE INTO sums SELECT name, ?, ? FROM kept WHERE name = ?"
         self._change(lambda db: db.execute(note, (crc, mtime, name)))
 
     def rename(self, name: str, now: str) -> None:
-        """Have an object under the name of its real MD5."""
+        """Rename an object after its real MD5."""
         new = Path(self._path(now))
         try:
             new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -168,21 +168,24 @@ class Cache:
         self._change(lambda db: db.execute(book, (now, name)))
 
     def drop(self, name: str) -> None:
-        """Take an object away whose bytes are wrong; it is on the books until something else needs the room."""
+        """Delete an object whose bytes are wrong. Its index entry stays until the space is needed."""
         remove(self._path(name))
 
     def put_in(self, key: ObjectKey, file: str, crc: int | None = None, *, few: bool = False) -> None:
-        """Keep the bytes of `file`, which were just verified and are one of a `few`; its room was reserved before."""
+        """Add a verified file. The caller has reserved its space; `few` says that few files are added."""
         path = self._object_path(key.name)
         try:
-            found = take_in(file, path, key.size, few=few) and os.stat(path)
+            found = add_file(file, path, key.size, few=few) and os.stat(path)
             if found and (found.st_nlink > 1 or (crc is not None and key.size >= _LARGE)):
                 self._new_sums[key.name] = (crc, found.st_mtime_ns)
         except OSError as error:
             _log.warning("cannot cache %s: %s", path, error.strerror)
 
     def settle(self, names: Sequence[str]) -> None:
-        """After `put_in`: drop what others threw off the books before it was here, else it would stay for ever."""
+        """Finish `put_in`: delete objects that others evicted from the index before the file existed, and record CRCs.
+
+        Without this, such a file would never be evicted.
+        """
         present = self.present(names)
         for name in set(names) - present:
             remove(self._path(name))
@@ -193,34 +196,34 @@ class Cache:
             self._change(lambda db: db.executemany("INSERT OR REPLACE INTO sums VALUES (?, ?, ?)", sums))
 
     def load(self, name: str) -> bytes | None:
-        """A note's bytes, if it is here and whole."""
+        """Return a note's bytes, or None if it is missing or damaged."""
         try:
             digest, _, data = (self._notes / name).read_bytes().partition(b"\n")
         except OSError:
             return None
         if digest != hashlib.sha256(data).hexdigest().encode():
-            _log.warning("cached note %s is damaged and is dropped", name)
+            _log.warning("cached note %s is damaged, dropped it", name)
             remove(self._notes / name)
             return None
         self.touch([name])
         return data
 
     def lines(self, name: str) -> Iterator[bytes] | None:
-        """A note's lines, if it is here and whole; it is read twice and never held."""
+        """Return a note's lines, or None if it is missing or damaged. Reads the file twice and never holds it in memory."""
         try:
-            file = open(self._notes / name, "rb")  # noqa: SIM115 - closed by whoever takes the lines
+            file = open(self._notes / name, "rb")  # noqa: SIM115 - closed when the lines have been read
         except OSError:
             return None
         if not is_whole(file):
             file.close()
-            _log.warning("cached note %s is damaged and is dropped", name)
+            _log.warning("cached note %s is damaged, dropped it", name)
             remove(self._notes / name)
             return None
         self.touch([name])
         return _closing(file)
 
     def save(self, name: str, *data: bytes) -> None:
-        """Keep a note, in place of an older one of that name."""
+        """Save a note, replacing an older one of the same name."""
         total = hashlib.sha256()
         for piece in data:
             total.update(piece)
@@ -237,7 +240,7 @@ class Cache:
             remove(part)
 
     def reserve(self, sizes: Mapping[str, int]) -> set[str]:
-        """Make room for what is about to come, by name; returns the names that fit."""
+        """Evict objects to make room for these sizes by name. Returns the names that fit."""
         fits: dict[str, int] = {}
         room = self._limit
         for name, size in sizes.items():
@@ -249,10 +252,10 @@ class Cache:
         now = self._clock()
 
         def book(db: sqlite3.Connection) -> set[str]:
-            # Booked before a byte is written: a process that dies leaves too much on the books, never too little.
+            # Record before writing: a process that dies leaves too much in the index, never too little.
             rows = [(name, size, now) for name, size in fits.items()]
             db.executemany("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", rows)
-            for name in list(self._least_used(db)):
+            for name in list(self._to_evict(db)):
                 db.execute("DELETE FROM kept WHERE name = ?", (name,))
                 db.execute("DELETE FROM sums WHERE name = ?", (name,))
                 remove(self._path(name))
@@ -261,36 +264,36 @@ class Cache:
         return self._change(book) or set()
 
     def present(self, names: Sequence[str]) -> set[str]:
-        """Which of these are on the books."""
+        """Return those of these names that are in the index."""
         if not names:
             return set()
         wanted = json.dumps(names)
-        look = "SELECT name FROM json_each(?) JOIN kept ON kept.name = json_each.value"
-        found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (wanted,)).fetchall()))
+        query = "SELECT name FROM json_each(?) JOIN kept ON kept.name = json_each.value"
+        found = self._on_index(lambda index: index.read(lambda db: db.execute(query, (wanted,)).fetchall()))
         return {name for (name,) in found or ()}
 
     def touch(self, names: Iterable[str]) -> None:
-        """Note that these were used now."""
+        """Mark these names as used now."""
         now = self._clock()
         rows = [(now, name) for name in names]
         if rows:
             self._change(lambda db: db.executemany("UPDATE kept SET used = ? WHERE name = ?", rows))
 
     def used_bytes(self) -> int:
-        """What is on the books."""
-        return self._on_index(lambda index: index.look(_total)) or 0
+        """Return the total size recorded in the index."""
+        return self._on_index(lambda index: index.read(_total)) or 0
 
     def _drop_changed(self, key: ObjectKey, source: int, path: str) -> None:
-        """Drop an object whose bytes are others now.  Damage is what came about without a write: that is told."""
-        mtime = self._noted_mtime(key)
+        """Delete an object whose bytes changed. Warns if the file was not written to: that is damage."""
+        mtime = self._recorded_mtime(key)
         if mtime is not None and mtime != os.fstat(source).st_mtime_ns:
-            _log.debug("cached object %s was written into by a body and is dropped", path)
+            _log.debug("cached object %s was changed by a body, dropped it", path)
         else:
-            _log.warning("cached object %s is damaged and is dropped", path)
+            _log.warning("cached object %s is damaged, dropped it", path)
         remove(path)
 
     def _files(self) -> Iterator[tuple[str, int, int]]:
-        """What is on disk, for an index that is made anew; objects under a name without a repository are removed."""
+        """Yield the files on disk, to rebuild the index. Objects without a repository in their name are deleted."""
         for name, size, changed in files_in(self._objects):
             if _OBJECT.fullmatch(name):
                 yield name, size, changed
@@ -299,29 +302,29 @@ class Cache:
         yield from files_in(self._notes)
 
     def _check_for(self, source: int, key: ObjectKey) -> Check:
-        """How an object is checked: by its CRC where that is known and the file was not written since."""
-        found = self._noted(key)
+        """Return the check for an object: by its CRC if that is known and the file unchanged, else by its MD5."""
+        found = self._known_crc(key)
         if found and found.mtime == os.fstat(source).st_mtime_ns:
             return ByCrc(found.crc)
         return ByMd5(key.checksum)
 
-    def _noted(self, key: ObjectKey) -> Noted | None:
-        """What was noted of a large object when it was verified."""
+    def _known_crc(self, key: ObjectKey) -> KnownCrc | None:
+        """Return the CRC recorded when a large object was verified, or None."""
         if key.size < _LARGE:
             return None
-        look = "SELECT crc, mtime FROM sums WHERE name = ? AND crc IS NOT NULL"
+        query = "SELECT crc, mtime FROM sums WHERE name = ? AND crc IS NOT NULL"
         name = key.name
-        found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (name,)).fetchone()))
-        return Noted(self._object_path(name), key.size, *found) if found else None
+        found = self._on_index(lambda index: index.read(lambda db: db.execute(query, (name,)).fetchone()))
+        return KnownCrc(self._object_path(name), key.size, *found) if found else None
 
-    def _noted_mtime(self, key: ObjectKey) -> int | None:
-        """When an object's file was last changed by Perago itself, if that was noted."""
-        look = "SELECT mtime FROM sums WHERE name = ?"
-        found = self._on_index(lambda index: index.look(lambda db: db.execute(look, (key.name,)).fetchone()))
+    def _recorded_mtime(self, key: ObjectKey) -> int | None:
+        """Return the mtime recorded when the object was added, or None."""
+        query = "SELECT mtime FROM sums WHERE name = ?"
+        found = self._on_index(lambda index: index.read(lambda db: db.execute(query, (key.name,)).fetchone()))
         return int(found[0]) if found else None
 
-    def _least_used(self, db: sqlite3.Connection) -> Iterator[str]:
-        """Who must go, oldest use first, so that the rest stays below the bound."""
+    def _to_evict(self, db: sqlite3.Connection) -> Iterator[str]:
+        """Yield the names to evict, least recently used first, until the rest fits the limit."""
         over = _total(db) - self._limit
         for name, size in db.execute("SELECT name, size FROM kept ORDER BY used") if over > 0 else ():
             if over <= 0:
@@ -330,27 +333,27 @@ class Cache:
             over -= size
 
     def _change(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Do work in one transaction on the index."""
+        """Run `work` in one transaction on the index."""
         return self._on_index(lambda index: index.change(work))
 
     def _on_index(self, work: Callable[[Index], T]) -> T | None:
-        """Do work on the index; trouble is logged, and the answer is then None."""
+        """Run `work` on the index. Logs errors and returns None."""
         if not self.enabled:
             return None
         try:
             self._make_folder()
             return work(self._index)
         except sqlite3.OperationalError as error:
-            _log.warning("the cache index %s cannot be used now: %s", self._index.path, error)
+            _log.warning("cannot use the cache index %s now: %s", self._index.path, error)
         except sqlite3.DatabaseError as error:
-            _log.warning("the cache index %s is damaged, the cache starts over: %s", self._index.path, error)
-            self._start_over()
+            _log.warning("the cache index %s is damaged, emptying the cache: %s", self._index.path, error)
+            self._clear()
         except OSError as error:
-            _log.warning("the cache below %s cannot be used now: %s", self._index.path.parent, error.strerror)
+            _log.warning("cannot use the cache below %s now: %s", self._index.path.parent, error.strerror)
         return None
 
-    def _start_over(self) -> None:
-        """Drop everything: without an index nothing is ever counted or thrown out."""
+    def _clear(self) -> None:
+        """Empty the cache: without an index nothing would be counted or evicted."""
         self._ready = False
         shutil.rmtree(self._objects, ignore_errors=True)
         shutil.rmtree(self._notes, ignore_errors=True)
@@ -362,7 +365,7 @@ class Cache:
         make_private(self._folder, (self._objects.name, self._notes.name, *self._index.names))
         for folder in (self._objects, self._notes):
             folder.mkdir(exist_ok=True, mode=0o700)
-            close_to_others(folder)
+            restrict_to_owner(folder)
         self._ready = True
 
     def _path(self, name: str) -> str | Path:

@@ -1,11 +1,9 @@
-"""Bytes of the content cache on disk: copied and checked, linked or copied in, for their owner alone.
+"""Files of the content cache: copied and checked, linked or copied in, readable by their owner only.
 
-A large cached object may be a hard link of a downloaded file, so the two have one mode: both are made for their owner alone.
+A large cached object may be a hard link to a downloaded file, so the two share one mode: both are made for the owner only.
 
-A copy out of the cache that is handed out first and checked afterwards.
-
-The body may write into its copy while that is checked, so a copy whose CRC is another one proves nothing.  Then the object
-that it was copied from is looked at: if that was not written since its CRC was noted, the copy was made of what it holds.
+A copy may be handed out first and verified afterwards.  The body may write into it meanwhile, so a CRC mismatch in the copy
+does not prove damage.  Then the cached object is checked: if its CRC is right and its mtime unchanged, so was the copy.
 """
 
 from __future__ import annotations
@@ -31,21 +29,22 @@ from perago.lake.file_copy import cloned, copied_by_kernel, copy_whole, write_al
 _OWNER_ONLY = 0o700
 _CHUNK = 1024 * 1024
 _BY_KERNEL = 4 * 1024 * 1024
-"""Smaller files are read, hashed and written in fewer calls than it takes to ask the kernel."""
+"""Smaller files take fewer calls to read, hash and write than to copy by the kernel."""
 _SMALL = 256 * 1024
-"""Below it a copy costs about what making a file does, and a clone no less."""
-# Two machines may share a folder, and a process id.
+"""Below this size a copy costs about as much as creating a file, and a clone no less."""
+# Two machines that share a folder may have the same process id.
 _RUN = uuid.uuid4().hex
 _numbers = itertools.count()
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
-    """A cached object that cannot be read now: nothing is known of its bytes."""
+    """A cached object cannot be read now; that says nothing about its bytes."""
 
 
 class Check(Protocol):
-    """Takes an object's bytes, and says whether they are those wanted."""
+    """Checks an object's bytes against an expected digest."""
 
     def update(self, piece: bytes) -> None: ...
 
@@ -53,7 +52,7 @@ class Check(Protocol):
 
 
 class ByMd5:
-    """By the MD5 of the bytes."""
+    """Check by MD5."""
 
     def __init__(self, wanted: str) -> None:
         self._wanted = wanted
@@ -67,7 +66,7 @@ class ByMd5:
 
 
 class ByCrc:
-    """By the CRC-32 of the bytes."""
+    """Check by CRC-32."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
@@ -80,36 +79,36 @@ class ByCrc:
         return self._found == self._wanted
 
 
-def copied_whole(source: int, size: int, target: int) -> bool:
-    """Have the kernel copy a file of this size; false, with an empty target, where it cannot.  Nothing is checked."""
-    if os.fstat(source).st_size != size or not _copied(source, target):
+def copy_by_kernel(source: int, size: int, target: int) -> bool:
+    """Copy a file of this size in the kernel, unchecked. Returns False if the kernel cannot or the size differs."""
+    if os.fstat(source).st_size != size or not _kernel_copy(source, target):
         return False
     return os.fstat(target).st_size == size
 
 
 def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
-    """Copy, and check what the copy holds; true if the size is right and the check holds.
+    """Copy a file and check the copy. Returns whether the size is right and the check holds.
 
-    `Unreadable` where the source fails; an `OSError` is the target's.
+    Raises `Unreadable` if the source fails, and `OSError` if the target does.
     """
     target = create(part)
     try:
-        # A file of another size may be none that the kernel can copy, and is read only as far as it must be.
-        if size >= _BY_KERNEL and os.fstat(source).st_size == size and _copied(source, target):
-            # The copy is checked, not the source: a body may be writing into a file that is linked to it.
+        # A file of another size may be one the kernel cannot copy; read it only as far as necessary.
+        if size >= _BY_KERNEL and os.fstat(source).st_size == size and _kernel_copy(source, target):
+            # Check the copy, not the source: a body may be writing into a hard link of the source.
             return os.fstat(target).st_size == size and _holds(target, check)
         return _copy_by_hand(source, target, size, check)
     finally:
         os.close(target)
 
 
-def _copied(source: int, target: int) -> bool:
-    """Have the kernel copy; false, with an empty target, where it cannot."""
+def _kernel_copy(source: int, target: int) -> bool:
+    """Copy in the kernel. Returns False, with an empty target, if it cannot."""
     try:
         if copied_by_kernel(source, target):
             return True
     except OSError as error:
-        # Of other failures it shows whose they are when it is done by hand.
+        # For other errors, copying by hand shows whether source or target failed.
         if error.errno in _FULL:
             raise
     os.ftruncate(target, 0)
@@ -128,7 +127,7 @@ def _holds(file: int, check: Check) -> bool:
 
 def _copy_by_hand(source: int, target: int, size: int, check: Check) -> bool:
     left = size
-    # One byte more than is wanted, so that a file that grew is noticed.
+    # One byte more than expected, to notice a file that grew.
     while piece := _read(source, min(_CHUNK, left + 1)):
         left -= len(piece)
         if left < 0:
@@ -139,35 +138,35 @@ def _copy_by_hand(source: int, target: int, size: int, check: Check) -> bool:
 
 
 def create(path: str) -> int:
-    """A new file that its owner alone can read, open for reading and writing."""
+    """Create a file that only its owner can read, and return a descriptor to read and write it."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 def files_in(*folders: Path) -> Iterator[tuple[str, int, int]]:
-    """Name, size and time of change of every file in these folders, at any depth; unfinished ones (`.…`) left out."""
+    """Yield name, size and mtime of every file below these folders, except unfinished ones (`.…`)."""
     for top in folders:
         for folder, _, names in os.walk(top):
             for name in names:
                 if name.startswith("."):
                     continue
-                # Another process may throw it out in the meantime.
+                # Another process may delete it meanwhile.
                 with contextlib.suppress(FileNotFoundError):
                     found = os.stat(f"{folder}/{name}")
                     yield name, found.st_size, found.st_mtime_ns
 
 
 def make_private(folder: Path, ours: Collection[str]) -> None:
-    """Have a folder that only its owner can look into, also where it was there, and open, before.
+    """Create a folder that only its owner can access, or restrict an existing one.
 
-    One that holds anything but `ours` is somebody's, and stays as it is.
+    A folder that contains anything but `ours` belongs to the user, and is left as it is.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
     if set(os.listdir(folder)) <= set(ours):
-        close_to_others(folder)
+        restrict_to_owner(folder)
 
 
-def close_to_others(path: Path) -> None:
-    """Take away what others may do with a file or folder; its owner may read and write it, whatever the umask."""
+def restrict_to_owner(path: Path) -> None:
+    """Give a file or folder the owner-only mode, whatever the umask."""
     mode = stat.S_IMODE(path.stat().st_mode)
     wanted = _OWNER_ONLY if path.is_dir() else 0o600
     if mode != wanted:
@@ -182,7 +181,7 @@ def _read(source: int, size: int) -> bytes:
 
 
 def is_whole(note: BinaryIO) -> bool:
-    """Whether a note's first line is the checksum of the rest, where the note then stands."""
+    """Return whether a note's first line is the checksum of the rest, and seek to the rest."""
     try:
         digest = note.readline(_CHUNK)
         total = hashlib.sha256()
@@ -194,40 +193,40 @@ def is_whole(note: BinaryIO) -> bool:
     return digest == total.hexdigest().encode() + b"\n"
 
 
-def take_in(file: str, path: str, size: int, *, few: bool = False) -> bool:
-    """Have the bytes of a file under a second name; false where that name is taken.
+def add_file(file: str, path: str, size: int, *, few: bool = False) -> bool:
+    """Add a file to the cache as `path`. Returns False if that exists.
 
-    A clone of a large file where the file system can, a copy of a small one that is one of a few: whatever is then written
-    into the file does not reach it.  Any other gets a second name (a hard link): copies would take time and room.
+    A large file is cloned if the file system can, and a small one is copied if there are `few`: later writes into the file
+    do not reach the cache then.  Other files are hard-linked, because copies would take time and space.
     """
     if os.path.exists(path):
         return False
     try:
-        return _take_in(file, path, size, few)
+        return _add_file(file, path, size, few)
     except FileNotFoundError:
-        # The first of its two digits; made here, since most of the 256 folders are not needed for long.
+        # The first object with these two digits; most of the 256 folders are not needed for long, so make them late.
         os.makedirs(os.path.dirname(path), mode=_OWNER_ONLY, exist_ok=True)
-        return _take_in(file, path, size, few)
+        return _add_file(file, path, size, few)
 
 
-def _take_in(file: str, path: str, size: int, few: bool) -> bool:
+def _add_file(file: str, path: str, size: int, few: bool) -> bool:
     if size >= _SMALL:
-        if _copied_in(file, path, cloned):
+        if _copy_in(file, path, cloned):
             return True
     elif few:
-        return _copied_in(file, path, _copy_all)
+        return _copy_in(file, path, _copy_all)
     try:
         os.link(file, path)
         return True
     except FileExistsError:
         return False
     except OSError:
-        # Another file system, or one without links.
-        return _copied_in(file, path, _copy_all)
+        # Another file system, or one without hard links.
+        return _copy_in(file, path, _copy_all)
 
 
-def _copied_in(file: str, path: str, copy: Callable[[int, int], bool]) -> bool:
-    """Copy a file under another name, and give it its own when it is whole; false where `copy` cannot."""
+def _copy_in(file: str, path: str, copy: Callable[[int, int], bool]) -> bool:
+    """Copy a file to a temporary name, then rename it to `path`. Returns False if `copy` cannot."""
     part = f"{os.path.dirname(path)}/.{_RUN}-{os.getpid()}-{next(_numbers)}"
     source = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -256,17 +255,14 @@ def _copy_all(source: int, target: int) -> bool:
 
 
 def remove(path: str | os.PathLike[str]) -> None:
-    """Take a file away, if it is there and can be."""
+    """Delete a file, ignoring errors."""
     with contextlib.suppress(OSError):
         os.unlink(path)
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
-class Noted:
-    """A cached object's file, its size, and the CRC that was noted when it had this time of change."""
+class KnownCrc:
+    """A cached object's file, its size, and the CRC recorded for this mtime."""
 
     file: str
     size: int
@@ -275,26 +271,26 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class UncheckedCopy:
-    """A copy of the object `path`; the cached object and the copy are open."""
+class UnverifiedCopy:
+    """A copy of the object `path` that is not verified yet. Holds descriptors of the cached object and of the copy."""
 
     path: str
-    noted: Noted
+    known: KnownCrc
     source: int
     copy: int
 
     def verify(self, go_on: GoOn) -> None:
-        """See that the copy was made of the right bytes; `LakeError` if not, and the cache has dropped them then."""
-        noted = self.noted
-        if _crc(self.copy, noted.size, go_on) == noted.crc:
+        """Check that the copy was made from the right bytes. Otherwise drops the cached object and raises `LakeError`."""
+        known = self.known
+        if _crc(self.copy, known.size, go_on) == known.crc:
             return
-        if _crc(self.source, noted.size, go_on) == noted.crc and _untouched(self.source, noted):
+        if _crc(self.source, known.size, go_on) == known.crc and _is_unchanged(self.source, known):
             return
-        level = logging.WARNING if _untouched(self.source, noted) else logging.DEBUG
-        _log.log(level, "cached object %s has changed and is dropped", noted.file)
-        remove(noted.file)
+        level = logging.WARNING if _is_unchanged(self.source, known) else logging.DEBUG
+        _log.log(level, "cached object %s has changed, dropped it", known.file)
+        remove(known.file)
         raise LakeError(
-            f"object {self.path!r} was damaged in the cache, which has dropped it; try again, and it is fetched anew"
+            f"object {self.path!r} was damaged in the cache, which has dropped it; try again to fetch it from lakeFS"
         )
 
     def drop(self) -> None:
@@ -303,34 +299,35 @@ class UncheckedCopy:
         os.close(self.copy)
 
 
-def copy_unchecked(path: str, noted: Noted, part: str) -> UncheckedCopy | None:
-    """Copy a cached object to the new file `part`; None, and no `part`, where its CRC does not count or the kernel cannot.
+def copy_unverified(path: str, known: KnownCrc, part: str) -> UnverifiedCopy | None:
+    """Copy a cached object to the new file `part`, to be verified later.
 
-    An `OSError` is that of `part`.
+    Returns None, without `part`, if its CRC is outdated or the kernel cannot copy. Raises `OSError` if `part` cannot be
+    written.
     """
     with contextlib.ExitStack() as undo:
         try:
-            source = os.open(noted.file, os.O_RDONLY | os.O_CLOEXEC)
+            source = os.open(known.file, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             return None
         undo.callback(os.close, source)
         target = create(part)
         undo.callback(remove, part)
         try:
-            whole = copied_whole(source, noted.size, target)
+            whole = copy_by_kernel(source, known.size, target)
         finally:
             os.close(target)
-        # Looked at after the copy: until then nobody has written into it.
-        if not whole or not _untouched(source, noted):
+        # Checked after the copy: the object was unchanged until then.
+        if not whole or not _is_unchanged(source, known):
             return None
-        # For reading alone: a program that is open for writing cannot be run.
+        # Read-only: a program that is open for writing cannot be executed.
         copy = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
         undo.pop_all()
-        return UncheckedCopy(path, noted, source, copy)
+        return UnverifiedCopy(path, known, source, copy)
 
 
-def _untouched(source: int, noted: Noted) -> bool:
-    return os.fstat(source).st_mtime_ns == noted.mtime
+def _is_unchanged(source: int, known: KnownCrc) -> bool:
+    return os.fstat(source).st_mtime_ns == known.mtime
 
 
 def _crc(file: int, size: int, go_on: GoOn) -> int:

@@ -1,10 +1,10 @@
-"""The books of the content cache: one SQLite file that any number of threads and processes change.
+"""The index of the content cache: one SQLite file that any number of threads and processes change.
 
-A process keeps one connection, since opening one costs more than most of what is done on it.  It is opened anew in a
-forked child, and where another process has put a new file in place of a damaged one.
+A process keeps one connection, since opening one costs more than most of the work done on it.  It is reopened in a forked
+child, and when another process has replaced a damaged file.
 
-The file carries the version of its tables.  One of another version, or of somebody else's making, is made anew in place,
-from the files that are there: an upgrade keeps the cache.
+The file stores the version of its tables.  A file of another version, or one that is not ours, is rebuilt in place from the
+files on disk: an upgrade keeps the cache.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from perago.lake.lakefs.cache.files import close_to_others
+from perago.lake.lakefs.cache.files import restrict_to_owner
 
 _BUSY_SECONDS = 10
 _VERSION = 0x5065_0002
-"""Of the tables below: raise it with every change of them, or of the names in them.
+"""Version of the tables below: raise it whenever they, or the names in them, change.
 
-Large, so that nobody else's file has it by chance."""
+Large, so that no foreign file has it by chance."""
 _SCHEMA = (
     "CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE INDEX kept_by_use ON kept (used, size)",
     "CREATE TABLE sums (name TEXT PRIMARY KEY, crc INTEGER, mtime INTEGER NOT NULL) WITHOUT ROWID",
 )
 Row = tuple[str, int, int]
-"""Name, size and last use of something that is kept."""
-_THEIRS = "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+"""Name, size and last use of a cached file."""
+_FOREIGN = "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
 T = TypeVar("T")
 
 _lock = threading.Lock()
-_others: list[sqlite3.Connection] = []
-"""Connections of a parent process, kept from being collected: closing them here would let go of its locks."""
+_inherited: list[sqlite3.Connection] = []
+"""Connections of a parent process, kept from being collected: closing them here would release the parent's locks."""
 
 
-def _forked() -> None:
-    """The lock may be held by a thread that is not here."""
+def _reset_lock() -> None:
+    """Replace the lock in a forked child: a thread of the parent may hold it."""
     global _lock
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_lock)
 
 
 class Index:
-    """One index file; the threads of a process take turns on it.  `on_disk` tells what it is made anew from."""
+    """One index file, used by one thread of a process at a time. `on_disk` yields the files that it is rebuilt from."""
 
     def __init__(self, path: Path, on_disk: Callable[[], Iterable[Row]]) -> None:
         self.path = path
@@ -59,11 +59,11 @@ class Index:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The files it may have in its folder."""
+        """The names of the index's files in its folder."""
         return self.path.name, f"{self.path.name}-journal"
 
     def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do work in one transaction."""
+        """Run `work` in one transaction."""
         with _lock:
             db = self._open()
             db.execute("BEGIN IMMEDIATE")
@@ -76,18 +76,18 @@ class Index:
                 raise
             return done
 
-    def look(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do work that only reads, in one statement."""
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work`, which only reads, in one statement."""
         with _lock:
             return work(self._open())
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         with _lock:
             self._close()
 
     def remove(self) -> None:
-        """Take the file away; the next use makes a new one."""
+        """Delete the file. The next use creates a new one."""
         with _lock:
             self._close()
             for name in self.names:
@@ -95,35 +95,35 @@ class Index:
                     os.unlink(self.path.with_name(name))
 
     def _open(self) -> sqlite3.Connection:
-        if self._db is not None and self._file == self._found():
+        if self._db is not None and self._file == self._identity():
             return self._db
         self._close()
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # SQLite gives its journal the mode of the file.
+        # SQLite gives its journal the same mode as the file.
         self.path.touch(mode=0o600)
-        close_to_others(self.path)
+        restrict_to_owner(self.path)
         db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA synchronous = OFF")
-            # As safe against a killed process as the default, without making and removing a file each time.
+            # As safe against a killed process as the default, without creating and deleting a file each time.
             db.execute("PRAGMA journal_mode = PERSIST")
             if _version(db) != _VERSION:
-                self._make_anew(db)
+                self._rebuild(db)
         except BaseException:
             db.close()
             raise
-        self._db, self._file = db, self._found()
+        self._db, self._file = db, self._identity()
         return db
 
-    def _make_anew(self, db: sqlite3.Connection) -> None:
-        """Replace whatever tables there are by ours, with a row for everything on disk, in one transaction."""
+    def _rebuild(self, db: sqlite3.Connection) -> None:
+        """Replace all tables by ours, with a row for every file on disk, in one transaction."""
         db.execute("BEGIN EXCLUSIVE")
-        # Another process may have been first, while this one waited for its turn.
+        # Another process may have rebuilt it while this one waited.
         if _version(db) == _VERSION:
             db.execute("ROLLBACK")
             return
         try:
-            for kind, name in db.execute(_THEIRS).fetchall():
+            for kind, name in db.execute(_FOREIGN).fetchall():
                 quoted = name.replace('"', '""')
                 db.execute(f'DROP {kind} IF EXISTS "{quoted}"')
             for statement in _SCHEMA:
@@ -132,11 +132,14 @@ class Index:
             db.execute(f"PRAGMA user_version = {_VERSION}")
             db.execute("COMMIT")
         except sqlite3.OperationalError as error:
-            # Nobody else is at the file, so that waiting would not help.
+            # The file is locked exclusively, so waiting would not help.
             raise sqlite3.DatabaseError(str(error)) from error
 
-    def _found(self) -> tuple[int, int, int] | None:
-        """Which file is there, and who asks: a connection of another process must not be used, nor closed."""
+    def _identity(self) -> tuple[int, int, int] | None:
+        """Return the file's device and inode and this process's id, or None.
+
+        A connection of another process must be neither used nor closed.
+        """
         try:
             found = os.stat(self.path)
         except OSError:
@@ -150,7 +153,7 @@ class Index:
         if self._file is not None and self._file[2] == os.getpid():
             db.close()
         else:
-            _others.append(db)
+            _inherited.append(db)
 
 
 def _version(db: sqlite3.Connection) -> int:

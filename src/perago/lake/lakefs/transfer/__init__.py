@@ -1,1 +1,1 @@
-"""Bytes between a lakeFS server and files."""
+"""Transfers between a lakeFS server and local files."""

@@ -1,8 +1,5 @@
-"""Work for many items, several at once.
-
-Doing something again that failed without a verdict: the one rule of transfers for retries.
-
-A bound on the bytes that transfers hold in memory.
+"""Threads, retries and memory of transfers: run work for many items at once, retry failures without a verdict, and limit the
+bytes held in memory.
 """
 
 from __future__ import annotations
@@ -21,8 +18,8 @@ from perago.lake.lakefs.transfer.routing import StoreUnreachable
 T = TypeVar("T")
 
 
-def each(items: Sequence[T], work: Callable[[T], None], threads: int) -> None:
-    """Do work for every item, several at once; the first error stops the rest and comes out."""
+def for_each(items: Sequence[T], work: Callable[[T], None], threads: int) -> None:
+    """Run `work` for every item on several threads. The first error stops the rest and is raised."""
     queue = deque(items)
     errors: list[BaseException] = []
 
@@ -48,14 +45,14 @@ def each(items: Sequence[T], work: Callable[[T], None], threads: int) -> None:
         raise errors[0]
 
 
-def again(options: Options, doing: str, work: Callable[[], T]) -> T:
-    """Do `work`, which may be done twice, until it succeeds, is refused, or the tries are used up."""
+def retry(options: Options, doing: str, work: Callable[[], T]) -> T:
+    """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
     failures = 0
     while True:
         try:
             return work()
         except StoreUnreachable:
-            # There is another way.
+            # The caller falls back to the gateway.
             raise
         except Exception as error:
             problem = translate(error, doing)
@@ -65,8 +62,8 @@ def again(options: Options, doing: str, work: Callable[[], T]) -> T:
         options.sleep(options.delay(failures))
 
 
-class Budget:
-    """So many bytes at once; a single wish above the bound waits until it is alone."""
+class MemoryBudget:
+    """Limits bytes in memory. A request above the limit waits until nothing else is held."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -74,7 +71,7 @@ class Budget:
         self._room = threading.Condition()
 
     def take(self, size: int, *, wait: bool) -> bool:
-        """Take room for `size` bytes; without `wait` only if there is some now."""
+        """Reserve `size` bytes and return True. Without `wait`, returns False if they are not free now."""
         with self._room:
             if wait:
                 self._room.wait_for(lambda: self._fits(size))
@@ -84,14 +81,14 @@ class Budget:
             return True
 
     def give_back(self, size: int) -> None:
-        """Return what was taken."""
+        """Release reserved bytes."""
         with self._room:
             self._held -= size
             self._room.notify_all()
 
     @contextmanager
     def hold(self, size: int) -> Iterator[None]:
-        """Take room, and give it back at the end."""
+        """Reserve bytes for the duration of the block."""
         self.take(size, wait=True)
         try:
             yield

@@ -1,44 +1,46 @@
-"""What a download keeps in the cache, and under which names: by repository and MD5, with a note where an object's checksum
-is none.
+"""Downloads many objects: copies what the cache has, fetches the rest, and defers the verification of large objects.
 
-One download call: what the cache has of it, what has to be fetched, and what is left to verify.
+The cache names objects by repository and MD5.  A note in the cache holds the MD5 of an object whose checksum is
+not one.
+
+Deferred verification reads a file through a descriptor opened before the file got its name, so the body may rename or
+delete it.  The MD5 differs if the body wrote into the file, if the bytes were damaged in transit, if the object was uploaded
+in parts of an unusual size, or if its checksum is not a hash.  A second transfer tells these apart, by its MD5 and by the
+CRC that the first transfer's bytes had on arrival:
+
+    second transfer's MD5    its CRC              conclusion
+    matches the checksum     equal to the first   the body wrote into its file: good
+    matches the checksum     different            the first was damaged in transit: `LakeError`
+    does not match           equal to the first   the checksum is not a hash of these bytes: good, two transfers agree
+    does not match           different            `LakeError`
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from perago.errors import LakeError
-from perago.lake.base import Entry
-from perago.lake.deferred_verification import GivenUp, GoOn
-from perago.lake.lakefs.checksums import fits, fits_whole
-from perago.lake.lakefs.transfer.fetch import Getter
-from perago.lake.lakefs.transfer.hashing import Digested, Left
-
-if TYPE_CHECKING:
-    pass
-
-
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-
-from perago.lake.base import Download, Progress, Verification
-from perago.lake.deferred_verification import Unverified
+from perago.lake.base import Download, Entry, Progress, Verification
+from perago.lake.deferred_verification import GivenUp, GoOn, Unverified
 from perago.lake.lakefs.cache.cache import Cache, ObjectKey, repository_id
-from perago.lake.lakefs.checksums import is_like_an_md5
-from perago.lake.lakefs.transfer.concurrency import each
-from perago.lake.lakefs.transfer.fetch import Fetched, part_name
+from perago.lake.lakefs.checksums import fits, fits_whole, is_like_an_md5
+from perago.lake.lakefs.transfer.concurrency import for_each
+from perago.lake.lakefs.transfer.fetch import Fetched, Fetcher, part_name
+from perago.lake.lakefs.transfer.hashing import Digests, PartialMd5
 
+_CHUNK = 1024 * 1024
+_COPIERS = min(8, os.cpu_count() or 1)
 _FEW = 64
-"""So many files are copied into the cache in no time; to copy thousands would take a third as long as to fetch them."""
+"""Up to this many files are copied into the cache. Copying thousands would take a third as long as fetching them."""
 
 
 class CacheWriter:
-    """The cache as one download call uses it; `where` is the endpoint, the repository and the ref."""
+    """Reads and fills the cache for one download call; `where` is the endpoint, the repository and the ref."""
 
     def __init__(self, cache: Cache, where: tuple[str, str, str]) -> None:
         self.cache = cache
@@ -49,7 +51,7 @@ class CacheWriter:
         self._put_in: list[str] = []
 
     def reserve(self, files: Sequence[Download]) -> None:
-        """Make room for what is about to come."""
+        """Reserve cache space for files that are about to be fetched."""
         sizes = {
             self.key(file.entry.checksum, file.entry).name: file.entry.size
             for file in files
@@ -59,15 +61,15 @@ class CacheWriter:
         self._few = len(files) <= _FEW
 
     def settle(self) -> None:
-        """End with a cache whose books are right."""
+        """Make the cache index consistent after the download."""
         self.cache.settle(self._put_in)
 
     def key(self, md5: str, entry: Entry) -> ObjectKey:
-        """What the cache knows an object by, if this is its MD5."""
+        """Return the cache key of an object with this MD5."""
         return ObjectKey(self._repository, md5, entry.size)
 
     def keys(self, files: Sequence[Download]) -> dict[str, ObjectKey]:
-        """Key by object path, of what the cache is likely to have."""
+        """Return the cache key by object path, for the objects that the cache probably has."""
         aliases = self._aliases(files)
         keys: dict[str, ObjectKey] = {}
         for file in files:
@@ -77,24 +79,24 @@ class CacheWriter:
         return {path: key for path, key in keys.items() if key.name in kept}
 
     def touch(self, keys: Mapping[str, ObjectKey]) -> None:
-        """Note that these were used."""
+        """Mark these objects as used now."""
         self.cache.touch({key.name for key in keys.values()})
 
     def keep(self, file: Download, got: Fetched) -> None:
-        """Keep what was fetched, which is verified."""
+        """Add a fetched and verified file to the cache."""
         if not self.cache.enabled:
             return
         key, admitted = self.key(got.md5, file.entry), self._admitted
         if got.md5 != file.entry.checksum:
-            # Its checksum is no MD5: next time it is found by what it is called now.
-            self.note(file.entry, got.md5, vouched_for=got.vouched_for)
+            # The checksum is not an MD5: the note lets the next download find the object.
+            self.note(file.entry, got.md5, confirmed=got.confirmed)
             admitted = self.cache.reserve({key.name: key.size})
         if key.name in admitted:
             self.cache.put_in(key, got.part, got.crc, few=self._few)
             self._put_in.append(key.name)
 
     def keep_unverified(self, entry: Entry, part: str) -> CachedObject | None:
-        """Keep what was fetched; `CachedObject` is told later whether it is right."""
+        """Add a fetched file to the cache before it is verified. Returns None if it was not added."""
         key = self.key(entry.checksum or "", entry)
         if key.name not in self._admitted:
             return None
@@ -102,62 +104,59 @@ class CacheWriter:
         mtime = self.cache.put_in_unverified(key, part)
         return None if mtime is None else CachedObject(self, entry, key.name, mtime)
 
-    def note(self, entry: Entry, md5: str, *, vouched_for: bool) -> None:
-        """Note the MD5 of an object whose checksum is none."""
-        names = self._names_of_note(entry)
-        self.cache.save(names[0] if vouched_for else names[-1], md5.encode())
+    def note(self, entry: Entry, md5: str, *, confirmed: bool) -> None:
+        """Save the MD5 of an object whose checksum is not an MD5."""
+        names = self._note_names(entry)
+        self.cache.save(names[0] if confirmed else names[-1], md5.encode())
 
     def _aliases(self, files: Sequence[Download]) -> dict[str, str]:
-        """MD5 by object path, for those whose checksum is none but which were here before."""
-        names = {name: file.entry.path for file in files for name in self._names_of_note(file.entry)}
+        """Return the saved MD5 by object path, for objects whose checksum is not an MD5."""
+        names = {name: file.entry.path for file in files for name in self._note_names(file.entry)}
         found = {name: self.cache.load(name) for name in self.cache.present(list(names))}
         return {names[name]: md5.decode() for name, md5 in found.items() if md5}
 
-    def _names_of_note(self, entry: Entry) -> tuple[str, ...]:
-        """The names under which an object's MD5 may be noted: by what a checksum vouches for, or by its place."""
+    def _note_names(self, entry: Entry) -> tuple[str, ...]:
+        """Return the names of the notes that may hold an object's MD5: by its checksum, or by its path."""
         if entry.checksum is None:
             return (_alias(*self._where, entry.path),)
         endpoint, repository, _ = self._where
         return (
             _alias(endpoint, repository, f"{entry.checksum}-{entry.size}"),
-            # Nothing keeps such a checksum from being that of other bytes elsewhere in it.
+            # A checksum that is not a hash may belong to other bytes elsewhere in the repository.
             _alias(endpoint, repository, entry.path, f"{entry.checksum}-{entry.size}"),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class CachedObject:
-    """An object that was put into the cache before it was verified."""
+    """An object that was added to the cache before it was verified."""
 
     cache_writer: CacheWriter
     entry: Entry
     name: str
     mtime: int
 
-    def verified(self, md5: str, crc: int, *, vouched_for: bool) -> None:
-        """Its bytes are right, and this is their MD5."""
+    def mark_verified(self, md5: str, crc: int, *, confirmed: bool) -> None:
+        """Mark the object as verified, with this MD5."""
         cache, name = self.cache_writer.cache, self.name
         if md5 != self.entry.checksum:
-            self.cache_writer.note(self.entry, md5, vouched_for=vouched_for)
+            self.cache_writer.note(self.entry, md5, confirmed=confirmed)
             name = self.cache_writer.key(md5, self.entry).name
             cache.rename(self.name, name)
         cache.mark_verified(name, crc, self.mtime)
 
     def drop(self) -> None:
-        """Its bytes are wrong."""
+        """Remove the object from the cache: its bytes are wrong."""
         self.cache_writer.cache.drop(self.name)
 
 
-def _alias(*called: str) -> str:
-    text = "\n".join(called)
+def _alias(*parts: str) -> str:
+    text = "\n".join(parts)
     return f"md5.{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-_COPIERS = min(8, os.cpu_count() or 1)
-
-
 class Downloads:
-    """One download call: what came from the cache, what has to come from the server, what is left to verify."""
+    """One download call. Used as a context manager, which starts the deferred verification if all went well."""
 
     def __init__(
         self,
@@ -171,24 +170,24 @@ class Downloads:
         self._progress = progress
         self._verification = verification
         self._large = large
-        self._left: list[Unverified] = []
+        self._deferred: list[Unverified] = []
         self.found: dict[str, str] = {}
 
     def __enter__(self) -> Downloads:
         return self
 
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
-        """End with a cache whose books are right; what was left is verified from now on, if all is here."""
+        """Make the cache index consistent, and start the deferred verification unless the download failed."""
         self._cache_writer.settle()
-        # Not sooner: with as many streams as this takes, hashing would hold them up.
+        # Not sooner: hashing would slow the streams down.
         if failed is None and self._verification is not None:
-            self._verification.begin(self._left)
+            self._verification.begin(self._deferred)
             return
-        for one in self._left:
+        for one in self._deferred:
             one.drop()
 
     def from_cache(self, files: Sequence[Download]) -> list[Download]:
-        """Copy out what the cache has; returns the rest, for which there is room in the cache."""
+        """Copy objects from the cache. Returns the missing ones, after reserving cache space for them."""
         if not self._cache_writer.cache.enabled:
             return list(files)
         keys = self._cache_writer.keys(files)
@@ -196,68 +195,72 @@ class Downloads:
 
         def copy(file: Download) -> None:
             key = keys.get(file.entry.path)
-            if key is None or not self._copied(file, key):
+            if key is None or not self._copy_from_cache(file, key):
                 missing.append(file)
 
-        each(files, copy, _COPIERS)
+        for_each(files, copy, _COPIERS)
         self._cache_writer.touch(keys)
         if missing:
             self._cache_writer.reserve(missing)
         return missing
 
-    def fetch(self, getter: Getter, file: Download) -> None:
-        """Fetch one object, keep it, and give it its name."""
-        may_leave = is_like_an_md5(file.entry.checksum or "") and self._may_leave(file)
+    def fetch(self, fetcher: Fetcher, file: Download) -> None:
+        """Fetch one object, add it to the cache, and move it to its target."""
+        may_defer = is_like_an_md5(file.entry.checksum or "") and self._may_defer(file)
         try:
-            got = getter.fetch(file, self._progress, may_leave=may_leave)
+            got = fetcher.fetch(file, self._progress, may_defer=may_defer)
         except OSError as error:
             raise _unwritable(file, error) from error
-        with _named(got.part, file):
-            if got.left is None:
+        with _moved_to_target(got.part, file):
+            if got.partial is None:
                 self._cache_writer.keep(file, got)
             else:
-                self._left.append(self._unhashed(getter, file.entry, got, got.left))
-        self._done(file, got.md5 or file.entry.checksum or "", reported=getter.is_large(file))
+                self._deferred.append(self._unverified(fetcher, file.entry, got, got.partial))
+        self._finish(file, got.md5 or file.entry.checksum or "", reported=fetcher.is_large(file))
 
-    def _unhashed(self, getter: Getter, entry: Entry, got: Fetched, left: Left) -> Unhashed:
-        # For reading alone: a program that is open for writing cannot be run.
+    def _unverified(
+        self, fetcher: Fetcher, entry: Entry, got: Fetched, partial: PartialMd5
+    ) -> UnverifiedDownload:
+        # Read-only: a program that is open for writing cannot be executed.
         opened = os.open(got.part, os.O_RDONLY | os.O_CLOEXEC)
-        return Unhashed(
-            entry, opened, got.crc or 0, left, getter, self._cache_writer.keep_unverified(entry, got.part)
+        return UnverifiedDownload(
+            entry, opened, got.crc or 0, partial, fetcher, self._cache_writer.keep_unverified(entry, got.part)
         )
 
-    def _copied(self, file: Download, key: ObjectKey) -> bool:
+    def _copy_from_cache(self, file: Download, key: ObjectKey) -> bool:
         part, cache = part_name(file.target), self._cache_writer.cache
         try:
-            left = cache.copy_out_unchecked(key, part, file.entry.path) if self._may_leave(file) else None
-            if left is not None:
-                self._left.append(left)
+            unverified = (
+                cache.copy_out_unverified(key, part, file.entry.path) if self._may_defer(file) else None
+            )
+            if unverified is not None:
+                self._deferred.append(unverified)
             elif not cache.copy_out(key, part):
                 return False
         except OSError as error:
             raise _unwritable(file, error) from error
-        with _named(part, file):
+        with _moved_to_target(part, file):
             pass
-        self._done(file, key.checksum, reported=True)
+        self._finish(file, key.checksum, reported=True)
         return True
 
-    def _may_leave(self, file: Download) -> bool:
-        """Whether an object is worth it, and may be verified later."""
+    def _may_defer(self, file: Download) -> bool:
+        """Return whether to defer verification of this object."""
         return (
             self._verification is not None
             and file.entry.size > self._large
-            and len(self._left) < self._verification.room
+            and len(self._deferred) < self._verification.room
         )
 
-    def _done(self, file: Download, checksum: str, *, reported: bool) -> None:
+    def _finish(self, file: Download, checksum: str, *, reported: bool) -> None:
         self.found[file.entry.path] = checksum
         if self._progress is not None:
             self._progress(1, 0 if reported else file.entry.size)
 
 
 @contextlib.contextmanager
-def _named(part: str, file: Download) -> Iterator[None]:
-    """Give a part file its name when all went well with it; otherwise it is gone."""
+def _moved_to_target(part: str, file: Download) -> Iterator[None]:
+    """Rename a part file to its target after the block, or delete it if anything failed."""
     try:
         yield
         os.replace(part, file.target)
@@ -273,19 +276,16 @@ def _unwritable(file: Download, error: OSError) -> LakeError:
     return LakeError(f"cannot write {file.entry.path!r} to {file.target}: {error.strerror}")
 
 
-_CHUNK = 1024 * 1024
-
-
 @dataclass(frozen=True, slots=True)
-class Unhashed:
-    """One such object: its open file, what is known of its bytes, where they came from, and what the cache has of it."""
+class UnverifiedDownload:
+    """A downloaded object whose MD5 is not known yet: its open file, its CRC on arrival, its copy in the cache."""
 
     entry: Entry
     file: int
     crc: int
-    left: Left
-    getter: Getter
-    kept: CachedObject | None
+    partial: PartialMd5
+    fetcher: Fetcher
+    cached: CachedObject | None
 
     @property
     def path(self) -> str:
@@ -293,18 +293,21 @@ class Unhashed:
         return self.entry.path
 
     def verify(self, go_on: GoOn) -> str | None:
-        """The MD5 of the bytes that came, if that is not the object's checksum; `LakeError` if they are wrong."""
+        """Return the MD5 of the received bytes if it is not the object's checksum, else None.
+
+        Raises `LakeError`, and removes the object from the cache, if the bytes are wrong.
+        """
         try:
-            md5, vouched_for = self._verdict(go_on)
+            md5, confirmed = self._verdict(go_on)
         except GivenUp:
-            # Without a verdict the cached object is one that is hashed when it is taken out.
+            # Without a verdict the object stays in the cache unverified: it is hashed when it is copied out.
             raise
         except BaseException:
-            if self.kept is not None:
-                self.kept.drop()
+            if self.cached is not None:
+                self.cached.drop()
             raise
-        if self.kept is not None:
-            self.kept.verified(md5, self.crc, vouched_for=vouched_for)
+        if self.cached is not None:
+            self.cached.mark_verified(md5, self.crc, confirmed=confirmed)
         return md5 if md5 != self.entry.checksum else None
 
     def drop(self) -> None:
@@ -312,27 +315,27 @@ class Unhashed:
         os.close(self.file)
 
     def _verdict(self, go_on: GoOn) -> tuple[str, bool]:
-        """The MD5 of the bytes that came, and whether the object's checksum vouches for it."""
-        found = self._finish(go_on)
+        """Return the MD5 of the received bytes, and whether the object's checksum confirms it."""
+        found = self._finish_md5(go_on)
         if fits(found, self.entry, self.file):
             return found, True
-        second = self._second(go_on)
-        alike = (second.crc, second.size) == (self.crc, self.entry.size)
-        fitting = fits_whole(second.md5, self.entry.checksum or "")
-        if fitting and not alike:
+        second = self._second_transfer(go_on)
+        equal = (second.crc, second.size) == (self.crc, self.entry.size)
+        matches = fits_whole(second.md5, self.entry.checksum or "")
+        if matches and not equal:
             raise LakeError(
-                f"{self.getter.doing(self.entry)}: its bytes are not those of its checksum {self.entry.checksum}, which a "
+                f"{self.fetcher.doing(self.entry)}: its bytes are not those of its checksum {self.entry.checksum}, which a "
                 "second transfer gave; it was damaged on its way, try again"
             )
-        if not alike:
-            raise self.getter.differing(self.entry, found, second.md5)
-        if not fitting:
-            self.getter.odd(self.entry)
-        return second.md5, fitting
+        if not equal:
+            raise self.fetcher.differing(self.entry, found, second.md5)
+        if not matches:
+            self.fetcher.odd(self.entry)
+        return second.md5, matches
 
-    def _finish(self, go_on: GoOn) -> str:
-        """The MD5 of what the file holds by now."""
-        md5, at = self.left.md5, self.left.at
+    def _finish_md5(self, go_on: GoOn) -> str:
+        """Return the MD5 of the file's present content."""
+        md5, at = self.partial.md5, self.partial.at
         while at < self.entry.size:
             piece = os.pread(self.file, min(_CHUNK, self.entry.size - at), at)
             if not piece:
@@ -342,12 +345,12 @@ class Unhashed:
             go_on()
         return md5.hexdigest()
 
-    def _second(self, go_on: GoOn) -> Digested:
-        """What the object's bytes come to, once more from the lake; they are written nowhere."""
+    def _second_transfer(self, go_on: GoOn) -> Digests:
+        """Transfer the object once more, without writing it, and return its digests."""
         md5, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
-        for piece in self.getter.stream(self.entry):
+        for piece in self.fetcher.stream(self.entry):
             md5.update(piece)
             crc = zlib.crc32(piece, crc)
             size += len(piece)
             go_on()
-        return Digested(md5.hexdigest(), crc, size)
+        return Digests(md5.hexdigest(), crc, size)

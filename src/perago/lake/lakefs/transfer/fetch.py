@@ -1,4 +1,4 @@
-"""Fetching one object into one file under a temporary name, verified, or with the rest of its MD5 left to the caller."""
+"""Fetches one object into a temporary file, verified or with the rest of its MD5 deferred to the caller."""
 
 from __future__ import annotations
 
@@ -19,85 +19,87 @@ from perago.lake.file_copy import write_all
 from perago.lake.lakefs.cache.files import create
 from perago.lake.lakefs.checksums import OddChecksums, fits, fits_whole
 from perago.lake.lakefs.client import Options
-from perago.lake.lakefs.transfer.concurrency import Budget
-from perago.lake.lakefs.transfer.hashing import Hashers, Left
+from perago.lake.lakefs.transfer.concurrency import MemoryBudget
+from perago.lake.lakefs.transfer.hashing import Hashers, PartialMd5
 from perago.lake.lakefs.transfer.routing import Buffer, Source
 
 _AHEAD = 4
 _TINY = 64 * 1024
 _CHUNK = 1024 * 1024
-# Two machines may share a folder, and a process id.
+# Two machines that share a folder may have the same process id.
 _RUN = uuid.uuid4().hex
-
-
 _numbers = itertools.count()
 
 
 def part_name(target: Path) -> str:
-    """A new name next to `target`, short however long that one is."""
+    """Return a new temporary path next to `target`. Its name is short, so that it fits even if the target's barely does."""
     return f"{os.path.dirname(target)}/.perago-{os.getpid()}-{_RUN}-{next(_numbers)}.part"
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A part file with an object's bytes, their MD5, the CRC of a large one, and whether a checksum vouches for them.
+    """A part file with an object's bytes, their MD5, and the CRC of a large one.
 
-    If the MD5 is `left`, nothing does yet.
+    `confirmed` says whether the object's checksum matches; if the MD5 is `partial`, that is not known yet.
     """
 
     md5: str
     part: str
     crc: int | None = None
-    vouched_for: bool = True
-    left: Left | None = None
+    confirmed: bool = True
+    partial: PartialMd5 | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """What runs beside the threads that fetch: those that get ranges of large objects, and those that hash."""
+class HelperThreads:
+    """Threads besides those that fetch: for ranges of large objects, and for hashing."""
 
     ranges: ThreadPoolExecutor
     hashers: Hashers
 
 
-class Getter:
+class Fetcher:
     """Fetches objects of one ref of one repository."""
 
     def __init__(
         self,
-        stores: Source,
-        budget: Budget,
-        beside: Beside,
+        source: Source,
+        budget: MemoryBudget,
+        helpers: HelperThreads,
         options: Options,
         where: tuple[str, str],
         *,
         odd: OddChecksums,
     ) -> None:
-        self._stores = stores
+        self._source = source
         self._budget = budget
-        self._beside = beside
+        self._helpers = helpers
         self._options = options
         self._repository, self._ref = where
         self._odd = odd
 
     def is_large(self, file: Download) -> bool:
-        """Whether an object is streamed, and its bytes are reported as they come."""
+        """Return whether an object is streamed and its bytes are reported as they arrive."""
         return file.entry.size > self._options.part_bytes
 
-    def fetch(self, file: Download, progress: Progress | None, *, may_leave: bool = False) -> Fetched:
-        """Get an object into a part file, verified; its MD5 may be left if that is said."""
+    def fetch(self, file: Download, progress: Progress | None, *, may_defer: bool = False) -> Fetched:
+        """Fetch an object into a part file and verify it. With `may_defer` its MD5 may be left unfinished.
+
+        Raises `LakeError` if two transfers differ and neither matches the checksum. Two equal transfers that do not match
+        it are accepted: the checksum is not a hash of the bytes.
+        """
         wanted = file.entry.checksum
         part = part_name(file.target)
         try:
-            first = self._once(file, part, progress, may_leave=may_leave)
-            if first.left is not None or wanted is None or _fits(file.entry, first):
+            first = self._once(file, part, progress, may_defer=may_defer)
+            if first.partial is not None or wanted is None or _fits(file.entry, first):
                 return first
             os.unlink(part)
             second = self._once(file, part, None)
             if second.md5 == first.md5:
-                # Neither damaged on the way, nor in a form that anything can be compared with.
+                # Not damaged in transit: the checksum is just not a hash of these bytes.
                 self.odd(file.entry)
-                return replace(second, vouched_for=False)
+                return replace(second, confirmed=False)
             if _fits(file.entry, second):
                 return second
             raise self.differing(file.entry, first.md5, second.md5)
@@ -107,30 +109,30 @@ class Getter:
             raise
 
     def stream(self, entry: Entry) -> Iterator[Buffer]:
-        """An object's bytes once more; this may be done after the download."""
-        return self._stores.stream(self._repository, self._ref, entry.path, _CHUNK)
+        """Stream an object's bytes. Also works after the download has ended."""
+        return self._source.stream(self._repository, self._ref, entry.path, _CHUNK)
 
     def differing(self, entry: Entry, first: str, second: str) -> LakeError:
-        """The error of two transfers with these MD5s."""
+        """Return the error for two transfers with different MD5s."""
         return LakeError(
-            f"{self.doing(entry)}: two transfers gave other bytes (MD5 {first} and {second}), and neither is that of its "
-            f"checksum {entry.checksum}; it is damaged on its way, try again"
+            f"{self.doing(entry)}: two transfers gave different bytes (MD5 {first} and {second}), and neither is that of "
+            f"its checksum {entry.checksum}; it is damaged on its way, try again"
         )
 
     def odd(self, entry: Entry) -> None:
-        """Note that two transfers of an object were equal, and its checksum is no hash of them."""
+        """Record an object whose checksum is not a hash of its bytes."""
         self._odd.found(self._repository, entry)
 
     def doing(self, entry: Entry) -> str:
-        """What is being done, for an error."""
+        """Return the action to name in an error."""
         return f"download object {entry.path!r} at {self._ref!r} of repository {self._repository!r}"
 
     def _once(
-        self, file: Download, part: str, progress: Progress | None, *, may_leave: bool = False
+        self, file: Download, part: str, progress: Progress | None, *, may_defer: bool = False
     ) -> Fetched:
         if not self.is_large(file):
             return Fetched(self._small(file, part), part)
-        digest = self._beside.hashers.stream(may_leave=may_leave)
+        digest = self._helpers.hashers.stream(may_defer=may_defer)
         out = create(part)
         try:
             for piece in self._pieces(file):
@@ -148,17 +150,17 @@ class Getter:
             raise LakeUnavailable(
                 f"{self.doing(file.entry)}: {got.size} bytes arrived, not {file.entry.size}"
             )
-        return Fetched(got.md5, part, got.crc, left=got.left)
+        return Fetched(got.md5, part, got.crc, partial=got.partial)
 
     def _small(self, file: Download, part: str) -> str:
         size = file.entry.size
-        # The tiny ones, of which there are many, cannot fill the memory.
+        # Tiny objects are not counted: even many of them cannot fill the memory.
         counted = size if size > _TINY else 0
         if counted:
             self._budget.take(counted, wait=True)
         try:
             data = self._sized(
-                file, size, lambda: self._stores.get(self._repository, self._ref, file.entry.path)
+                file, size, lambda: self._source.get(self._repository, self._ref, file.entry.path)
             )
             md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
             out = create(part)
@@ -172,41 +174,43 @@ class Getter:
         return md5
 
     def _pieces(self, file: Download) -> Iterator[Buffer]:
-        """A larger object's bytes: one stream, or several ranges at once where that is long."""
+        """Yield a large object's bytes: from one stream, or from parallel ranges if it is very large."""
         if file.entry.size > self._options.ranges_above_bytes:
             return self._in_ranges(file)
         return self.stream(file.entry)
 
     def _in_ranges(self, file: Download) -> Iterator[Buffer]:
-        """The object's ranges in order, the next few under way."""
+        """Yield the object's ranges in order, with the next few in flight."""
         size, step = file.entry.size, self._options.part_bytes
         spans = deque((at, min(at + step, size)) for at in range(0, size, step))
-        under_way: deque[tuple[int, Future[Buffer]]] = deque()
+        in_flight: deque[tuple[int, Future[Buffer]]] = deque()
         try:
-            while spans or under_way:
-                # Waiting for room while holding some could have two objects wait for each other.
-                while spans and len(under_way) < _AHEAD:
+            while spans or in_flight:
+                # Waiting for memory while holding some could deadlock two objects.
+                while spans and len(in_flight) < _AHEAD:
                     length = spans[0][1] - spans[0][0]
-                    if not self._budget.take(length, wait=not under_way):
+                    if not self._budget.take(length, wait=not in_flight):
                         break
-                    under_way.append((length, self._beside.ranges.submit(self._range, file, spans.popleft())))
-                length, piece = under_way[0]
+                    in_flight.append(
+                        (length, self._helpers.ranges.submit(self._range, file, spans.popleft()))
+                    )
+                length, piece = in_flight[0]
                 yield piece.result()
-                under_way.popleft()
+                in_flight.popleft()
                 self._budget.give_back(length)
         finally:
-            for length, piece in under_way:
+            for length, piece in in_flight:
                 piece.cancel()
                 self._budget.give_back(length)
 
     def _range(self, file: Download, span: tuple[int, int]) -> Buffer:
         path = file.entry.path
         return self._sized(
-            file, span[1] - span[0], lambda: self._stores.get_range(self._repository, self._ref, path, span)
+            file, span[1] - span[0], lambda: self._source.get_range(self._repository, self._ref, path, span)
         )
 
     def _sized(self, file: Download, size: int, get: Callable[[], Buffer]) -> Buffer:
-        """What `get` gives, which must be of this size; a cut answer is asked for again."""
+        """Return the bytes of `get`, retrying if they are not of this size."""
 
         def checked() -> Buffer:
             data = get()
@@ -214,7 +218,7 @@ class Getter:
                 raise LakeUnavailable(f"{self.doing(file.entry)}: {len(data)} bytes arrived, not {size}")
             return data
 
-        return self._stores.again(self.doing(file.entry), checked)
+        return self._source.retry(self.doing(file.entry), checked)
 
 
 def _fits(entry: Entry, got: Fetched) -> bool:

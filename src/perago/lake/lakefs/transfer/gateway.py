@@ -1,8 +1,8 @@
-"""The S3 gateway as the transfer uses it: one pooled store for all repositories, names made exact, bounded retries.
+"""The S3 gateway as transfers use it: one pooled store for all repositories, exact names, bounded retries.
 
-The key of an object is `<repository>/<ref>/<path>`; the store takes the gateway's root for a bucket of its own, so
-that a thousand repositories share one connection pool.  Names that the S3 library cannot say (control characters,
-empty or dotted parts, a slash at the end) go through lakeFS's API instead.
+The key of an object is `<repository>/<ref>/<path>`.  The store treats the gateway's root as a bucket, so that a thousand
+repositories share one connection pool.  Names that the S3 library cannot express (control characters, empty or dotted
+parts, a trailing slash) go through lakeFS's API instead.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from perago.lake.lakefs.checksums import SMALLEST_PART
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.errors import translate
 from perago.lake.lakefs.listing import MD5_METADATA
-from perago.lake.lakefs.transfer.concurrency import again
-from perago.lake.lakefs.transfer.routing import Buffer, Parts
+from perago.lake.lakefs.transfer.concurrency import retry
+from perago.lake.lakefs.transfer.routing import LOCAL_HOSTS, Buffer, Parts
 
 if TYPE_CHECKING:
     from obstore import GetOptions, GetResult
@@ -33,22 +33,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A segment that is empty or made of dots, or a character that the library refuses in any segment.
-_UNSAYABLE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
-_HERE = ("127.0.0.1", "localhost", "::1")
+# An empty or dotted segment, or a character that the library refuses in any segment.
+_NOT_S3_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _FEW_RETRIES = 3
 
-# The library's threads do not survive a fork: a call in the child would wait for ever.
+# The library's threads do not survive a fork: a call in the child would hang.
 _owner: int | None = None
 
 
-def is_sayable(path: str) -> bool:
-    """Whether the S3 library can name an object of this path exactly."""
-    return not _UNSAYABLE.search(path)
+def is_s3_key(path: str) -> bool:
+    """Return whether the S3 library can name an object of this path exactly."""
+    return not _NOT_S3_KEY.search(path)
 
 
-class Stores:
-    """Gets and puts of single objects; every call is finite, and fails as one of Perago's errors."""
+class Gateway:
+    """Reads and writes single objects. Every call is bounded in time and raises only Perago's errors."""
 
     def __init__(self, endpoint: str, keys: tuple[str, str], client: LakeFSClient, options: Options) -> None:
         self._endpoint = endpoint
@@ -60,20 +59,20 @@ class Stores:
         self._parts: S3Store | None = None
 
     def get(self, repository: str, ref: str, path: str) -> Buffer:
-        """All bytes of an object, in one request."""
-        if not is_sayable(path):
+        """Return all bytes of an object, in one request."""
+        if not is_s3_key(path):
             return self._api_get(repository, ref, path, None)
         return _buffer(self._store().get(f"{repository}/{ref}/{path}").bytes())
 
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> Buffer:
-        """An object's bytes from `span[0]` up to, not including, `span[1]`."""
-        if not is_sayable(path):
+        """Return an object's bytes from `span[0]` up to, not including, `span[1]`."""
+        if not is_s3_key(path):
             return self._api_get(repository, ref, path, f"bytes={span[0]}-{span[1] - 1}")
         return _buffer(self._store().get_range(f"{repository}/{ref}/{path}", start=span[0], end=span[1]))
 
     def stream(self, repository: str, ref: str, path: str, chunk: int) -> Iterator[Buffer]:
-        """An object's bytes in pieces of about `chunk`."""
-        if not is_sayable(path):
+        """Stream an object's bytes in pieces of about `chunk`. A broken stream resumes where it stopped."""
+        if not is_s3_key(path):
             yield self._api_get(repository, ref, path, None)
             return
         doing, key = (
@@ -82,9 +81,8 @@ class Stores:
         )
         at, failures = 0, 0
         while True:
-            # A cut stream goes on where it stopped.
             span: GetOptions = {"range": {"offset": at}} if at else {}
-            found = self.again(doing, partial(self._get, key, span))
+            found = self.retry(doing, partial(self._get, key, span))
             try:
                 for piece in found.stream(min_chunk_size=chunk):
                     at += len(piece)
@@ -98,7 +96,10 @@ class Stores:
             self._options.sleep(self._options.delay(failures))
 
     def put(self, repository: str, branch: str, path: str, data: bytes, md5: str) -> None:
-        """Make an object of `data`, whose MD5 this is, in one request; noted where parts might have been used."""
+        """Write an object in one request. Its MD5 is saved as metadata if it is large enough for a multipart upload.
+
+        Raises `LakeUnavailable` if the server received other bytes.
+        """
         attributes = {MD5_METADATA: md5} if len(data) > SMALLEST_PART else None
         result = self._store().put(
             f"{repository}/{branch}/{path}", data, use_multipart=False, attributes=attributes
@@ -110,7 +111,7 @@ class Stores:
     def put_parts(
         self, repository: str, branch: str, path: str, content: tuple[Iterator[bytes], Parts], md5: str
     ) -> None:
-        """Make an object of pieces in several requests; it appears at the end."""
+        """Write an object by multipart upload. It appears when the last part has arrived."""
         pieces, parts = content
         try:
             self._store(parts=True).put(
@@ -124,11 +125,11 @@ class Stores:
         except FileNotFoundError as error:
             if "uploadId=" not in str(error):
                 raise
-            # The upload itself is gone: its end was done, the answer lost, and the end asked for again.
+            # The upload no longer exists: it was completed, the answer got lost, and the library completed it again.
             raise LakeUnavailable(f"the multipart upload of {path!r} ended without an answer") from error
 
     def put_by_api(self, repository: str, branch: str, path: str, source: Path) -> None:
-        """Make an object of a file through the API, which can say any name; its bytes pass through memory."""
+        """Upload a file through the API, which accepts any name. The file is read into memory."""
         self._client.call(
             f"upload object {path!r} to branch {branch!r} of repository {repository!r}",
             lambda apis, limit: apis.objects.upload_object(
@@ -137,12 +138,12 @@ class Stores:
             repeat=Repeat.ALWAYS,
         )
 
-    def again(self, doing: str, work: Callable[[], T]) -> T:
-        """Do `work`, which may be done twice, until it succeeds, is refused, or the tries are used up."""
-        return again(self._options, doing, work)
+    def retry(self, doing: str, work: Callable[[], T]) -> T:
+        """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
+        return retry(self._options, doing, work)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._plain = self._parts = None
 
     def _get(self, key: str, span: GetOptions) -> GetResult:
@@ -182,7 +183,7 @@ class Stores:
         options = self._options
         return S3Store(
             "gateway",
-            # Said under both names, and so is what is the default: what is not said comes from AWS_* variables.
+            # Set under both names, and defaults set too: the library reads whatever is missing from AWS_* variables.
             endpoint=self._endpoint,
             aws_endpoint_url_s3=self._endpoint,
             virtual_hosted_style_request=True,
@@ -213,10 +214,10 @@ def _client_options(endpoint: str, options: Options) -> ClientConfig:
         "read_timeout": timedelta(seconds=options.read_timeout),
         "timeout": timedelta(seconds=options.object_timeout),
     }
-    if urlsplit(endpoint).hostname in _HERE:
-        # API calls do not follow HTTP_PROXY; naming any proxy makes the library leave the environment's alone.
+    if urlsplit(endpoint).hostname in LOCAL_HOSTS:
+        # API calls ignore HTTP_PROXY. Naming any proxy makes the library ignore it too.
         chosen["proxy_url"] = "http://unused.invalid"
-        chosen["proxy_excludes"] = ",".join(_HERE)
+        chosen["proxy_excludes"] = ",".join(LOCAL_HOSTS)
     return chosen
 
 

@@ -1,23 +1,21 @@
-"""The two ways of an object's bytes, as downloads and uploads see them.
+"""Decides how an object's bytes travel, and defines what both routes offer to downloads and uploads.
 
     gateway      through lakeFS's S3 gateway: lakeFS itself reads and writes the store
-    presigned    straight from and to the store, at addresses that lakeFS gives for each object
+    presigned    directly from and to the store, at presigned URLs that lakeFS gives for each object
 
-Both give the same bytes with the same checks; which one is taken is decided in `choice`.
+Both give the same bytes with the same checks.
 
-Which way bytes go: what the setting says, what the server offers, and what can be reached from here.
-
-    PERAGO_TRANSFER    auto         presigned where the server offers it for an S3 store, else the gateway
+    PERAGO_TRANSFER    auto         presigned if the server offers it for an S3 store, else the gateway
                        gateway      the gateway
                        presigned    presigned, or an error that says why not
 
-With `auto`, small files are sent through the gateway: past it they take two calls of lakeFS each, to ask for an address
-and to link, which cost lakeFS more than passing on a few bytes (measured for 10 KB: 1.9 ms of its CPU against 1.1, and four
-times the wall time).  Reading has no such price where there are many, since addresses come by the hundred; a few small
-objects, each with a call for its address, are read through the gateway as well.
+With `auto`, small files are uploaded through the gateway: a presigned upload takes two lakeFS calls, for the URL and to
+link, which cost lakeFS more than passing on a few bytes (measured for 10 KB: 1.9 ms of its CPU against 1.1, and four times
+the wall time).  Reading many objects has no such cost, since URLs come by the hundred; a few small objects, which need a
+call each, are read through the gateway as well.
 
-With `auto`, a store that cannot be reached from this machine means the gateway as well: one warning says so, and after
-ten minutes the store gets another chance.
+With `auto`, a store that is unreachable from this machine means the gateway too: one warning says so, and the store is
+tried again after ten minutes.
 """
 
 from __future__ import annotations
@@ -31,63 +29,63 @@ from typing import Any, Literal, Protocol, TypeVar
 from perago.errors import LakeRefused, LakeUnavailable
 from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout
 
-T = TypeVar("T")
+TransferMode = Literal["auto", "gateway", "presigned"]
 Buffer = bytes | memoryview
+T = TypeVar("T")
+
+LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
+"""Hosts that are never reached through a proxy."""
+_UNREACHABLE_SECONDS = 600.0
+_SMALL = 1024 * 1024
+_log = logging.getLogger(__name__)
 
 
 class StoreUnreachable(LakeUnavailable):
-    """No connection to the object store came about from this machine; the gateway may do."""
+    """The object store is unreachable from here; callers fall back to the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """In parts of which size an object goes, and how many of them are under way at once."""
+    """The part size of a multipart upload, and the number of parts in flight."""
 
     size: int
     at_once: int
 
 
 class Source(Protocol):
-    """Where objects are read; every call is finite, and fails as one of Perago's errors."""
+    """Reads objects. Every call is bounded in time and raises only Perago's errors."""
 
     def get(self, repository: str, ref: str, path: str) -> Buffer:
-        """All bytes of an object, in one request."""
+        """Return all bytes of an object, in one request."""
 
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> Buffer:
-        """An object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return an object's bytes from `span[0]` up to, not including, `span[1]`."""
 
     def stream(self, repository: str, ref: str, path: str, chunk: int) -> Iterator[Buffer]:
-        """An object's bytes in pieces of about `chunk`; a cut stream goes on where it stopped."""
+        """Stream an object's bytes in pieces of about `chunk`. A broken stream resumes where it stopped."""
 
-    def again(self, doing: str, work: Callable[[], T]) -> T:
-        """Do `work`, which may be done twice, until it succeeds, is refused, or the tries are used up."""
+    def retry(self, doing: str, work: Callable[[], T]) -> T:
+        """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
 
 
 class Sink(Protocol):
-    """Where objects are made; an object appears on the branch whole, verified, or not at all."""
+    """Writes objects. An object appears on the branch complete and verified, or not at all."""
 
     def put(self, repository: str, branch: str, path: str, data: bytes, md5: str) -> None:
-        """Make an object of `data`, whose MD5 this is; `LakeUnavailable` if other bytes arrived."""
+        """Write an object with this MD5. Raises `LakeUnavailable` if other bytes arrived."""
 
     def put_parts(
         self, repository: str, branch: str, path: str, content: tuple[Iterator[bytes], Parts], md5: str
     ) -> None:
-        """Make an object of pieces in several requests; it appears at the end."""
+        """Write an object in several requests. It appears when the last part has arrived."""
 
-    def again(self, doing: str, work: Callable[[], T]) -> T:
-        """Do `work`, which may be done twice, until it succeeds, is refused, or the tries are used up."""
-
-
-TransferMode = Literal["auto", "gateway", "presigned"]
-
-_PATIENCE_SECONDS = 600.0
-_SMALL = 1024 * 1024
-_log = logging.getLogger(__name__)
+    def retry(self, doing: str, work: Callable[[], T]) -> T:
+        """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresignSupport:
-    """What a server offers: presigned addresses, and for uploads in parts too."""
+    """The server's support for presigned URLs: of single objects, and of multipart uploads."""
 
     single: bool
     parts: bool
@@ -95,7 +93,7 @@ class PresignSupport:
 
 
 class Routing:
-    """The way of the next transfer; safe for threads."""
+    """Chooses the route of each transfer. Thread-safe."""
 
     def __init__(self, mode: TransferMode, client: LakeFSClient, clock: Callable[[], float]) -> None:
         self._mode = mode
@@ -104,45 +102,45 @@ class Routing:
         self._lock = threading.Lock()
         self._offer: PresignSupport | None = None
         self._not_before = 0.0
-        self._said = False
+        self._warned = False
 
-    def past_up(self, size: int, *, in_parts: bool) -> bool:
-        """Whether a file of this size is sent straight to the store, in parts or whole."""
+    def upload_direct(self, size: int, *, in_parts: bool) -> bool:
+        """Return whether a file of this size is uploaded directly to the store."""
         if self._mode == "auto" and size < _SMALL:
             return False
         return self.presigned(in_parts=in_parts)
 
-    def past_down(self, size: int, *, asked_alone: bool) -> bool:
-        """Whether an object of this size is read straight from the store; `asked_alone`: its address takes a call."""
-        if self._mode == "auto" and size < _SMALL and asked_alone:
+    def download_direct(self, size: int, *, single_call: bool) -> bool:
+        """Return whether an object is read directly from the store. `single_call`: its URL takes a lakeFS call."""
+        if self._mode == "auto" and size < _SMALL and single_call:
             return False
         return self.presigned()
 
     def presigned(self, *, in_parts: bool = False) -> bool:
-        """Whether to go straight to the store; `LakeRefused` where that is demanded and cannot be."""
+        """Return whether to use presigned URLs. Raises `LakeRefused` if the setting demands them and lakeFS has none."""
         if self._mode == "gateway" or (self._mode == "auto" and self._clock() < self._not_before):
             return False
-        offer = self._asked()
+        offer = self._support()
         offered = offer.single and offer.store == "s3"
         if self._mode == "presigned" and not offered:
             raise LakeRefused(
                 f"PERAGO_TRANSFER=presigned, but this lakeFS (store {offer.store!r}) offers no presigned access to an S3 "
                 "store; set PERAGO_TRANSFER=auto"
             )
-        # A server may offer the one and not the other; the gateway takes what is left.
+        # A server may presign single objects only; multipart uploads then use the gateway.
         return offered and (offer.parts or not in_parts)
 
     def unreachable(self, problem: StoreUnreachable) -> None:
-        """Note that the store cannot be reached; raises it where nothing else is allowed."""
+        """Use the gateway for a while. Raises `StoreUnreachable` if the setting allows only presigned URLs."""
         if self._mode == "presigned":
             raise StoreUnreachable(
                 f"{problem}; set PERAGO_TRANSFER=auto to go through lakeFS, or have lakeFS's "
                 "blockstore.s3.pre_signed_endpoint name an address that workers reach"
             ) from None
         with self._lock:
-            self._not_before = self._clock() + _PATIENCE_SECONDS
-            said, self._said = self._said, True
-        if not said:
+            self._not_before = self._clock() + _UNREACHABLE_SECONDS
+            warned, self._warned = self._warned, True
+        if not warned:
             _log.warning(
                 "%s: objects go through lakeFS's gateway instead; to have them go straight to the store, make lakeFS's "
                 "blockstore.s3.pre_signed_endpoint an address that workers reach, or set PERAGO_TRANSFER=gateway "
@@ -150,7 +148,7 @@ class Routing:
                 problem,
             )
 
-    def _asked(self) -> PresignSupport:
+    def _support(self) -> PresignSupport:
         with self._lock:
             if self._offer is None:
                 answer = self._client.call("ask lakeFS for its storage", _config, repeat=Repeat.ALWAYS)

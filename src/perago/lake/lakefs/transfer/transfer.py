@@ -1,12 +1,12 @@
-"""Moving bytes, through lakeFS's S3 gateway or past it (see `ways`): parallel, streamed, retried per object, verified.
+"""Downloads and uploads through lakeFS's S3 gateway or directly (see `routing`): parallel, streamed, retried, verified.
 
     small object or file    one request, bytes in memory
-    larger object           a stream, or ranges of one part each, a few under way; written in order, hashed beside it
+    larger object           one stream, or parallel ranges of one part each; written in order, hashed on other threads
     larger file             multipart upload, streamed
 
-Memory is bounded by one budget of bytes in flight, whatever a file's size.  A download goes to a temporary name next
-to its target and is renamed when size and MD5 fit; or when its size fits, with the MD5 left to a `Verification`.  An
-upload whose bytes are not those the caller hashed is refused.
+One budget limits the bytes in memory, whatever a file's size.  A download goes to a temporary name next to its target and is
+renamed when size and MD5 are right; or when its size is right, with the MD5 left to a `Verification`.  An upload whose bytes
+are not those that the caller hashed is refused.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from perago.lake.base import Download, Progress, Upload, Verification
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import LakeFSClient, Options
-from perago.lake.lakefs.transfer.concurrency import Budget, each
+from perago.lake.lakefs.transfer.concurrency import MemoryBudget, for_each
 from perago.lake.lakefs.transfer.download import CacheWriter, Downloads
-from perago.lake.lakefs.transfer.fetch import Beside, Getter
-from perago.lake.lakefs.transfer.gateway import Stores
+from perago.lake.lakefs.transfer.fetch import Fetcher, HelperThreads
+from perago.lake.lakefs.transfer.gateway import Gateway
 from perago.lake.lakefs.transfer.hashing import Hashers
-from perago.lake.lakefs.transfer.presigned_read import Addresses, PresignedReads, asked_alone
+from perago.lake.lakefs.transfer.presigned_read import PresignedReads, PresignedUrls, needs_single_calls
 from perago.lake.lakefs.transfer.presigned_write import PresignedWrites
 from perago.lake.lakefs.transfer.routing import Routing, Sink, Source, StoreUnreachable, TransferMode
 from perago.lake.lakefs.transfer.store_http import StoreHttp
-from perago.lake.lakefs.transfer.upload import Putter
+from perago.lake.lakefs.transfer.upload import Uploader
 
 _IN_FLIGHT_BYTES = 64 * 1024 * 1024
 _READ_CHUNK = 1024 * 1024
 
 
 class Transfer:
-    """Downloads and uploads of many objects at once; safe for threads."""
+    """Downloads and uploads many objects at once. Thread-safe."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class Transfer:
         *,
         mode: TransferMode = "auto",
     ) -> None:
-        self._stores = Stores(endpoint, keys, client, options)
+        self._gateway = Gateway(endpoint, keys, client, options)
         self._http = StoreHttp(options)
         self._writes = PresignedWrites(self._http, client, options)
-        self._choice = Routing(mode, client, options.clock)
+        self._routing = Routing(mode, client, options.clock)
         self._client = client
         self._endpoint = endpoint
         self._options = options
         self._cache = cache
-        self._budget = Budget(_IN_FLIGHT_BYTES)
+        self._budget = MemoryBudget(_IN_FLIGHT_BYTES)
         self._odd = OddChecksums()
 
     def download(
@@ -64,9 +64,9 @@ class Transfer:
         progress: Progress | None = None,
         verification: Verification | None = None,
     ) -> dict[str, str]:
-        """Write the objects of a repository's ref to their files, from the cache where it has them; MD5 by object path.
+        """Write objects to files, from the cache if it has them. Returns the MD5 by object path.
 
-        Where it leaves an object to `verification`, its listed checksum stands for the MD5.
+        `where` is repository and ref. For an object left to `verification`, its listed checksum is returned as the MD5.
         """
         cache_writer = CacheWriter(self._cache, (self._endpoint, *where))
         with Downloads(cache_writer, progress, verification, large=self._options.part_bytes) as downloads:
@@ -74,49 +74,51 @@ class Transfer:
             try:
                 self._fetch(downloads, where, missing)
             except StoreUnreachable as problem:
-                self._choice.unreachable(problem)
-                left = [file for file in missing if file.entry.path not in downloads.found]
-                self._fetch(downloads, where, left)
+                self._routing.unreachable(problem)
+                missing = [file for file in missing if file.entry.path not in downloads.found]
+                self._fetch(downloads, where, missing)
         return downloads.found
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """One object's bytes, in pieces; always through the gateway, which the API stands next to."""
-        return (bytes(piece) for piece in self._stores.stream(repository, ref, path, _READ_CHUNK))
+        """Stream one object's bytes. Always through the gateway, which is reachable if the API is."""
+        return (bytes(piece) for piece in self._gateway.stream(repository, ref, path, _READ_CHUNK))
 
     def read_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> bytes:
-        """One object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return one object's bytes from `span[0]` up to, not including, `span[1]`."""
         doing = f"read object {path!r} at {ref!r} of repository {repository!r}"
-        return bytes(self._stores.again(doing, lambda: self._stores.get_range(repository, ref, path, span)))
+        return bytes(self._gateway.retry(doing, lambda: self._gateway.get_range(repository, ref, path, span)))
 
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Put the files onto a branch."""
-        putter = Putter(self._stores, self._past, self._budget, self._options, (repository, branch))
+        """Upload files to a branch."""
+        uploader = Uploader(
+            self._gateway, self._direct_sink, self._budget, self._options, (repository, branch)
+        )
         done: list[Upload] = []
 
         def put(file: Upload) -> None:
-            putter.put(file, progress)
+            uploader.upload(file, progress)
             done.append(file)
 
         try:
-            each(files, put, self._options.parallel)
+            for_each(files, put, self._options.parallel)
         except StoreUnreachable as problem:
-            self._choice.unreachable(problem)
-            there = set(done)
-            each([file for file in files if file not in there], put, self._options.parallel)
+            self._routing.unreachable(problem)
+            uploaded = set(done)
+            for_each([file for file in files if file not in uploaded], put, self._options.parallel)
 
     def close(self) -> None:
-        """Let go of the connections."""
-        self._stores.close()
+        """Close the connections."""
+        self._gateway.close()
         self._http.close()
 
     def _fetch(self, downloads: Downloads, where: tuple[str, str], files: Sequence[Download]) -> None:
-        """Fetch what the cache did not have."""
+        """Fetch objects that the cache did not have."""
         if not files:
             return
         options = self._options
-        # Large ones first, so that the end is not one thread with a large one; small ones by name, as they are listed.
+        # Large objects first, so that no thread ends alone with one; small ones by name, in listing order.
         large = [file for file in files if file.entry.size > options.part_bytes]
         large.sort(key=lambda file: file.entry.size, reverse=True)
         small = sorted(
@@ -129,22 +131,22 @@ class Transfer:
             Hashers(self._budget, hashed_below=options.hashed_below, clock=options.clock) as hashers,
         ):
             names = [file.entry.path for file in small]
-            addresses = Addresses(self._client, *where, names, ahead)
-            alone = asked_alone(names)
-            beside = Beside(ranges, hashers)
+            urls = PresignedUrls(self._client, *where, names, ahead)
+            single_call = needs_single_calls(names)
+            helpers = HelperThreads(ranges, hashers)
 
-            def getter(source: Source) -> Getter:
-                return Getter(source, self._budget, beside, options, where, odd=self._odd)
+            def fetcher(source: Source) -> Fetcher:
+                return Fetcher(source, self._budget, helpers, options, where, odd=self._odd)
 
-            through, past = getter(self._stores), getter(PresignedReads(self._http, addresses, options))
+            by_gateway, direct = fetcher(self._gateway), fetcher(PresignedReads(self._http, urls, options))
 
             def fetch(file: Download) -> None:
-                is_past = self._choice.past_down(file.entry.size, asked_alone=alone)
-                downloads.fetch(past if is_past else through, file)
+                is_direct = self._routing.download_direct(file.entry.size, single_call=single_call)
+                downloads.fetch(direct if is_direct else by_gateway, file)
 
-            each([*large, *small], fetch, options.parallel)
+            for_each([*large, *small], fetch, options.parallel)
 
-    def _past(self, size: int) -> Sink | None:
-        """How a file of this size goes past lakeFS, if it does."""
+    def _direct_sink(self, size: int) -> Sink | None:
+        """Return the sink for a file that is uploaded directly to the store, or None for the gateway."""
         in_parts = size > self._options.multipart_bytes
-        return self._writes if self._choice.past_up(size, in_parts=in_parts) else None
+        return self._writes if self._routing.upload_direct(size, in_parts=in_parts) else None

@@ -1,8 +1,8 @@
-"""Putting one file onto a branch: the bytes that arrive are the bytes that the caller hashed, or it is an error.
+"""Uploads one file to a branch: either the bytes that arrive are those that the caller hashed, or it is an error.
 
-S3 takes 10,000 parts of an object and no more, so the parts of a file above 78 GiB are larger than usual, up to 525 MiB
-for one of 5 TiB, the largest there can be.  A part is in memory until it has arrived, so of larger parts fewer are under
-way at once: never more than the budget holds, but always one, and one being filled.
+S3 accepts at most 10,000 parts per object, so the parts of a file above 78 GiB are larger than usual, up to 525 MiB for a
+file of 5 TiB, the largest possible.  A part is in memory until it has arrived, so fewer large parts are in flight at once:
+never more than the budget holds, but always one, and one being filled.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from perago.errors import LakeError
 from perago.lake.base import Progress, Upload
 from perago.lake.lakefs.client import Options
-from perago.lake.lakefs.transfer.concurrency import Budget
-from perago.lake.lakefs.transfer.gateway import Stores, is_sayable
+from perago.lake.lakefs.transfer.concurrency import MemoryBudget
+from perago.lake.lakefs.transfer.gateway import Gateway, is_s3_key
 from perago.lake.lakefs.transfer.routing import Parts, Sink
 
 _MIB = 1024 * 1024
@@ -23,35 +23,35 @@ _PIECE = _MIB
 
 
 def parts_of(size: int, options: Options, room: int) -> Parts:
-    """How a file of this size goes in parts, with so many bytes of room for them."""
+    """Return the part size and count in flight for a file of this size, using at most `room` bytes of memory."""
     least = -(-size // options.most_parts)
     part = max(options.part_bytes, -(-least // _MIB) * _MIB)
-    # One more is being filled.
+    # Minus one: another part is being filled.
     return Parts(part, max(1, min(_PARTS_AT_ONCE, room // part - 1)))
 
 
-class Putter:
-    """Puts files onto one branch of one repository: those that `past` has a sink for by that, others by the gateway."""
+class Uploader:
+    """Uploads files to one branch: by the sink that `direct_sink` returns for their size, or by the gateway."""
 
     def __init__(
         self,
-        stores: Stores,
-        past: Callable[[int], Sink | None],
-        budget: Budget,
+        gateway: Gateway,
+        direct_sink: Callable[[int], Sink | None],
+        budget: MemoryBudget,
         options: Options,
         where: tuple[str, str],
     ) -> None:
-        self._stores = stores
-        self._past = past
+        self._gateway = gateway
+        self._direct_sink = direct_sink
         self._budget = budget
         self._options = options
         self._repository, self._branch = where
 
-    def put(self, file: Upload, progress: Progress | None) -> None:
-        """Upload a file; `LakeError` if it is not, or no longer, what the caller saw."""
-        past = self._past(file.size)
-        sink: Sink = past or self._stores
-        if past is None and not is_sayable(file.path):
+    def upload(self, file: Upload, progress: Progress | None) -> None:
+        """Upload a file. Raises `LakeError` if it changed since the caller hashed it."""
+        direct = self._direct_sink(file.size)
+        sink: Sink = direct or self._gateway
+        if direct is None and not is_s3_key(file.path):
             self._by_api(file)
         elif file.size <= self._options.multipart_bytes:
             self._small(file, sink)
@@ -61,33 +61,34 @@ class Putter:
             progress(1, file.size)
 
     def _by_api(self, file: Upload) -> None:
+        # The API reads the file itself, so check the hash before.
         for _ in self._pieces(file, []):
-            """Hashed before it is sent: the API takes the file itself."""
-        self._stores.put_by_api(self._repository, self._branch, file.path, file.source)
+            pass
+        self._gateway.put_by_api(self._repository, self._branch, file.path, file.source)
 
     def _small(self, file: Upload, sink: Sink) -> None:
         with self._budget.hold(file.size):
             data = self._read(file)
-            sink.again(
+            sink.retry(
                 self._doing(file),
                 lambda: sink.put(self._repository, self._branch, file.path, data, file.checksum),
             )
 
     def _large(self, file: Upload, sink: Sink) -> None:
         parts = parts_of(file.size, self._options, self._budget.limit)
-        # Those under way, the one being filled, and what is read for it.
+        # The parts in flight, the one being filled, and the piece being read.
         held = parts.size * (parts.at_once + 1) + _PIECE
         with self._budget.hold(held):
-            sink.again(self._doing(file), lambda: self._stream(file, sink, parts))
+            sink.retry(self._doing(file), lambda: self._stream(file, sink, parts))
 
     def _read(self, file: Upload) -> bytes:
         try:
             with open(file.source, "rb", buffering=0) as source:
-                # One byte more, so that a file that grew is noticed.
+                # One byte more, to notice a file that grew.
                 data = source.read(file.size + 1)
         except OSError as error:
             raise LakeError(f"{self._doing(file)}: cannot read {file.source}: {error.strerror}") from error
-        # Looked at before it is sent: the object must not appear with other bytes, not even for a moment.
+        # Check before sending: the object must not appear with other bytes, not even for a moment.
         if len(data) != file.size or hashlib.md5(data, usedforsecurity=False).hexdigest() != file.checksum:
             raise self._changed(file)
         return data
@@ -98,11 +99,11 @@ class Putter:
             pieces = self._pieces(file, problem)
             sink.put_parts(self._repository, self._branch, file.path, (pieces, parts), file.checksum)
         except Exception as error:
-            # The library puts what the iterator raises into an error of its own.
+            # The library wraps errors of the iterator in its own exception.
             raise problem[0] if problem else error from error
 
     def _pieces(self, file: Upload, problem: list[LakeError]) -> Iterator[bytes]:
-        """The file piece by piece; for a changed file the error comes before the last one, so nothing appears."""
+        """Yield the file in pieces. Raises before the last piece if the file changed, so that no object appears."""
         total = hashlib.md5(usedforsecurity=False)
         left = file.size
         try:

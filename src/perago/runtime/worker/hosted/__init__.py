@@ -1,1 +1,1 @@
-"""Executors that an engine hosts: started by a job of its own for each attempt, and heard over a line to this process."""
+"""Executors that an engine hosts: each attempt is a job, whose messages arrive over a connection to this process."""

@@ -1,4 +1,4 @@
-"""A connection between host and worker, on which every message is authenticated before it is unpickled (decision 0039).
+"""An authenticated connection between host and worker: every message is checked before it is unpickled (decision 0039).
 
     worker                                  host
     GREETING, nonce of the worker   ──▶
@@ -6,13 +6,13 @@
     proof of the worker             ──▶
     messages                        ◀─▶     messages
 
-A proof is an HMAC-SHA256 of both nonces under the key that only the worker's own jobs have.  From the same nonces each
-direction gets a key of its own, so no message is accepted on another connection or in the other direction:
+A proof is an HMAC-SHA256 of both nonces under the key that only the worker's jobs have.  Each direction derives its own key
+from the same nonces, so no message is accepted on another connection or in the other direction:
 
     message = length (8 bytes), HMAC(number, length), pickle, HMAC(number, length, pickle)
 
 The number counts the messages of a direction from 0 and is not sent, so a message that was repeated, left out or moved is
-refused.  Nothing of a length that is not authentic is read or allocated.
+refused.  Nothing is read or allocated for a length that is not authentic.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _CHUNK = 1 << 20
 
 
 class NotAuthentic(ConnectionError):
-    """The other end does not have the key, or somebody between the two has changed what it sent."""
+    """The peer does not have the key, or a message was changed in transit."""
 
 
 class HostConnection:
     """One end of an authenticated connection; at most one thread sends and one receives at a time.
 
-    `recv` raises `EOFError` if the other end has closed, and `NotAuthentic` if a message is not its own.
+    `recv` raises `EOFError` if the peer has closed, and `NotAuthentic` if a message is not from the peer.
     """
 
     def __init__(self, sock: socket.socket, sending: bytes, receiving: bytes, until: float) -> None:
@@ -53,23 +53,23 @@ class HostConnection:
         self._until: float | None = until
 
     def __enter__(self) -> HostConnection:
-        """Return itself."""
+        """Return the connection."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the connection."""
         self.close()
 
     def fileno(self) -> int:
-        """The descriptor to wait for."""
+        """Return the descriptor to wait for."""
         return self._socket.fileno()
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Whether there is something to receive, the end of the connection included."""
+        """Return whether `recv` would return or raise `EOFError` at once."""
         return bool(wait([self._socket], timeout))
 
     def wait_for_ever(self) -> None:
-        """End the handshake's time limit."""
+        """Remove the handshake's time limit."""
         self._until = None
         self._socket.settimeout(None)
 
@@ -94,7 +94,7 @@ class HostConnection:
         return pickle.loads(data)
 
     def disconnect(self) -> None:
-        """End the connection for both sides, while another thread may be reading from it; that thread closes it."""
+        """Shut the connection down for both sides. A thread that is reading from it wakes up and closes it."""
         disconnect(self._socket)
 
     def close(self) -> None:
@@ -102,9 +102,9 @@ class HostConnection:
         self._socket.close()
 
     def _refuse(self) -> NoReturn:
-        # Nothing after it can be told apart either.
+        # Later messages cannot be trusted either.
         self.disconnect()
-        raise NotAuthentic("a message between a host and its worker was changed on its way")
+        raise NotAuthentic("a message between a host and its worker was changed in transit")
 
 
 class _Direction:
@@ -126,9 +126,9 @@ class _Direction:
 
 
 def accept(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECONDS) -> HostConnection:
-    """In the worker: a connection to whoever called, once it has proved that it has the key.
+    """Return the worker's end of a connection, after the caller has proved that it has the key.
 
-    The time limit also holds for the first messages, until `wait_for_ever`.
+    Raises `NotAuthentic` if it has not. The time limit also covers the first messages, until `wait_for_ever`.
     """
     prepare(sock)
     until = time.monotonic() + seconds
@@ -137,33 +137,33 @@ def accept(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECOND
     sock.sendall(GREETING + ours)
     answer = bytes(_read(sock, _NONCE + _TAG, until))
     nonces = ours + answer[:_NONCE]
-    if not hmac.compare_digest(answer[_NONCE:], _derived(key, b"proof of the host", nonces)):
+    if not hmac.compare_digest(answer[_NONCE:], _derive(key, b"proof of the host", nonces)):
         raise NotAuthentic("a caller does not have the worker's key")
-    sock.sendall(_derived(key, b"proof of the worker", nonces))
-    to_host, to_worker = _derived(key, b"to the host", nonces), _derived(key, b"to the worker", nonces)
+    sock.sendall(_derive(key, b"proof of the worker", nonces))
+    to_host, to_worker = _derive(key, b"to the host", nonces), _derive(key, b"to the worker", nonces)
     return HostConnection(sock, to_host, to_worker, until)
 
 
 def connect(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECONDS) -> HostConnection:
-    """In a host: the other end of `accept`."""
+    """Return the host's end of a connection, the counterpart of `accept`."""
     prepare(sock)
     until = time.monotonic() + seconds
     sock.settimeout(seconds)
     greeting = bytes(_read(sock, len(GREETING) + _NONCE, until))
     if not greeting.startswith(GREETING):
-        raise NotAuthentic("who answers is not a worker of this version of Perago")
+        raise NotAuthentic("the server that answers is not a worker of this version of Perago")
     ours = secrets.token_bytes(_NONCE)
     nonces = greeting[len(GREETING) :] + ours
-    sock.sendall(ours + _derived(key, b"proof of the host", nonces))
+    sock.sendall(ours + _derive(key, b"proof of the host", nonces))
     proof = bytes(_read(sock, _TAG, until))
-    if not hmac.compare_digest(proof, _derived(key, b"proof of the worker", nonces)):
-        raise NotAuthentic("who answers does not have the worker's key")
-    to_host, to_worker = _derived(key, b"to the host", nonces), _derived(key, b"to the worker", nonces)
+    if not hmac.compare_digest(proof, _derive(key, b"proof of the worker", nonces)):
+        raise NotAuthentic("the server that answers does not have the worker's key")
+    to_host, to_worker = _derive(key, b"to the host", nonces), _derive(key, b"to the worker", nonces)
     return HostConnection(sock, to_worker, to_host, until)
 
 
 def prepare(sock: socket.socket) -> None:
-    """Make a socket notice when the other machine is gone, and send small messages at once."""
+    """Enable keepalive, to notice a machine that is gone, and send small messages at once."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
@@ -172,19 +172,19 @@ def prepare(sock: socket.socket) -> None:
 
 
 def disconnect(sock: socket.socket) -> None:
-    """End a connection that another thread may be using; that thread closes it."""
+    """Shut down a connection that another thread may be using; that thread closes it."""
     try:
         sock.shutdown(socket.SHUT_RDWR)
     except OSError:
         return
 
 
-def _derived(key: bytes, purpose: bytes, nonces: bytes) -> bytes:
+def _derive(key: bytes, purpose: bytes, nonces: bytes) -> bytes:
     return hmac.digest(key, GREETING + purpose + nonces, "sha256")
 
 
 def _read(sock: socket.socket, size: int, until: float | None, *, or_end: bool = False) -> memoryview:
-    """Read exactly so many bytes; `EOFError` if the other end closed before the first of them and that is allowed."""
+    """Read exactly `size` bytes. With `or_end`, raises `EOFError` if the peer closed before the first byte."""
     data = bytearray()
     while len(data) < size:
         if until is not None:

@@ -1,6 +1,6 @@
-"""What a worker asks of an engine that runs functions on other machines: one job at a time, from a thread that waits for it.
+"""The interface of an engine that runs functions on other machines: one job at a time, from a thread that waits for it.
 
-`connect` hands such an engine to a worker that is to host its executors there; neither knows more of the other than this.
+`assembly` gives such an engine to a worker whose executors run there; neither knows more of the other than this.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ T = TypeVar("T")
 
 
 class JobLost(Exception):
-    """A job has ended without a value: its executor is gone, it was cancelled, or the engine is not there."""
+    """A job ended without a value: its executor is gone, it was cancelled, or the engine is down."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """Where a job runs: a folder that the engine removes in the end, and how often it has run this job before."""
+    """The context of a running job: a folder that the engine removes later, and how often it ran this job before."""
 
     scratch: Path
     again: int = 0
@@ -27,26 +27,25 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where this process can be called from a job: the address to listen at, and what to call it there."""
+    """The address at which jobs reach this process: the one to listen at, and the host name to connect to."""
 
     bind: str
     host: str
     port: int = 0
-    """0 for any."""
+    """0 for any free port."""
 
 
 class Jobs(Protocol):
-    """An engine; safe for threads."""
+    """An engine. Thread-safe."""
 
     def open(self) -> Endpoint:
-        """Have the engine up; what keeps it from starting is raised."""
+        """Start the engine if necessary. Raises the error if it does not start."""
 
     def run(self, job: str, label: str, work: Callable[[JobContext], T]) -> T:
-        """Run a function on one of its executors, and return what it returns; `JobLost` where nothing comes back.
+        """Run a function on one of the engine's executors and return its value. Raises `JobLost` if none comes back.
 
-        `job` is what it is cancelled by, and `label` what people are shown.  The function travels there, and so does all
-        that it holds.
+        `job` identifies it to `cancel`, and `label` is shown to people.  The function is pickled, with all that it holds.
         """
 
     def cancel(self, job: str) -> None:
-        """End a job wherever it is."""
+        """End a job, whether it runs or waits."""

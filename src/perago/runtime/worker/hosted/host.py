@@ -1,16 +1,14 @@
-"""One job of a host: from handing an attempt to its executor until that has cleaned up, or is gone.
+"""Runs in an engine's executor process: hosts one of Perago's executor processes, and passes on its messages.
 
-In a process of an engine's executor: hosts an executor process of ours, and passes on what it says.
+The executor is the same as on the worker's machine, in its own process group: whatever a body does to its process, even
+printing from C with the GIL held, the host can still listen and kill it.  It stays alive for later jobs, with its clients
+open, and ends when its host does.
 
-The executor is the one that a worker starts on its own machine, in a process group of its own: what a body does to its
-process, printing from C with the GIL held included, never keeps the host from listening and from ending it.  It stays for
-the jobs that follow, with its clients open, and ends when its host does.
-
-    the worker is gone, or the engine     the executor sees the end of its pipe, and goes with all that it has started
+    the worker is gone, or the engine     the executor sees the end of its pipe, and ends with all that it has started
     ends the host
-    the line is cut                       the host calls again for a while, then ends the executor, unless its attempt is
-                                          settled: the job brings the ending too
-    the executor dies                     the host says how, and starts another one for the next job
+    the connection breaks                 the host reconnects for a while, then kills the executor, unless its attempt has
+                                          ended: the job returns the result too
+    the executor dies                     the host reports how, and starts another one for the next job
 """
 
 from __future__ import annotations
@@ -43,12 +41,14 @@ from perago.runtime.worker.local_executor import (
 )
 
 _CHUNK = 65536
-_LAST_WORDS_SECONDS = 10.0
+_EXIT_SECONDS = 10.0
+RERUNS = 100
+"""Rerun numbers reserved for the engine's own reruns, per time the worker hands out an execution."""
 
 
 @dataclass(slots=True, eq=False)
 class HostedExecutor:
-    """The executor process of a host; `output` does not block, and `workdirs` is a folder of its own."""
+    """A host's executor process. Reading `output` does not block; `workdirs` belongs to this executor only."""
 
     process: ExecutorProcess
     pipe: Connection
@@ -60,18 +60,18 @@ class HostedExecutor:
 
     @property
     def dead(self) -> bool:
-        """Whether it has ended."""
+        """True if the process has ended."""
         return bool(wait([self.death], 0))
 
-    def printed(self) -> bytes:
-        """What it has printed, without waiting; empty where there is nothing."""
+    def read_output(self) -> bytes:
+        """Return printed output without waiting; empty if there is none."""
         try:
             return os.read(self.output, _CHUNK)
         except BlockingIOError:
             return b""
 
     def end(self) -> str:
-        """End it, if it lives, with all that it has started and left in its folder; returns how it ended."""
+        """Kill the process group, remove its workdirs, and return how the executor ended."""
         kill_group(self.process.pid or 0)
         self.process.join()
         self.pipe.close()
@@ -83,72 +83,73 @@ class HostedExecutor:
         return describe_exit(exit_code_of(self.process))
 
 
-class Hosting:
-    """Passes on what an executor says while it runs an attempt; without one, until it is ready."""
+class HostSession:
+    """Passes on an executor's messages while it runs an attempt; without an attempt, until it is ready."""
 
-    def __init__(self, executor: HostedExecutor, line: WorkerConnection, run: Run | None) -> None:
+    def __init__(self, executor: HostedExecutor, connection: WorkerConnection, run: Run | None) -> None:
         self._executor = executor
-        self._line = line
+        self._connection = connection
         self._run = run
         self._ended: Ended | None = None
-        self._broken = ""
+        self._start_error = ""
         self._over = False
 
     def until_over(self) -> str:
-        """Returns how the executor has ended; empty where it has done its work, and lives."""
+        """Wait until the work is done. Returns how the executor ended; empty if it is still alive."""
         if self._executor.ready:
             self._begin()
         while not self._over:
             try:
-                if (how := self._look()) is not None:
+                if (how := self._handle_next()) is not None:
                     return how
             except ConnectionLost as error:
-                # What is said from now on is only kept: the job itself brings it.
-                self._line.close()
+                # Answers are only kept from now on: the job returns them.
+                self._connection.close()
                 if self._ended is None:
                     self._kill()
-                    return f"its line to the worker cut: {error}"
+                    return f"a lost connection to its worker: {error}"
         self._pass_output()
         return ""
 
     def is_last(self, most: int) -> bool:
-        """Whether the executor should run nothing more."""
+        """Return whether the executor should run no further attempt."""
         return self._ended is not None and self._ended.is_last(self._executor.done, most)
 
-    def _look(self) -> str | None:
-        """Wait for the next thing to happen; returns how the executor ended, if that is it."""
-        executor, line = self._executor, self._line.connection
-        wait([executor.pipe, executor.output, executor.death, *([line.fileno()] if line is not None else [])])
+    def _handle_next(self) -> str | None:
+        """Wait for the next event and handle it. Returns how the executor ended, or None if it is alive."""
+        executor, connection = self._executor, self._connection.connection
+        sources: list[Connection | int] = [executor.pipe, executor.output, executor.death]
+        wait(sources if connection is None else [*sources, connection.fileno()])
         self._pass_output()
-        if line is not None and line.poll() and self._line.is_to_die():
+        if connection is not None and connection.poll() and self._connection.received_kill():
             return self._kill()
         if executor.dead:
-            return self._died()
+            return self._handle_death()
         if executor.pipe.poll() and not self._pass_answer():
-            wait([executor.death], _LAST_WORDS_SECONDS)
+            wait([executor.death], _EXIT_SECONDS)
             return self._kill()
         return None
 
     def _kill(self) -> str:
-        """End the executor; what it had said by then counts, since it tells how far it got."""
+        """Kill the executor. Its messages up to then are passed on, since they say how far it got."""
         kill_group(self._executor.process.pid or 0)
         wait([self._executor.death])
-        return self._died()
+        return self._handle_death()
 
-    def _died(self) -> str:
-        # What it said last may have come together with its death.
+    def _handle_death(self) -> str:
+        # Its last messages may arrive together with its death.
         while self._executor.pipe.poll() and self._pass_answer():
             pass
         self._pass_output()
         how = self._executor.end()
-        return f"a start that failed: {self._broken}" if self._broken else how
+        return f"a start that failed: {self._start_error}" if self._start_error else how
 
     def _pass_answer(self) -> bool:
-        """Pass on an answer; tells whether there may be more."""
+        """Pass on an answer. Returns whether there may be more."""
         try:
             answer: Answer = self._executor.pipe.recv()
         except Exception:
-            # It is gone, or something else has written into the pipe, and nothing after it can be told apart.
+            # The executor is gone, or a body has written into the pipe, and later messages cannot be parsed.
             return False
         match answer:
             case Ready():
@@ -156,67 +157,66 @@ class Hosting:
                 self._begin()
                 return True
             case StartFailed(reason):
-                self._broken = reason
+                self._start_error = reason
             case Ended():
                 self._ended = answer
                 self._executor.done += 1
             case Cleaned():
                 self._over = True
-        self._line.say(answer)
+        self._connection.send(answer)
         return True
 
     def _pass_output(self) -> None:
-        while data := self._executor.printed():
-            self._line.print(data)
+        while data := self._executor.read_output():
+            self._connection.send_output(data)
 
     def _begin(self) -> None:
         if self._run is None:
             self._over = True
             return
-        # An executor that is gone says so by its death.
+        # If the executor is gone, its death is noticed elsewhere.
         with contextlib.suppress(OSError):
             self._executor.pipe.send(self._run)
 
 
-RERUNS = 100
-"""So many numbers are an engine's own, between one handing out of an execution and the next."""
-
 _executors: dict[tuple[int, str], HostedExecutor] = {}
-"""By process, since what a fork has inherited is another's, and by worker."""
+"""Live executors by process id, since a fork inherits its parent's, and by worker session."""
 
 
-def host(plan: HostPlan, job: str, run: Run | None, spot: JobContext) -> Report:
-    """Have an executor run an attempt, or only become ready; what goes wrong is reported, never raised."""
-    with closing(WorkerConnection(partial(call, plan.address, plan.key), Connect(job, spot.again))) as line:
+def host(plan: HostPlan, job: str, run: Run | None, context: JobContext) -> Report:
+    """Have an executor run an attempt, or only become ready. Errors are reported, never raised."""
+    with closing(
+        WorkerConnection(partial(call, plan.address, plan.key), Connect(job, context.again))
+    ) as connection:
         try:
-            line.open()
+            connection.open()
         except ConnectionLost as error:
-            return Report((), f"no line to its worker at {plan.address[0]}:{plan.address[1]}: {error}")
+            return Report((), f"no connection to its worker at {plan.address[0]}:{plan.address[1]}: {error}")
         key = (os.getpid(), plan.session)
         try:
-            executor = _alive(_executors.pop(key, None)) or start_executor(plan, spot)
+            executor = _alive_or_none(_executors.pop(key, None)) or start_executor(plan, context)
         except Exception as error:
-            return Report(line.kept, f"a start that failed: {describe(error)}")
-        hosting = Hosting(executor, line, numbered(run, spot) if run is not None else None)
-        how = hosting.until_over()
-        if not how and hosting.is_last(plan.spec.settings.executor_max_tasks):
+            return Report(connection.kept, f"a start that failed: {describe(error)}")
+        session = HostSession(executor, connection, with_rerun_id(run, context) if run is not None else None)
+        how = session.until_over()
+        if not how and session.is_last(plan.spec.settings.executor_max_tasks):
             executor.end()
         elif not how:
             _executors[key] = executor
-        return Report(line.kept, how)
+        return Report(connection.kept, how)
 
 
-def numbered(run: Run, spot: JobContext) -> Run:
-    """The same, under an id that no other run of this execution has had."""
-    number = (run.given - 1) * RERUNS + spot.again
+def with_rerun_id(run: Run, context: JobContext) -> Run:
+    """Return the run with an execution id that no other run of this execution has had."""
+    number = (run.given - 1) * RERUNS + context.again
     return replace(run, execution_id=rerun_id(run.execution_id, number))
 
 
-def start_executor(plan: HostPlan, spot: JobContext) -> HostedExecutor:
-    """Start an executor process below this one."""
+def start_executor(plan: HostPlan, context: JobContext) -> HostedExecutor:
+    """Start an executor as a child process."""
     if str(plan.folder) not in sys.path:
         sys.path.insert(0, str(plan.folder))
-    workdirs = own_folder(spot.scratch / "perago-work", "host")
+    workdirs = own_folder(context.scratch / "perago-work", "host")
     spec = replace(plan.spec, servers=plan.spec.servers.working_in(workdirs))
     ours, theirs = Pipe()
     output, write = os.pipe()
@@ -233,8 +233,8 @@ def start_executor(plan: HostPlan, spot: JobContext) -> HostedExecutor:
     return HostedExecutor(process, ours, output, death_of(process), workdirs)
 
 
-def _alive(executor: HostedExecutor | None) -> HostedExecutor | None:
-    """The executor of the job before, unless it has died since."""
+def _alive_or_none(executor: HostedExecutor | None) -> HostedExecutor | None:
+    """Return the previous job's executor, or None if it has died since."""
     if executor is not None and executor.dead:
         executor.end()
         return None

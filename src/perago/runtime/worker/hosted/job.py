@@ -1,7 +1,7 @@
-"""One attempt as a job of an engine, from the worker's side: what its host says, and how the job ended.
+"""One attempt as a job of an engine, from the worker's side: its host's messages, and how the job ended.
 
-A job's host calls once its engine has found room for it.  It may call again, where a line was cut; and another host may call
-where the engine runs the job again by itself.  Then the first is turned away, and what it did last is not known.
+A job's host connects once the engine has found room for it, and reconnects after a broken connection.  If the engine reruns
+the job by itself, another host connects: then the first is rejected, and its last actions are unknown.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from perago.runtime.worker.output_capture import LineSplitter
 log = logging.getLogger("perago.slot")
 
 KILL_SECONDS = 5.0
-"""How long a host has to end its executor before its job is cancelled."""
-LINE_SECONDS = 5.0
-"""How long the rest of a line may take to be read, once its job is over."""
+"""Time for a host to kill its executor before its job is cancelled."""
+READ_SECONDS = 5.0
+"""Time to read the rest of a connection once its job is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """Where jobs go, where their hosts call, and what they bring along."""
+    """The engine for jobs, the listener that their hosts connect to, and the plan that they carry."""
 
     jobs: Jobs
-    board: HostListener
+    listener: HostListener
     plan: HostPlan
 
 
 class HostedJob:
-    """Runs one attempt; `over` is told once, with how the executor ended where it did."""
+    """Runs one attempt. Calls `over` once, with the executor's exit if it ended."""
 
     def __init__(
         self,
@@ -76,115 +76,115 @@ class HostedJob:
         self._callbacks = callbacks
         self._over = over
         self._splitter = LineSplitter(
-            self._printed, callbacks.mask, ended=lambda _: callbacks.output_ended(self.execution_id)
+            self._pass_output, callbacks.mask, ended=lambda _: callbacks.output_ended(self.execution_id)
         )
         self._lock = threading.Lock()
-        self._line: HostConnection | None = None
-        self._read = threading.Event()
-        self._read.set()
-        self._times = 0
-        self._heard = 0
+        self._connection: HostConnection | None = None
+        self._all_read = threading.Event()
+        self._all_read.set()
+        self._reruns = 0
+        self._received = 0
         self._killed = False
         self._done = threading.Event()
 
     def start(self) -> None:
-        """Submit the job, and wait for it on a thread of its own."""
+        """Submit the job, and wait for it on a separate thread."""
         threading.Thread(target=self._work, name=f"perago-job-{self._id}", daemon=True).start()
 
     def kill(self) -> None:
-        """Have the host end its executor; cancel the job where no host does."""
+        """Have the host kill its executor. Cancels the job if no host does so in time."""
         with self._lock:
-            self._killed, line = True, self._line
-            if line is not None:
+            self._killed, connection = True, self._connection
+            if connection is not None:
                 with contextlib.suppress(OSError):
-                    line.send(Kill())
-        patience = KILL_SECONDS if line is not None else 0.0
+                    connection.send(Kill())
+        seconds = KILL_SECONDS if connection is not None else 0.0
         threading.Thread(
-            target=self._cancel, args=(patience,), name=f"perago-kill-{self._id}", daemon=True
+            target=self._cancel, args=(seconds,), name=f"perago-kill-{self._id}", daemon=True
         ).start()
 
     def _work(self) -> None:
         hosts, attempt = self._hosts, self._run.assignment.attempt
         report, executor_exit = Report(()), None
         try:
-            hosts.board.expect(self._id, self._take)
+            hosts.listener.expect(self._id, self._serve)
             label = f"{attempt.task_name} ({attempt.reference_task_name}, {attempt.workflow_instance_id})"
             report = hosts.jobs.run(self._id, label, partial(host, hosts.plan, self._id, self._run))
             executor_exit = ExecutorExit(report.how) if report.how else None
         except JobLost as lost:
             executor_exit = ExecutorExit(str(lost), heard=False)
         except Exception as error:
-            log.exception("a job of the engine could not be run")
+            log.exception("could not run a job on the engine")
             executor_exit = ExecutorExit(describe(error), heard=False)
         finally:
             self._done.set()
-            hosts.board.forget(self._id)
+            hosts.listener.forget(self._id)
             self._finish(report)
             self._over(self, executor_exit)
 
     def _finish(self, report: Report) -> None:
-        """Tell what the line has told, then what it has not."""
-        self._read.wait(LINE_SECONDS)
+        """Pass on everything from the connection, then the answers that only the report has."""
+        self._all_read.wait(READ_SECONDS)
         with self._lock:
-            line, self._line = self._line, None
-            for answer in report.said[self._heard :]:
-                self._tell(answer)
+            connection, self._connection = self._connection, None
+            for answer in report.said[self._received :]:
+                self._pass_on(answer)
             self._splitter.finish()
-        if line is not None:
-            line.disconnect()
+        if connection is not None:
+            connection.disconnect()
 
-    def _take(self, line: HostConnection, hello: Connect) -> None:
-        """On a thread of the switchboard's: a host is on the line."""
+    def _serve(self, connection: HostConnection, hello: Connect) -> None:
+        """Serve a host's connection, on a thread of the listener."""
         with self._lock:
-            is_new = hello.run > self._times
-            # What is settled is not run again, though the engine has lost who cleaned up after it.
-            if self._done.is_set() or hello.run < self._times or (is_new and self.ended):
-                line.send(Rejected())
+            is_new = hello.run > self._reruns
+            # An attempt that has ended is not rerun, even if the engine lost the host that was cleaning up.
+            if self._done.is_set() or hello.run < self._reruns or (is_new and self.ended):
+                connection.send(Rejected())
                 return
-            before, self._line = self._line, line
-            read = self._read = threading.Event()
+            previous, self._connection = self._connection, connection
+            read = self._all_read = threading.Event()
             if is_new:
-                self._times, self._heard = hello.run, 0
+                self._reruns, self._received = hello.run, 0
                 self._callbacks.answered(Rerun(self.execution_id))
-            if before is not None:
-                before.disconnect()
+            if previous is not None:
+                previous.disconnect()
             try:
-                line.send(Accepted(self._heard))
+                connection.send(Accepted(self._received))
                 if self._killed:
-                    line.send(Kill())
+                    connection.send(Kill())
             except OSError:
                 read.set()
                 raise
         try:
-            while self._hear(line, line.recv()):
+            while self._receive(connection, connection.recv()):
                 pass
         finally:
             read.set()
 
-    def _hear(self, line: HostConnection, message: Answer | Output) -> bool:
+    def _receive(self, connection: HostConnection, message: Answer | Output) -> bool:
         with self._lock:
-            if self._line is not line:
+            if self._connection is not connection:
                 return False
             if isinstance(message, Output):
                 self._splitter.feed(message.data)
             else:
-                self._heard += isinstance(message, KEPT)
-                self._tell(message)
+                self._received += isinstance(message, KEPT)
+                self._pass_on(message)
             return True
 
-    def _tell(self, answer: Answer) -> None:
-        """Pass on an answer, under the id that the supervisor knows."""
+    def _pass_on(self, answer: Answer) -> None:
+        """Pass on an answer, under the execution id that the supervisor knows."""
         self.ended = self.ended or isinstance(answer, Ended)
         self.cleaned = self.cleaned or isinstance(answer, Cleaned)
-        known: Any = answer
+        passed_on: Any = answer
         if not isinstance(answer, Logged) and hasattr(answer, "execution_id"):
-            known = replace(known, execution_id=self.execution_id)
-        self._callbacks.answered(known)
+            passed_on = replace(passed_on, execution_id=self.execution_id)
+        self._callbacks.answered(passed_on)
 
-    def _printed(self, execution_id: str, line: str) -> None:
+    def _pass_output(self, execution_id: str, line: str) -> None:
         self._callbacks.printed(self.execution_id if execution_id else "", line)
 
-    def _cancel(self, patience: float) -> None:
-        while not self._done.wait(patience):
+    def _cancel(self, seconds: float) -> None:
+        while not self._done.wait(seconds):
             self._hosts.jobs.cancel(self._id)
-            patience = KILL_SECONDS
+            seconds = KILL_SECONDS

@@ -1,11 +1,11 @@
 """Executors that an engine hosts, as slots see them.
 
-For a slot such an executor is there as soon as its engine is, and takes one attempt after the other.  Each attempt is a job
-of its own, which finds a process of ours on one of the engine's machines, or starts one there.
+For a slot, such an executor is ready as soon as its engine is, and takes one attempt after another.  Each attempt is a
+separate job, which finds or starts one of Perago's executor processes on one of the engine's machines.
 
-    its process died            so did the executor, as the host says: the slot starts another one
-    the job is lost             so did the executor, and nobody knows how far it got
-    either, after the ending    the attempt's staging may be left; the slot has gone on
+    the process died               the host reports the executor's exit: the slot starts another one
+    the job is lost                the executor is gone, and how far it got is unknown
+    either, after the result       the attempt's staging may be left; the slot has moved on
 """
 
 from __future__ import annotations
@@ -39,54 +39,57 @@ from perago.runtime.worker.hosted.transport import HostListener
 
 
 class Hosted:
-    """Starts executors on an engine; `name` is what people call it."""
+    """Starts executors on an engine; `name` is the engine's name in messages."""
 
     def __init__(self, jobs: Jobs, spec: ExecutorSpec, *, name: str) -> None:
         self._jobs = jobs
-        # There the log would be in a file of the engine's that nobody reads.
+        # Otherwise the log would go to a file of the engine that nobody reads.
         self._spec = replace(spec, passes_logs=True)
         self._name = name
         self._lock = threading.Lock()
         self._hosts: Hosts | None = None
 
     def __str__(self) -> str:
-        """The engine."""
+        """Return the engine's name."""
         return self._name
 
     def open(self) -> Hosts:
-        """Have the engine up, and a place where its hosts can call."""
+        """Start the engine and the listener for its hosts, if necessary."""
         with self._lock:
-            door = self._jobs.open()
+            endpoint = self._jobs.open()
             if self._hosts is None:
-                board = _listening(door)
+                listener = _listen(endpoint)
                 session = secrets.token_hex(8)
-                plan = HostPlan(session, self._spec, Path.cwd(), board.address, board.key)
-                self._hosts = Hosts(self._jobs, board, plan)
+                plan = HostPlan(session, self._spec, Path.cwd(), listener.address, listener.key)
+                self._hosts = Hosts(self._jobs, listener, plan)
             return self._hosts
 
     def check(self) -> None:
-        """Have one executor become ready; what keeps it from that is one clear error before anything is polled."""
+        """Start one executor, so that problems show before anything is polled.
+
+        Raises `RuntimeConfigError` if it does not become ready.
+        """
         hosts = self.open()
         job = f"check-{hosts.plan.session}"
-        hosts.board.expect(job, _hear_out)
+        hosts.listener.expect(job, _discard_messages)
         try:
             report = hosts.jobs.run(job, "perago start", partial(host, hosts.plan, job, None))
         except JobLost as lost:
             raise RuntimeConfigError(f"no job runs on {self}: {lost}") from lost
         finally:
-            hosts.board.forget(job)
+            hosts.listener.forget(job)
         if report.how:
-            raise RuntimeConfigError(_explained(report, self._name, hosts.board.address))
+            raise RuntimeConfigError(_explain(report, self._name, hosts.listener.address))
 
     def start(self, number: int, callbacks: LinkCallbacks) -> HostedLink:
-        """Start one, which is ready once the engine is up."""
+        """Start an executor, which is ready once the engine is up."""
         link = HostedLink(self, callbacks)
         threading.Thread(target=link.open, name=f"perago-slot-{number}", daemon=True).start()
         return link
 
 
 class HostedLink:
-    """One executor, as a slot sees it; `send` and `kill` are called from the supervisor's thread."""
+    """One executor, as a slot sees it. `send` and `kill` are called on the supervisor's thread."""
 
     def __init__(self, hosted: Hosted, callbacks: LinkCallbacks) -> None:
         self._hosted = hosted
@@ -94,102 +97,102 @@ class HostedLink:
         self._hosts: Hosts | None = None
         self._lock = threading.Lock()
         self._jobs: set[HostedJob] = set()
-        self._leaving = False
+        self._stopping = False
         self._gone = False
 
     def open(self) -> None:
-        """Wait for the engine, and say so."""
+        """Wait for the engine, then report `Ready` or `StartFailed`."""
         try:
             self._hosts = self._hosted.open()
         except Exception as error:
             self._callbacks.answered(StartFailed(describe(error)))
-            self._depart(ExecutorExit("an engine that did not start"))
+            self._report_exit(ExecutorExit("an engine that did not start"))
             return
         with self._lock:
-            # One that was killed meanwhile has said its last word.
+            # A killed executor must not report anything further.
             if not self._gone:
                 self._callbacks.answered(Ready())
 
     def send(self, request: Request) -> None:
-        """Have an attempt run, or leave once all jobs are over."""
+        """Run an attempt; any other request makes the executor leave once all jobs are over."""
         if isinstance(request, Run):
-            assert self._hosts is not None  # noqa: S101 - it has said that it is ready
-            # Now, while the caller can still be told that it does not travel.
+            assert self._hosts is not None  # noqa: S101 - set before `Ready`
+            # Pickle now, so that a failure reaches the caller.
             pickle.dumps(request)
-            job = HostedJob(self._hosts, request, self._callbacks, self._over)
+            job = HostedJob(self._hosts, request, self._callbacks, self._job_over)
             with self._lock:
                 self._jobs.add(job)
             job.start()
         else:
-            self._leave()
+            self._stop()
 
     def kill(self) -> None:
-        """End every job, and leave."""
+        """Kill every job, and leave."""
         with self._lock:
             jobs = list(self._jobs)
         for job in jobs:
             job.kill()
-        self._leave()
+        self._stop()
 
     def close(self) -> None:
-        """Nothing is left by now."""
+        """Do nothing: there is nothing left to close."""
 
-    def _leave(self) -> None:
+    def _stop(self) -> None:
         with self._lock:
-            self._leaving = True
+            self._stopping = True
             idle = not self._jobs
         if idle:
-            self._depart(ExecutorExit("nothing left to do"))
+            self._report_exit(ExecutorExit("nothing left to do"))
 
-    def _over(self, job: HostedJob, executor_exit: ExecutorExit | None) -> None:
-        """A job is over; where its executor is gone, so is this one, unless its attempt was settled before."""
+    def _job_over(self, job: HostedJob, executor_exit: ExecutorExit | None) -> None:
+        """Handle the end of a job. If it ended before its attempt did, so has this executor."""
         with self._lock:
             self._jobs.discard(job)
-            idle = self._leaving and not self._jobs
+            idle = self._stopping and not self._jobs
         if not job.ended:
-            self._depart(executor_exit or ExecutorExit("no word"))
+            self._report_exit(executor_exit or ExecutorExit("no report from its host"))
             return
         if not job.cleaned:
             self._callbacks.answered(CleanupFailed(job.execution_id))
         if idle:
-            self._depart(ExecutorExit("nothing left to do"))
+            self._report_exit(ExecutorExit("nothing left to do"))
 
-    def _depart(self, executor_exit: ExecutorExit) -> None:
+    def _report_exit(self, executor_exit: ExecutorExit) -> None:
         with self._lock:
             already, self._gone = self._gone, True
         if not already:
             self._callbacks.gone(executor_exit)
 
 
-def _hear_out(line: HostConnection, _hello: Connect) -> None:
+def _discard_messages(connection: HostConnection, _connect: Connect) -> None:
     with contextlib.suppress(EOFError):
-        line.send(Accepted(0))
+        connection.send(Accepted(0))
         while True:
-            line.recv()
+            connection.recv()
 
 
-def _listening(door: Endpoint) -> HostListener:
+def _listen(endpoint: Endpoint) -> HostListener:
     try:
-        return HostListener(door)
+        return HostListener(endpoint)
     except OSError as error:
-        at = f"{door.bind}:{door.port}" if door.port else door.bind
+        at = f"{endpoint.bind}:{endpoint.port}" if endpoint.port else endpoint.bind
         raise RuntimeConfigError(
             f"the worker cannot listen at {at} for its executors: {error.strerror or error}; set spark.perago.port in "
             "PERAGO_SPARK_CONF to a free port or leave it out, and spark.driver.bindAddress to an address of this machine"
         ) from error
 
 
-def _explained(report: Report, engine: str, address: tuple[str, int]) -> str:
-    """Why no executor became ready, and what to do."""
-    for said in report.said:
-        if isinstance(said, StartFailed):
+def _explain(report: Report, engine: str, address: tuple[str, int]) -> str:
+    """Explain why no executor became ready, and what to do."""
+    for answer in report.said:
+        if isinstance(answer, StartFailed):
             return (
-                f"the executors of {engine} cannot run these tasks: {said.reason}; "
+                f"the executors of {engine} cannot run these tasks: {answer.reason}; "
                 "install what is missing there, or send it with --py-files"
             )
-    if not report.said and "no line" in report.how:
+    if not report.said and report.how.startswith("no connection to its worker"):
         return (
-            f"the executors of {engine} cannot call this worker at {address[0]}:{address[1]}: {report.how}; "
+            f"the executors of {engine} cannot connect to this worker at {address[0]}:{address[1]}: {report.how}; "
             "set spark.driver.host in PERAGO_SPARK_CONF to an address of this machine that they can reach"
         )
     return f"no executor could be started on {engine}: {report.how}"

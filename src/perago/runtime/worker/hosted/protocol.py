@@ -1,8 +1,8 @@
-"""What a host says over its line, besides what its executor says; and the one value that is known on both ends.
+"""Messages between host and worker, besides those of the executor, and the plan that both ends know.
 
 host                          worker
-Hello(job, run)      ──▶
-                     ◀──      Welcome(heard), or Unwanted: then it ends its executor
+Connect(job, run)    ──▶
+                     ◀──      Accepted(heard), or Rejected: then the host ends its executor
 answers, output      ──▶
                      ◀──      Kill
 """
@@ -16,29 +16,29 @@ from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.executor_protocol import Answer, Cleaned, Ended, StartFailed, StepStarted
 
 KEPT = (StepStarted, StartFailed, Ended, Cleaned)
-"""Answers that are not lost with a line: they are said again on the next one, and come back with the job as well."""
+"""Answers that survive a lost connection: they are resent on the next one, and returned with the job as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """What every host needs to know.  It holds the keys to the servers, and to the line: it travels inside the job."""
+    """The plan that every host gets with its job. It holds the keys to the servers and to the connection."""
 
     session: str
-    """The worker: an executor of another one is not used."""
+    """Identifies the worker: executors of another worker are not reused."""
     spec: ExecutorSpec
     folder: Path
-    """Where the names of targets mean something: the worker's current folder."""
+    """The worker's current folder, in which the names of targets are resolved."""
     address: tuple[str, int]
     key: bytes
 
     def __repr__(self) -> str:
-        """Without anything that is secret."""
+        """Return a text without secrets."""
         return f"HostPlan({self.session}, {self.address})"
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """From a host: it runs this job; a `run` above 0 is one that the engine has run before."""
+    """From a host: it runs this job. `run` counts how often the engine has run it before."""
 
     job: str
     run: int = 0
@@ -46,31 +46,31 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """To a host: so many of its kept answers have been heard."""
+    """To a host: the number of its kept answers that have arrived."""
 
     heard: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """To a host: nobody waits for this job any more."""
+    """To a host: the worker no longer waits for this job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """To a host: end the executor, and everything it has started."""
+    """To a host: kill the executor and everything it has started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """From a host: what its executor has printed."""
+    """From a host: output of its executor."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a job returns: all kept answers, and how its executor ended; empty where it lives on."""
+    """The value of a job: all kept answers, and how its executor ended; empty if it is still alive."""
 
     said: tuple[Answer, ...]
     how: str = ""

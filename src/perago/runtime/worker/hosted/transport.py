@@ -1,9 +1,9 @@
-"""A host's end of the line.  What must not be lost is kept, and said again where a line was cut and there is a new one.
+"""Both ends of the transport between hosts and worker.
 
-Where hosts call: a socket of the worker's machine, behind a key that only its own jobs have.
-
-The rule: nothing is unpickled before it is authentic (`connection.py`), and callers without the key hold up nobody: at most
-`MOST_STRANGERS` of them are connected at a time, each for no longer than a handshake may take.
+`WorkerConnection` is a host's end: it buffers important messages and resends them after a reconnect.
+`HostListener` is the worker's end: a socket behind a key that only the worker's jobs have.  Nothing is unpickled before it
+is authentic (`connection.py`), and callers without the key block no one: at most `MOST_STRANGERS` of them are connected at a
+time, each no longer than a handshake may take.
 """
 
 from __future__ import annotations
@@ -28,18 +28,23 @@ from perago.runtime.worker.hosted.connection import (
 from perago.runtime.worker.hosted.engine import Endpoint
 from perago.runtime.worker.hosted.protocol import KEPT, Accepted, Connect, Kill, Output, Rejected
 
+log = logging.getLogger("perago.line")
+
 PATIENCE_SECONDS = 20.0
-_PAUSE = 0.5
+_RETRY_SECONDS = 0.5
+MOST_STRANGERS = 128
+"""Unauthenticated connections at a time: far fewer than the descriptors that a process may have."""
 
 Call = Callable[[Connect], HostConnection]
+Take = Callable[[HostConnection, Connect], None]
 
 
 class ConnectionLost(Exception):
-    """Nobody can be reached at the other end, or nobody there wants this job."""
+    """The worker cannot be reached, or does not want this job."""
 
 
 class WorkerConnection:
-    """Calls the worker, and calls again when the line is cut."""
+    """A host's connection to the worker, which reconnects when it breaks."""
 
     def __init__(
         self,
@@ -58,11 +63,11 @@ class WorkerConnection:
 
     @property
     def kept(self) -> tuple[Answer, ...]:
-        """All that must not be lost."""
+        """All answers that must not be lost."""
         return tuple(self._kept)
 
     def open(self) -> None:
-        """Call until somebody answers, and say what was not heard before; `ConnectionLost` where that does not help."""
+        """Connect and resend unacknowledged answers. Raises `ConnectionLost` after `PATIENCE_SECONDS` without success."""
         until = self._clock() + PATIENCE_SECONDS
         while True:
             self.close()
@@ -73,20 +78,20 @@ class WorkerConnection:
                 self.close()
                 if self._clock() >= until:
                     raise ConnectionLost(str(error) or type(error).__name__) from error
-            self._sleep(_PAUSE)
+            self._sleep(_RETRY_SECONDS)
 
-    def say(self, answer: Answer) -> None:
-        """Tell the worker."""
+    def send(self, answer: Answer) -> None:
+        """Send an answer, and keep it for resending if it must not be lost."""
         if isinstance(answer, KEPT):
             self._kept.append(answer)
         self._send(answer)
 
-    def print(self, data: bytes) -> None:
-        """Tell the worker what was printed."""
+    def send_output(self, data: bytes) -> None:
+        """Send output of the executor."""
         self._send(Output(data))
 
-    def is_to_die(self) -> bool:
-        """Whether the worker, which has said something, wants the executor ended; a line that was cut is there again."""
+    def received_kill(self) -> bool:
+        """Receive a message. Returns whether it says to kill the executor; reconnects if the connection broke."""
         if self.connection is None:
             return False
         try:
@@ -96,7 +101,7 @@ class WorkerConnection:
             return False
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self.connection is not None:
             with contextlib.suppress(OSError):
                 self.connection.close()
@@ -106,11 +111,11 @@ class WorkerConnection:
         self.connection = self._call(self._hello)
         answer = self.connection.recv()
         if isinstance(answer, Rejected):
-            raise ConnectionLost("its worker does not wait for it any more")
-        assert isinstance(answer, Accepted)  # noqa: S101 - there is nothing else
+            raise ConnectionLost("its worker no longer waits for it")
+        assert isinstance(answer, Accepted)  # noqa: S101 - the only other answer
         self.connection.wait_for_ever()
-        for said in self._kept[answer.heard :]:
-            self.connection.send(said)
+        for kept in self._kept[answer.heard :]:
+            self.connection.send(kept)
 
     def _send(self, message: Answer | Output) -> None:
         if self.connection is None:
@@ -121,38 +126,32 @@ class WorkerConnection:
             self.open()
 
 
-log = logging.getLogger("perago.line")
-
-MOST_STRANGERS = 128
-"""Connections that have not proved yet that they have the key: far fewer than the descriptors that a process may have."""
-
-Take = Callable[[HostConnection, Connect], None]
-
-
 class HostListener:
-    """Connects each caller with who waits for its job."""
+    """Accepts connections of hosts, and hands each to the worker's side of its job."""
 
-    def __init__(self, door: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
         self.key = secrets.token_bytes(32)
         self._waiting: dict[str, Take] = {}
         self._strangers: dict[socket.socket, None] = {}
         self._lock = threading.Lock()
-        family = socket.AF_INET6 if ":" in door.bind else socket.AF_INET
-        self._socket = socket.create_server((door.bind, door.port), family=family, backlog=MOST_STRANGERS)
-        self.address: tuple[str, int] = (door.host, self._socket.getsockname()[1])
-        threading.Thread(target=self._listen, name="perago-switchboard", daemon=True).start()
+        family = socket.AF_INET6 if ":" in endpoint.bind else socket.AF_INET
+        self._socket = socket.create_server(
+            (endpoint.bind, endpoint.port), family=family, backlog=MOST_STRANGERS
+        )
+        self.address: tuple[str, int] = (endpoint.host, self._socket.getsockname()[1])
+        threading.Thread(target=self._listen, name="perago-host-listener", daemon=True).start()
 
     def expect(self, job: str, take: Take) -> None:
-        """Give callers of a job to `take`, each on a thread of its own."""
+        """Hand connections of this job to `take`, each on a separate thread."""
         self._waiting[job] = take
 
     def forget(self, job: str) -> None:
-        """Turn callers of a job away from now on."""
+        """Reject connections of this job from now on."""
         self._waiting.pop(job, None)
 
     def close(self) -> None:
-        """Take no more calls."""
-        # A thread that waits in `accept` is not woken by closing alone.
+        """Stop listening."""
+        # Closing alone does not wake a thread in `accept`.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -160,67 +159,69 @@ class HostListener:
     def _listen(self) -> None:
         while True:
             try:
-                called, _ = self._socket.accept()
+                caller, _ = self._socket.accept()
             except OSError:
                 if self._socket.fileno() < 0:
                     return
-                # No descriptors, say: who called tries again.
+                # Out of file descriptors, for example; the caller will retry.
                 threading.Event().wait(0.1)
                 continue
-            self._admit(called)
-            threading.Thread(target=self._answer, args=(called,), name="perago-line", daemon=True).start()
+            self._admit(caller)
+            threading.Thread(
+                target=self._serve, args=(caller,), name="perago-host-connection", daemon=True
+            ).start()
 
-    def _admit(self, called: socket.socket) -> None:
-        """Count a caller as a stranger; if there are too many, the one that has waited longest goes.
+    def _admit(self, caller: socket.socket) -> None:
+        """Count a caller as unauthenticated. If there are too many, disconnect the oldest.
 
-        A host proves itself within a few round trips, so it is hardly ever the oldest, and calls again if it was.
+        A host authenticates within a few round trips, so it is hardly ever the oldest, and reconnects if it was.
         """
         with self._lock:
-            self._strangers[called] = None
+            self._strangers[caller] = None
             if len(self._strangers) > MOST_STRANGERS:
                 oldest = next(iter(self._strangers))
                 del self._strangers[oldest]
                 disconnect(oldest)
 
-    def _forget_stranger(self, called: socket.socket) -> None:
+    def _remove_stranger(self, caller: socket.socket) -> None:
         with self._lock:
-            self._strangers.pop(called, None)
+            self._strangers.pop(caller, None)
 
-    def _answer(self, called: socket.socket) -> None:
-        known = False
+    def _serve(self, caller: socket.socket) -> None:
+        authenticated = False
         try:
-            line = accept(called, self.key)
-            known = True
-            self._forget_stranger(called)
-            hello: Connect = line.recv()
-            line.wait_for_ever()
+            connection = accept(caller, self.key)
+            authenticated = True
+            self._remove_stranger(caller)
+            hello: Connect = connection.recv()
+            connection.wait_for_ever()
             take = self._waiting.get(hello.job)
             if take is None:
-                line.send(Rejected())
+                connection.send(Rejected())
             else:
-                take(line, hello)
+                take(connection, hello)
         except (OSError, EOFError) as error:
-            # Anybody can call without the key, so that alone does not fill the log.
-            changed = known and isinstance(error, NotAuthentic)
-            log.log(logging.WARNING if changed else logging.DEBUG, "a call has ended: %s", error)
+            # Anyone can connect without the key: that alone must not fill the log.
+            changed = authenticated and isinstance(error, NotAuthentic)
+            log.log(logging.WARNING if changed else logging.DEBUG, "connection of a host ended: %s", error)
         except Exception:
-            # Another version of Perago there, say.
-            log.exception("what a host says cannot be read")
+            # Another version of Perago on the host, for example.
+            log.exception("cannot read a host's message, connection closed")
         finally:
-            self._forget_stranger(called)
-            called.close()
+            self._remove_stranger(caller)
+            caller.close()
 
 
 def call(address: tuple[str, int], key: bytes, hello: Connect) -> HostConnection:
-    """In a host: a connection to the worker, after both have proved that they have the key.
+    """Connect a host to the worker, after both have proved that they have the key.
 
-    Its answers have to come within the handshake's time limit, until `wait_for_ever`.
+    The handshake's time limit covers the worker's messages until `wait_for_ever`.
     """
-    called = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
+    caller = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:
-        line = connect(called, key)
-        line.send(hello)
+        connection = connect(caller, key)
+        connection.send(hello)
     except BaseException:
-        called.close()
+        caller.close()
         raise
-    return line
+    return connection
