@@ -86,7 +86,7 @@ def test_every_run_has_an_orchestrator_of_its_own_on_one_lake(tmp_path: Path) ->
     servers = Embedded(settings(tmp_path))
 
     for run_id in ("one", "two"):
-        with opened(servers.of_run(run_id)) as (lake, _):
+        with servers.of_run(run_id).opened() as (lake, _):
             lake.create_repository(f"songs-{run_id}", [], "empty")
 
     with closing(servers.open_ports()[0]) as lake:

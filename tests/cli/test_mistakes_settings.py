@@ -213,10 +213,10 @@ MISTAKES = {
     ),
     # runs
     "a run that is not there": Mistake(
-        ("show", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists those that there are"
+        ("show", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists them"
     ),
     "logs of a run that is not there": Mistake(
-        ("logs", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists those that there are"
+        ("logs", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists them"
     ),
     "nothing to resume": Mistake(
         ("run", "--resume"),
@@ -267,7 +267,7 @@ WITH_RUNS = {
         ("run", "--resume", "nope"), "{folder}/.perago", "no run 'nope'", "there are: "
     ),
     "a run to look at that is not there": Mistake(
-        ("show", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists those that there are"
+        ("show", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists them"
     ),
     "a step that is not there": Mistake(("run", "--from", "onne"), "'onne'", "no step", "one"),
     "logs of a step that is not there": Mistake(

@@ -118,7 +118,7 @@ MISTAKES = {
         "@task('t')\ndef t(params: Params) -> Result: ...\n",
         f"tasks.py:{LINE}: ",
         "takes keyword arguments only",
-        "@task(name=…, owner_email=…)",
+        "@task(owner_email=…)",
     ),
     "a bad prefix": Mistake(
         declared(", workspace=WorkspaceSpec(prefix='a/../b')", WITH),

@@ -1,1 +1,1 @@
-"""What a task is: the decorator, the values it takes, and the checks.  Nothing here talks to a server."""
+"""Declarations of tasks: the decorator, the values it takes, and the checks.  Nothing here talks to a server."""

@@ -50,7 +50,7 @@ Frame = tuple[str, int, str, str]
 
 
 def described(error: BaseException) -> str:
-    """Return the error as one reason with the author's last line that it passed; Perago's own texts are returned unchanged."""
+    """Return the error as one reason with the author's last line that it passed; Perago's own texts stay unchanged."""
     place = where(error)
     return f"{describe(error)} ({place})" if place and not isinstance(error, PeragoError) else describe(error)
 
@@ -119,7 +119,7 @@ def _is_of_caller(file: str) -> bool:
 
 
 def _cut_ours(told: traceback.TracebackException) -> bool:
-    """Drop Perago's frames, and those before the author's first, from an error and its causes.  Returns whether any frame is left."""
+    """Drop Perago's frames, and those before the author's first, from an error and its causes.  Returns whether any is left."""
     left, seen, waiting = False, set(), [told]
     while waiting:
         one = waiting.pop()

@@ -14,8 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 from perago.assembly import max_result_bytes
-from perago.backend import Embedded, for_short_run
-from perago.backend import open_local_lake
+from perago.backend import Embedded, for_short_run, open_local_lake
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator

@@ -92,7 +92,7 @@ def test_nothing_is_imported_and_nothing_counted_where_nothing_is_configured() -
         "import sys\n"
         "from perago.runtime.observe.health import HealthState\n"
         "from perago.runtime.observe.metrics import NoMetrics, open_metrics\n"
-        "with open_metrics({}, Pulse([]), worker_id='w', prometheus=False) as metrics:\n"
+        "with open_metrics({}, HealthState([]), worker_id='w', prometheus=False) as metrics:\n"
         "    assert type(metrics) is NoMetrics\n"
         "sys.exit(any(name.startswith(('opentelemetry', 'prometheus')) for name in sys.modules))\n"
     )

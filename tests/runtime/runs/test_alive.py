@@ -30,7 +30,7 @@ def test_a_run_goes_on_while_its_process_lives_and_no_longer(tmp_path: Path) -> 
         assert not is_running(tmp_path / "another")
         assert holder.stdout.readline() == b"held\n"
         assert is_running(tmp_path)
-        with pytest.raises(RuntimeConfigError, match="going on in another process"):  # noqa: SIM117
+        with pytest.raises(RuntimeConfigError, match="is running in another process"):  # noqa: SIM117
             with holding(tmp_path, pause=lambda _: None):
                 pass
         holder.kill()

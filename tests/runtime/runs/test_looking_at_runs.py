@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.backend import Embedded, Real
-from perago.backend import open_read_only_orchestrator
+from perago.backend import Embedded, Real, open_read_only_orchestrator
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.runs.inspect import RunHandle, find

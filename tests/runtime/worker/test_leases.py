@@ -76,7 +76,7 @@ def test_a_worker_cut_off_for_longer_than_its_lease_finds_itself_stale_and_publi
         os.kill(process, signal.SIGCONT)
 
     eventually(
-        lambda: "is stopped" in first.said() or "no longer Conductor's current attempt" in first.said(),
+        lambda: "stopping it" in first.said() or "no longer Conductor's current attempt" in first.said(),
         "the first worker finds that its attempt is over",
     )
     assert first.drain() == 0
@@ -97,7 +97,7 @@ def test_an_attempt_that_is_over_is_stopped_and_its_slot_taken_by_the_next(site:
     done = site.finished(site.start_workflow({"text": "next"}))
 
     assert done.status == "COMPLETED"
-    assert "is stopped" in worker.said()
+    assert "stopping it" in worker.said()
     assert worker.drain() == 0
     assert (site.workdirs(), site.branches()) == ([], [])
 

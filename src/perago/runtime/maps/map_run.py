@@ -27,7 +27,7 @@ from perago.runtime.root.state_dir import new_execution_id
 
 
 class Engine(Protocol):
-    """What runs rows on other processes or machines."""
+    """An engine that runs rows in other processes or on other machines."""
 
     def check(self, plan: MapPlan) -> None:
         """Refuse what could not run there, before the first row."""
@@ -38,7 +38,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How many rows there are, and how many of them ended in which way."""
+    """The number of rows, and of those that ended in each way."""
 
     rows: int
     done: int = 0
@@ -47,7 +47,7 @@ class Standing:
 
     @property
     def left(self) -> int:
-        """How many have no outcome yet."""
+        """Return the number of rows without an outcome."""
         return self.rows - self.done - self.failed - self.unsettled
 
 
@@ -87,7 +87,7 @@ class Map:
             told(outcome)
 
     def standing(self) -> Standing:
-        """Where all rows of the table stand."""
+        """Return the counts of all rows of the table."""
         status = [one.status for one in self.known.values()]
         done, waiting = status.count("COMPLETED"), status.count("UNSETTLED")
         return Standing(len(self.rows), done, len(status) - done - waiting, waiting)
@@ -102,7 +102,7 @@ class Map:
         return [self.known[number] for number in sorted(silent)]
 
     def is_done(self, row: Row) -> bool:
-        """Whether there is nothing left to do for a row."""
+        """Return whether a row needs no more work."""
         return row.number in self.known and self.known[row.number].done
 
     def _is_unsettled(self, row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""What every process that runs rows of a map needs to know, as one value that travels to it.
+"""Everything that a process needs to run rows of a map, as one value that travels to it.
 
 It holds the keys to the lake.  It goes inside what an engine sends to its executors, never into a configuration that is
 shown (docs/decisions/0021).
@@ -72,7 +72,7 @@ COLUMNS = (
 
 
 def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionResult) -> RowOutcome:
-    """What an execution has to say of its row; one that must keep silent is stale, and nobody takes it."""
+    """Build the row's outcome from an execution's result.  Stale executions must not report one."""
     output = outcome.output or {}
     return RowOutcome(
         row=row.number,

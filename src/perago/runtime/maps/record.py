@@ -56,7 +56,7 @@ class RowClaim:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an execution ended; a row may be taken again unless it is COMPLETED."""
+    """The end of an execution; its row may be claimed again unless it is COMPLETED."""
 
     taken: RowClaim
     outcome: RowOutcome
@@ -97,7 +97,7 @@ class MapRecord:
         return self._read(row, max(slots)) if slots else None
 
     def is_last(self, taken: RowClaim) -> bool:
-        """Whether nobody has taken the row over, and it has not ended."""
+        """Return whether this execution still owns the row and the row has not ended."""
         slots = [slot for _, slot in self._slots(_row_prefix(taken.row))]
         return bool(slots) and max(slots) == taken.slot
 
@@ -116,7 +116,7 @@ class MapRecord:
         return True
 
     def outcomes(self) -> Iterator[RowOutcome]:
-        """How every row ended that did, in order; of a row that was taken since, nothing."""
+        """Return the outcome of every finished row, in order.  Rows claimed again since have none."""
         last: dict[int, int] = {}
         for row, slot in self._slots(_ROWS):
             last[row] = max(slot, last.get(row, 0))

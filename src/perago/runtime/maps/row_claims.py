@@ -1,4 +1,4 @@
-"""Who runs a row next: reads what has happened to it, and takes it, or says how it ended.
+"""Claims rows: reads what has happened to a row, and takes it, or says how it ended.
 
     the row's last slot is                      then
     nothing                                     take it
@@ -61,7 +61,7 @@ class RowClaims:
         return self.take(row)
 
     def _after(self, row: Row, last: Slot) -> Slot | RowOutcome:
-        """What comes behind the row's last slot; the outcome, if nothing does."""
+        """Return the slot after the row's last one, or the outcome if there is none."""
         if isinstance(last, Ended):
             return self._after_ending(row, last)
         same = last.session == self.plan.session
@@ -129,7 +129,7 @@ class RowClaims:
 
 
 def why_no_start(lake: Lake, row: Row) -> LakeError:
-    """Why a row's branch cannot be read; what there is instead is not looked for, since that would list every repository."""
+    """Return why a row's branch cannot be read; existing names are not looked up, which would list every repository."""
     try:
         lake.head(row.repository, row.branch)
     except LakeNotFound as error:

@@ -99,7 +99,7 @@ class RowOrchestrator:
         return ask_until_answered(partial(self._add, self.ended(outcome)))
 
     def ended(self, outcome: Outcome) -> Ended:
-        """What is recorded of an outcome."""
+        """Return the recorded form of an outcome."""
         settled = self.settled or ExecutionResult(outcome)
         return Ended(self.taken, outcome_of(self.row, self.taken, outcome, settled), settled.refused)
 
@@ -190,7 +190,7 @@ class RowRunner:
         return ended.outcome
 
     def _taken_over(self, row: Row) -> RowOutcome:
-        """How a row ended that another execution has taken; unsettled while that goes on."""
+        """Return the outcome of a row that another execution claimed; unsettled if that one has not ended."""
         last = self._claims.record.last(row.number)
         if isinstance(last, Ended):
             return last.outcome
@@ -221,7 +221,7 @@ class RowRunner:
         return kept[0] if kept else None
 
     def _early(self, row: Row, taken: RowClaim) -> Outcome | None:
-        """How a row ends that gets no transaction."""
+        """Return the outcome of a row that gets no transaction."""
         if row.diagnostic:
             return self._sendable(classify(TaskInputError(row.diagnostic), _WRONG_INPUT))
         if taken.ref:

@@ -1,4 +1,4 @@
-"""What a map runs and what comes of it, as values: a row of the table, and its outcome.
+"""The rows of a map and their outcomes, as values: a row of the table, and its outcome.
 
 Both cross processes and machines, so they are plain data.  An outcome is JSON in the run's record, and a row of the table
 of outcomes.
@@ -47,13 +47,13 @@ class Row:
 
     @property
     def label(self) -> str:
-        """How people are told of it."""
+        """Return the text for people."""
         return f"row {self.number} ({self.repository}@{self.branch})"
 
 
 @dataclass(frozen=True, slots=True)
 class RowOutcome:
-    """How a row ended, after all its attempts; figures are those of the last one."""
+    """The outcome of a row after all its attempts; figures are those of the last one."""
 
     row: int
     repository: str
@@ -79,12 +79,12 @@ class RowOutcome:
 
     @property
     def done(self) -> bool:
-        """Whether there is nothing left to do for the row."""
+        """Return whether the row needs no more work."""
         return self.status == "COMPLETED"
 
     @property
     def label(self) -> str:
-        """How people are told of it."""
+        """Return the text for people."""
         return f"row {self.row} ({self.repository}@{self.branch})"
 
     def to_json(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class RowOutcome:
 
 
 def unsettled(row: Row, reason: str, *, attempts: int = 0) -> RowOutcome:
-    """What is told of a row that has no outcome yet."""
+    """Progress of a row that has no outcome yet."""
     return RowOutcome(
         row.number, row.repository, row.branch, UNSETTLED, reason, ref=row.ref, attempts=attempts
     )
@@ -123,13 +123,13 @@ def rows_of(task: TaskDefinition, records: Sequence[Mapping[str, Any]], *, text:
 
 
 def input_of(row: Row, ref: str) -> dict[str, Any]:
-    """What the task is given for a row."""
+    """Return the input of the task for a row."""
     workspace = {"repository": row.repository, "branch": row.branch, "ref_type": "commit", "ref": ref}
     return {"workspace": workspace, "params": row.params}
 
 
 def diagnostic_in(task: TaskDefinition, row: Row) -> str:
-    """Why the row would fail before anything is moved; empty where it would not."""
+    """Return why the row would fail before any data is moved; empty if it would not."""
     if row.diagnostic:
         return row.diagnostic
     try:

@@ -1,4 +1,4 @@
-"""What the command keeps of a run beside its table of outcomes: `OUTCOMES.map`, and that one driver has it at a time.
+"""The file that the command keeps beside its table of outcomes: `OUTCOMES.map`, and that one driver has it at a time.
 
 The file names the run, so that `--resume` finds its record in the lake; all else is there.  The lock goes with the
 process, so a killed driver leaves none.  Two drivers that get past it, on two machines, do no harm: rows are taken in the
@@ -47,7 +47,7 @@ def handle_file(outcomes: Path) -> Path:
 
 
 def digest_of(rows: Sequence[Row]) -> str:
-    """What two tables have in common only if all their rows are the same."""
+    """Return a digest of the table's rows."""
     total = hashlib.sha256()
     for row in rows:
         total.update(json.dumps(asdict(row), sort_keys=True).encode("utf-8", "surrogatepass") + b"\n")

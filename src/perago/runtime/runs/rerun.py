@@ -21,7 +21,7 @@ from perago.runtime.runs.record import Run, save_run
 from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
 
 if TYPE_CHECKING:
-    from perago.backend import Embedded, Task, Recording
+    from perago.backend import Embedded, Recording, Task
 
 Branches = Mapping[str, Mapping[str, str]]
 
