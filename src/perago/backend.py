@@ -91,7 +91,7 @@ class Backend(ABC):
     def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
         """Refuse tasks that cannot work where their placement puts them; call this before polling."""
         if any(task.kind == "spark" for task in tasks):
-            from perago.spark.places import check_placement
+            from perago.spark.placement import check_placement
 
             check_placement(tasks, self.settings, embedded=self.embedded)
 

@@ -10,7 +10,7 @@ from perago import RuntimeConfigError, TaskDefinitionError, require_glob, requir
 from perago.backend import Embedded, Real
 from perago.runtime.attempt.place import in_workdir
 from perago.settings import Settings, load_settings
-from perago.spark.places import placement_of
+from perago.spark.placement import placement_of
 from tests.support.spark_world import make_spark_task
 from tests.support.world import make_task
 

@@ -13,7 +13,7 @@ from perago import RuntimeConfigError
 from perago.settings import load_settings
 from perago.spark.config import is_local, is_quick, log_options, session_conf
 from perago.spark.engine_context import EngineContext
-from perago.spark.places import placement_of
+from perago.spark.placement import placement_of
 from perago.spark.session import Sessions
 from perago.spark_defaults import parse_conf
 from tests.support.spark_world import make_spark_task

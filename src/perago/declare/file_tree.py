@@ -1,8 +1,8 @@
 """Trees of files that checks read: a folder on disk, or a listing of paths.
 
 The rule: both trees answer alike, because one matcher walks both.  Patterns are split at `/`; `*`, `?` and `[…]` match
-inside one part, `**` matches any number of folders and, as the last part, everything below.  Files and folders both match, as
-with `pathlib`.  The attempt's marker file and links that lead out of the folder are invisible.
+inside one part, `**` matches any number of folders and, as the last part, everything below.  Files and folders both
+match, as with `pathlib`.  The attempt's marker file and links that lead out of the folder are invisible.
 """
 
 from __future__ import annotations

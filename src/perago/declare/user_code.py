@@ -119,7 +119,7 @@ def _is_of_caller(file: str) -> bool:
 
 
 def _cut_ours(told: traceback.TracebackException) -> bool:
-    """Drop Perago's frames, and those before the author's first, from an error and its causes.  Returns whether any is left."""
+    """Drop Perago's frames and those before the author's first from an error and its causes; return whether any is left."""
     left, seen, waiting = False, set(), [told]
     while waiting:
         one = waiting.pop()

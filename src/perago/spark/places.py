@@ -1,89 +1,30 @@
-"""Places where Spark tasks work: their workdir (local), or their staging branch over s3a (direct).
-
-    placement     master      lake        where
-    local         here        any         the workdir
-    local         elsewhere   any         refused at start
-    auto          local       any         the workdir
-    auto          here        embedded    the workdir
-    auto          elsewhere   embedded    refused at start
-    auto          a cluster   lakeFS      direct
-    direct        any         lakeFS      direct
-    direct        any         embedded    refused at start
-
-A cluster is any master that is not local.  It is here if all its executors are on this machine, and otherwise elsewhere:
-executors there do not see the workdir, and what they write would be lost.  Impossible placements are refused before a
-worker polls, not in an attempt.
-"""
+"""The places that Spark tasks work in: their workdir (local), or their staging branch over s3a (direct)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from perago.declare.checks import Check, ListingTree, label, needs_path
+from perago.declare.checks import Check, ListingTree
 from perago.declare.file_tree import Tree
 from perago.declare.task import TaskDefinition
-from perago.errors import PostGuardrailViolation, RuntimeConfigError, TaskDefinitionError
+from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import FileState, FileStates, changes_between, projected
 from perago.protocol.paths import in_actions, is_marker
 from perago.runtime.attempt.listing import objects_in
 from perago.runtime.attempt.place import Place, Site, WorkdirPlace, check_absolute_paths, in_workdir
 from perago.runtime.attempt.publish_decision import OnBranch, Result
 from perago.settings import LakeFSSettings, Settings
-from perago.spark.config import is_local, runs_here
 from perago.spark.job_group import at_work
 from perago.spark.kept_files import check_kept_files
 from perago.spark.paths import is_leftover
+from perago.spark.placement import placement_of
 from perago.spark.s3a import S3A_PACKAGES, open_bucket
 from perago.spark.session import AttemptSession, Sessions
 from perago.spark.table_audit import AuditedTree, Auditor
 from perago.spark.workspace import SparkWorkspace
 from perago.spark.write_scope import check_outside, reset
-from perago.spark_defaults import parse_conf
-
-Where = Literal["local", "direct"]
-
-
-def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) -> Where:
-    """Return the placement of a Spark task; `embedded` if the lake is the embedded one."""
-    spec = task.workspace
-    wanted = spec.placement if spec is not None else "local"
-    if wanted == "auto":
-        return "local" if embedded or is_local(settings.spark_master) else "direct"
-    return wanted
-
-
-def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embedded: bool) -> None:
-    """Raise `RuntimeConfigError` or `TaskDefinitionError` for Spark tasks that cannot work where they are placed."""
-    parse_conf(settings.spark_conf)
-    for task in tasks:
-        spec = task.workspace
-        if task.kind != "spark" or spec is None:
-            continue
-        if placement_of(task, settings, embedded=embedded) == "local":
-            if not runs_here(settings.spark_master):
-                raise RuntimeConfigError(_elsewhere(task, spec.placement, settings.spark_master, embedded))
-            continue
-        if embedded:
-            raise RuntimeConfigError(
-                f'task {task.name!r} has placement="direct", which needs lakeFS: the embedded lake has no s3a'
-            )
-        wanting = [label(check) for check in (*spec.pre, *spec.post) if needs_path(check)]
-        if wanting:
-            raise TaskDefinitionError(
-                f"{task.place}: {', '.join(wanting)}: needs a folder on disk, and with direct placement there is none; "
-                "use the require_… checks"
-            )
-
-
-def _elsewhere(task: TaskDefinition, placement: str, master: str, embedded: bool) -> str:
-    remedy = "work on lakeFS (--remote)" if embedded else 'declare placement="direct" or "auto"'
-    return (
-        f'task {task.name!r} has placement="{placement}", and would work in a folder of this machine, which the executors '
-        f"of {master} do not share: {remedy}, or set PERAGO_SPARK_MASTER to a local master"
-    )
 
 
 def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedded: bool) -> SparkPlaces:

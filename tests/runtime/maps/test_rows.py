@@ -153,7 +153,7 @@ class TestTables:
         [
             ("t.csv", b"repository\n", "has no rows"),
             ("t.csv", b"", "has no rows"),
-            ("t.csv", b"repository,repository\na,b\n", "column 'repository' is there twice"),
+            ("t.csv", b"repository,repository\na,b\n", "column 'repository' appears twice"),
             ("t.csv", b"repository,title\na,b\nc\n", "line 3 has 1 cells, and the header 2"),
             ("t.csv", b"repository\nca\xe9\n", "is not UTF-8"),
             ("t.csv", b'repository\n"a\n', "line 2: unexpected end of data"),

@@ -1,1 +1,1 @@
-"""One task over a table of workspaces: the rows, the run's record in the lake, and driving an engine; `perago map`."""
+"""`perago map`: one task over a table of workspaces, run by an engine, with its record in the lake."""

@@ -1,12 +1,10 @@
-"""Driving a map: which rows are left, handing them to an engine, and keeping what comes back.
+"""One session of a map run: starts or resumes it, hands the remaining rows to an engine, and collects outcomes.
 
-The rule: an outcome is in the run's record before anybody is told of it, because the execution itself puts it there.  What
-the engine brings back only says so sooner; when it has ended, the record is asked about every row that it said nothing of.
+An outcome is in the run's record before it is reported, because the execution itself writes it there.  The engine only
+reports it sooner; after it ends, every row that it did not report is looked up in the record.
 
-The beginning of a session: a run is made, or found again, and what it is to run is one value.
-
-The order: the file beside the outcomes names the run, then its record is made in the lake.  A kill in between leaves a run
-without a record, and resuming it makes one.
+The file beside the outcomes names the run before its record is created in the lake.  A kill in between leaves a run
+without a record, and resuming creates it.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ class Engine(Protocol):
     """An engine that runs rows in other processes or on other machines."""
 
     def check(self, plan: MapPlan) -> None:
-        """Refuse what could not run there, before the first row."""
+        """Raise an error if the plan cannot run there, before the first row."""
 
     def outcomes(self, plan: MapPlan, rows: Sequence[Row]) -> Iterator[RowOutcome]:
-        """Run rows, several at once, each once or more, and tell of each when it ends; in any order."""
+        """Run rows, several at once, each once or more; yield each outcome when the row ends, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Standing:
 
 @dataclass(slots=True)
 class Map:
-    """One session of a run."""
+    """One session of a map run."""
 
     plan: MapPlan
     rows: Sequence[Row]
@@ -62,16 +60,16 @@ class Map:
     """The outcome of every row that has one, by its number."""
 
     def read_record(self) -> None:
-        """Take in what earlier sessions have recorded."""
+        """Load the outcomes that earlier sessions recorded."""
         self.known = {one.row: one for one in self.record.outcomes()}
 
     def left(self, limit: int | None = None) -> list[Row]:
-        """The rows that are not done, in order; at most `limit`."""
+        """Return the rows that are not COMPLETED, in order; at most `limit`."""
         found = [row for row in self.rows if not self.is_done(row)]
         return found if limit is None else found[:limit]
 
-    def drive(self, engine: Engine, rows: Sequence[Row], told: Callable[[RowOutcome], None]) -> None:
-        """Run these rows to their ends; `told` hears of each once."""
+    def drive(self, engine: Engine, rows: Sequence[Row], on_outcome: Callable[[RowOutcome], None]) -> None:
+        """Run these rows to their ends; calls `on_outcome` once for each."""
         wanted = {row.number: row for row in rows}
         for row in rows:
             self.known.pop(row.number, None)
@@ -79,12 +77,12 @@ class Map:
             for outcome in engine.outcomes(self.plan, rows):
                 if wanted.pop(outcome.row, None) is not None:
                     self.known[outcome.row] = outcome
-                    told(outcome)
+                    on_outcome(outcome)
         except BaseException:
-            self._settle(wanted)
+            self._reconcile(wanted)
             raise
-        for outcome in self._settle(wanted):
-            told(outcome)
+        for outcome in self._reconcile(wanted):
+            on_outcome(outcome)
 
     def standing(self) -> Standing:
         """Return the counts of all rows of the table."""
@@ -92,14 +90,14 @@ class Map:
         done, waiting = status.count("COMPLETED"), status.count("UNSETTLED")
         return Standing(len(self.rows), done, len(status) - done - waiting, waiting)
 
-    def _settle(self, silent: Mapping[int, Row]) -> list[RowOutcome]:
-        """Take the record's word on rows that the engine did not know the end of; returns those it was silent about."""
-        ask = dict(silent) | {row.number: row for row in self.rows if self._is_unsettled(row)}
+    def _reconcile(self, unreported: Mapping[int, Row]) -> list[RowOutcome]:
+        """Look up rows in the record that the engine left unsettled or unreported; returns the unreported outcomes."""
+        ask = dict(unreported) | {row.number: row for row in self.rows if self._is_unsettled(row)}
         recorded = {one.row: one for one in self.record.outcomes() if one.row in ask} if ask else {}
         for number, row in ask.items():
             found = recorded.get(number) or self.known.get(number)
-            self.known[number] = found or unsettled(row, "it did not come to an end")
-        return [self.known[number] for number in sorted(silent)]
+            self.known[number] = found or unsettled(row, "it did not end")
+        return [self.known[number] for number in sorted(unreported)]
 
     def is_done(self, row: Row) -> bool:
         """Return whether a row needs no more work."""
@@ -111,7 +109,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One task over rows of a lake, as a command asks for it."""
+    """The request of a command: one task over rows of a lake."""
 
     target: str
     task: TaskDefinition
@@ -120,20 +118,20 @@ class Wanted:
     retries: int | None = None
     max_result_bytes: int | None = None
     log_here: bool = False
-    """Whether executors are on this machine, and bodies may print to a file of the root."""
+    """True if executors run on this machine, so that bodies can print to a file of the root."""
 
     def fresh(self, address: str, now: float) -> MapRunFile:
-        """A run that has not begun; `address` is the lake's."""
+        """Return the file content of a new run; `address` is the lake's."""
         rows = digest_of(self.rows)
         return MapRunFile(new_run_id(now), int(now * 1000), self.task.name, address, rows, len(self.rows))
 
     def begin(self, lake: Lake, handle: MapRunFile) -> Map:
-        """A session of the run, with what earlier ones have recorded."""
+        """Start a session of the run, with the outcomes of earlier ones."""
         record = MapRecord(lake, handle.run)
         record.begin(asdict(handle))
-        begun = Map(self._plan(handle), self.rows, record)
-        begun.read_record()
-        return begun
+        session = Map(self._plan(handle), self.rows, record)
+        session.read_record()
+        return session
 
     def _plan(self, handle: MapRunFile) -> MapPlan:
         declared = self.task.controls.retry.count

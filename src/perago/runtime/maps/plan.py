@@ -21,31 +21,31 @@ from perago.runtime.maps.rows import Row, RowOutcome, Status
 from perago.runtime.maps.table import write_table
 
 MOST_DEATHS = 3
-"""A row whose executions died so often, one after the other, has failed: it may be what kills them."""
+"""After this many consecutive dead executions a row has failed: it may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapPlan:
-    """One task over a table, in one session of a run: what is the same for all rows."""
+    """The values that are the same for all rows in one session of a map run."""
 
     run: str
     started: int
-    """The run's beginning, in milliseconds since 1970."""
+    """The run's start, in milliseconds since 1970."""
     session: str
-    """This command: a run that is resumed has several."""
+    """The id of this command; a resumed run has several sessions."""
     target: str
     folder: Path
-    """Where the target's name means something: the command's current folder."""
+    """The command's working folder, which the target is relative to."""
     task: str
     lake: Backend
     retries: int
     max_result_bytes: int | None = None
     log: Path | None = None
-    """Where bodies print to, on the machine of the command; None elsewhere, where the engine keeps it."""
+    """The file for the output of bodies on the command's machine; None if the engine collects it."""
 
 
 def map_log(root: Path, run: str) -> Path:
-    """The file that a map's bodies print to, where they run on this machine; its folder is made."""
+    """Return the file for the output of bodies on this machine; creates its folder."""
     folder = root / "maps"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / f"{run}.log"
@@ -95,6 +95,6 @@ def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionRe
 
 
 def write_outcomes(path: Path, outcomes: Iterable[RowOutcome]) -> None:
-    """The table of outcomes, in the order of the rows."""
+    """Write the table of outcomes, in the order of the rows."""
     ordered = sorted(outcomes, key=lambda one: one.row)
     write_table(path, COLUMNS, (one.to_json() for one in ordered))

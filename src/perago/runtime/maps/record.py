@@ -1,18 +1,17 @@
-"""The record of a map: what has become of each row, kept in the lake itself (docs/decisions/0020).
+"""The record of a map run: the claims and outcomes of each row, in the lake itself (docs/decisions/0020).
 
     repository perago-maps, branch <run>, uncommitted:
-      map.json                      what is mapped over what
-      rows/<row>/<slot>             one object for each thing that happened to the row, numbered from 1
+      map.json                      the task, the lake and the table
+      rows/<row>/<slot>             one object for each event of the row, numbered from 1
 
-A slot says that an execution has *taken* the row, or how it *ended*.  Its object is made only where there is none
-(`create_object`), so of an execution that ends and another that takes the row over, one gets the next slot.  From that
-follow the rules:
+A slot is a claim of an execution (`RowClaim`), or its outcome (`Ended`).  Its object is only created if absent
+(`create_object`), so if an execution ends while another claims the row, only one gets the next slot.  Therefore:
 
-- An execution is current as long as the slot that it took is the row's last.
-- A result counts only if it gets the slot behind its own; then it is in the lake before anybody is told.
-- A row that is COMPLETED is never taken again.
+- An execution is current as long as its claim is the row's last slot.
+- A result counts only if it gets the slot after its claim; so it is in the lake before it is reported.
+- A COMPLETED row is never claimed again.
 
-Whoever can reach the lake can read and write it: a driver, and an executor on another machine.
+Every process that can reach the lake can read and write the record: the driver, and executors on other machines.
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ _READS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class RowClaim:
-    """An execution that has taken a row."""
+    """The claim of an execution on a row."""
 
     row: int
     slot: int
     execution: str
     session: str
-    """The command that it works for: its retries are counted by that."""
+    """The command it works for; retries are counted per session."""
     ref: str = ""
-    """The commit to work on, the same for all that take the row after it."""
+    """The input commit; later claims of the row keep it."""
     attempts: int = 1
-    """How often the row was taken so far, this time included."""
+    """The number of claims so far, including this one."""
     tries: int = 1
-    """The same, of this session only and without those that died."""
+    """The number of claims in this session, without those whose execution died."""
     deaths: int = 0
-    """How many executions before it, one after the other, have left no ending."""
+    """The number of consecutive executions before it that left no outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +60,11 @@ class Ended:
     taken: RowClaim
     outcome: RowOutcome
     refused: bool = False
-    """Whether the publish fence ended it, so that it has published nothing."""
+    """True if the publish fence refused it, so that nothing was published."""
 
     @property
     def slot(self) -> int:
-        """The slot that says so."""
+        """The slot after the claim."""
         return self.taken.slot + 1
 
 
@@ -73,26 +72,26 @@ Slot = RowClaim | Ended
 
 
 class MapRecord:
-    """The record of one run."""
+    """Reads and writes the record of one map run."""
 
     def __init__(self, lake: Lake, run: str) -> None:
         self._lake = lake
         self.run = run
 
     def begin(self, header: Mapping[str, Any]) -> None:
-        """Make the record, or go on with the one that is there."""
+        """Create the record unless it exists."""
         branch = partial(self._lake.create_branch, REPOSITORY, self.run, "main")
         try:
-            _unless_there(branch)
+            _ignore_existing(branch)
         except LakeNotFound:
-            # The first map of this lake.
-            _unless_there(partial(self._lake.create_repository, REPOSITORY))
-            _unless_there(branch)
+            # The first map run on this lake.
+            _ignore_existing(partial(self._lake.create_repository, REPOSITORY))
+            _ignore_existing(branch)
         text = json.dumps(header).encode()
-        _unless_there(partial(self._lake.create_object, REPOSITORY, self.run, HEADER, text))
+        _ignore_existing(partial(self._lake.create_object, REPOSITORY, self.run, HEADER, text))
 
     def last(self, row: int) -> Slot | None:
-        """The last thing that happened to a row."""
+        """Return the last slot of a row, or None."""
         slots = [slot for _, slot in self._slots(_row_prefix(row))]
         return self._read(row, max(slots)) if slots else None
 
@@ -102,16 +101,16 @@ class MapRecord:
         return bool(slots) and max(slots) == taken.slot
 
     def add(self, slot: Slot) -> bool:
-        """Put a slot behind the row's last; False where another one is there."""
+        """Add a slot.  Returns False if another execution has that slot."""
         row = slot.row if isinstance(slot, RowClaim) else slot.taken.row
-        text = json.dumps(_packed(slot), separators=(",", ":")).encode()
+        text = json.dumps(_to_json(slot), separators=(",", ":")).encode()
         try:
             self._lake.create_object(REPOSITORY, self.run, _path(row, slot.slot), text)
         except LakeConflict:
-            # Perhaps our own: a request is sent again where the server put it off.
+            # The existing slot may be our own: a postponed request is sent twice.
             return self._read(row, slot.slot) == slot
         except LakeUnavailable as unknown:
-            # Nobody else writes these very words, so what is there tells.
+            # Our slot is unique, so reading it back shows whether the write landed.
             return self._landed(slot, row, unknown)
         return True
 
@@ -141,10 +140,10 @@ class MapRecord:
         path = _path(row, slot)
         text = b"".join(self._lake.read(REPOSITORY, self.run, path))
         try:
-            return _unpacked(json.loads(text))
+            return _from_json(json.loads(text))
         except (ValueError, KeyError, TypeError) as error:
             raise LakeError(
-                f"{path} on branch {self.run} of {REPOSITORY} is none of Perago's records"
+                f"{path} on branch {self.run} of {REPOSITORY} is not a record of Perago"
             ) from error
 
 
@@ -156,18 +155,18 @@ def _path(row: int, slot: int) -> str:
     return f"{_row_prefix(row)}{slot:06d}"
 
 
-def _packed(slot: Slot) -> dict[str, Any]:
+def _to_json(slot: Slot) -> dict[str, Any]:
     if isinstance(slot, RowClaim):
         return {"taken": asdict(slot)}
     return {"ended": asdict(slot.taken), "outcome": slot.outcome.to_json(), "refused": slot.refused}
 
 
-def _unpacked(read: Mapping[str, Any]) -> Slot:
+def _from_json(read: Mapping[str, Any]) -> Slot:
     if "taken" in read:
         return RowClaim(**read["taken"])
     return Ended(RowClaim(**read["ended"]), RowOutcome(**read["outcome"]), read["refused"])
 
 
-def _unless_there(make: Callable[[], None]) -> None:
+def _ignore_existing(make: Callable[[], None]) -> None:
     with contextlib.suppress(LakeConflict):
         make()

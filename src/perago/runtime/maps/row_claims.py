@@ -30,7 +30,7 @@ _LONGEST_RANGE = 1024
 
 @dataclass(frozen=True, slots=True)
 class RowClaims:
-    """Takes rows of one run for executions of this process."""
+    """Claims rows of one run for executions of this process."""
 
     lake: Lake
     record: MapRecord
@@ -38,8 +38,8 @@ class RowClaims:
     execution_id: Callable[[], str]
 
     def take(self, row: Row) -> RowClaim | RowOutcome:
-        """The row for a new execution, or how it ended."""
-        # Nearly every row is new: one call, and no look.
+        """Claim the row for a new execution, or return its outcome."""
+        # Nearly every row is new: try slot 1 with one call, without reading the record.
         wanted = RowClaim(row.number, 1, self.execution_id(), self.plan.session, self._start(row))
         if self.record.add(wanted):
             return wanted
@@ -52,7 +52,7 @@ class RowClaims:
                 return following if isinstance(following, RowClaim) else following.outcome
 
     def again(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
-        """The same, for who has just ended."""
+        """Claim the row again after an execution that just ended, or return its outcome."""
         following = self._after(row, ended)
         if isinstance(following, RowOutcome):
             return following
@@ -97,7 +97,7 @@ class RowClaims:
         )
 
     def _start(self, row: Row) -> str:
-        """The commit that a row begins with; empty where its branch cannot be read, which the execution finds out."""
+        """Return the row's input commit; empty if its branch cannot be read, which the execution will report."""
         if row.ref or row.diagnostic:
             return row.ref
         try:
@@ -106,10 +106,10 @@ class RowClaims:
             return ""
 
     def _start_again(self, row: Row, last: Ended) -> str:
-        """The commit for another try: the same, so that a publication nobody knows of is found and not built upon.
+        """Return the commit for a retry: the same one, so that an unrecorded publication is found, not built upon.
 
-        A row that means the head, and was refused since others moved it, begins with the new head if nothing between the
-        two is its own.
+        A row without a ref that was refused because others moved the head starts from the new head, unless a commit in
+        between is the row's own.
         """
         before = last.taken.ref
         if row.ref or not (last.refused or not before):
@@ -139,4 +139,4 @@ def why_no_start(lake: Lake, row: Row) -> LakeError:
         )
     except LakeError as error:
         return error
-    return LakeError(f"branch {row.branch!r} could not be read when the row began")
+    return LakeError(f"branch {row.branch!r} could not be read when the row started")

@@ -1,15 +1,13 @@
-"""A row of a map as its attempts see it: who owns them, by the run's record in place of an orchestrator.
+"""Runs rows of a map in the process of an engine's executor, each as a transaction like those of a worker's executor.
 
-An attempt of a row is one slot of the record.  `current` answers the attempt fence, `complete` takes the result: both go to
-the record in the lake, wherever the execution runs.  Times that order the attempts of a row come from their slots, never
-from a clock: machines disagree.
+    claim the row → transaction (fences read the record) → result into the record → claim dropped → [retry, if any left]
 
-Running rows in the process of an engine's executor: each is its own transaction, as a worker's executor runs it.
+The run's record takes the place of an orchestrator.  An attempt of a row is one slot of the record: `current` answers the
+attempt fence and `complete` stores the result, both in the lake, wherever the execution runs.  The times that order a
+row's attempts come from their slots, never from a clock, since machines disagree.
 
-    take → transaction (fences ask the record) → result into the record → claim dropped → [again, if retries are left]
-
-One runner serves all rows of a process.  It opens the lake when the first row comes: an engine forks its processes, and
-clients do not survive a fork.  The rows that follow use the same clients.
+One runner serves all rows of a process.  It opens the lake at the first row, because engines fork their processes and
+clients do not survive a fork; later rows use the same clients.
 """
 
 from __future__ import annotations
@@ -53,12 +51,19 @@ from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.root.state_dir import new_execution_id
 
+log = logging.getLogger("perago.map")
+
 OVER = "CANCELED"
+OVERLAPPING = 4
+LONGEST_PAUSE = 5.0
+"""Maximum seconds between two tries of a row, which occupies one of the engine's places meanwhile."""
+_WRONG_INPUT: WrongInput = "terminal"
+"""Wrong input never succeeds later: every try of a row has the same input and the same code."""
 _TASK = re.compile(r"(map-[0-9a-z-]+)-row(\d+)-(\d+)")
 
 
 def attempt_of(run: str, started: int, task_name: str, taken: RowClaim) -> Attempt:
-    """The attempt that a slot is; `started` is the run's beginning in milliseconds since 1970."""
+    """Return the attempt of a claim; `started` is the run's start in milliseconds since 1970."""
     return Attempt(
         workflow_instance_id=run,
         task_id=f"{run}-row{taken.row}-{taken.slot}",
@@ -73,7 +78,7 @@ def attempt_of(run: str, started: int, task_name: str, taken: RowClaim) -> Attem
 
 @dataclass(frozen=True, slots=True)
 class RowOrchestrator:
-    """Owns the attempt of one execution of one row; `settled` is how it ended, once it has."""
+    """The orchestrator of one execution of one row; `settled` is its result, once it has ended."""
 
     record: MapRecord
     row: Row
@@ -81,7 +86,7 @@ class RowOrchestrator:
     settled: ExecutionResult | None = None
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
-        """In progress as long as the execution's slot is the row's last."""
+        """Return the attempt's state: in progress as long as its claim is the row's last slot."""
         if not attempt.task_id.endswith(f"-row{self.taken.row}-{self.taken.slot}"):
             raise OrchestratorNotFound(f"task {attempt.task_id} is not this execution's")
         with _translated(self.record.run):
@@ -95,7 +100,7 @@ class RowOrchestrator:
         )
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
-        """Record how the execution ended, unless the row was taken over; waits for a lake that is away."""
+        """Record the outcome, waiting while the lake is unavailable.  Returns False if the row was taken over."""
         return ask_until_answered(partial(self._add, self.ended(outcome)))
 
     def ended(self, outcome: Outcome) -> Ended:
@@ -109,13 +114,13 @@ class RowOrchestrator:
 
 
 class MapRows:
-    """Every row of every map of a lake, for who finds a branch and asks whether its attempt is over."""
+    """Reads the attempts of all map runs of a lake, to decide whether a leftover branch's attempt is over."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
-        """`OrchestratorNotFound` for a task of something else, or of a run whose record is gone."""
+        """Return the attempt's state.  Raises `OrchestratorNotFound` if it is no row of a map, or its record is gone."""
         match = _TASK.fullmatch(attempt.task_id)
         if match is None:
             raise OrchestratorNotFound(f"task {attempt.task_id} is not a row of a map")
@@ -130,22 +135,13 @@ class MapRows:
 
 @contextmanager
 def _translated(run: str) -> Iterator[None]:
-    """Tell trouble with the lake as trouble with the record, which stands in for an orchestrator."""
+    """Translate lake errors to orchestrator errors, since the record takes the orchestrator's place."""
     try:
         yield
     except LakeNotFound as gone:
         raise OrchestratorNotFound(f"the record of {run} is gone: {gone}") from gone
     except LakeError as error:
         raise OrchestratorUnavailable(f"the record of {run} does not answer: {error}") from error
-
-
-log = logging.getLogger("perago.map")
-
-OVERLAPPING = 4
-LONGEST_PAUSE = 5.0
-"""Seconds between two tries of a row: they hold one of the engine's places."""
-_WRONG_INPUT: WrongInput = "terminal"
-"""Every try of a row has the same input and the same code."""
 
 
 @dataclass(slots=True)
@@ -169,16 +165,16 @@ class RowRunner:
         self._claims = RowClaims(self.lake, record, self.plan, self.execution_id)
 
     def run(self, row: Row) -> RowOutcome:
-        """Run a row until it ends; what this returns is in the record, unless it is unsettled."""
+        """Run a row until it ends; the returned outcome is in the record, unless it is UNSETTLED."""
         try:
             taken = self._claims.take(row)
             while isinstance(taken, RowClaim):
                 ended = self._execute(row, taken)
                 if ended is None:
-                    return self._taken_over(row)
+                    return self._current_outcome(row)
                 taken = self._after(row, ended)
         except (LakeError, OrchestratorError) as error:
-            return unsettled(row, self._mask(f"it has no outcome yet: {error}"))
+            return unsettled(row, self._mask(f"no outcome yet: {error}"))
         return taken
 
     def _after(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
@@ -189,7 +185,7 @@ class RowRunner:
             return self._claims.again(row, ended)
         return ended.outcome
 
-    def _taken_over(self, row: Row) -> RowOutcome:
+    def _current_outcome(self, row: Row) -> RowOutcome:
         """Return the outcome of a row that another execution claimed; unsettled if that one has not ended."""
         last = self._claims.record.last(row.number)
         if isinstance(last, Ended):
@@ -197,13 +193,13 @@ class RowRunner:
         return unsettled(row, "another execution has taken the row", attempts=last.attempts if last else 0)
 
     def _execute(self, row: Row, taken: RowClaim) -> Ended | None:
-        """One execution; None where its result does not count, since another one has taken the row over."""
+        """Execute the row once.  Returns None if the result does not count because the row was taken over."""
         owner = RowOrchestrator(self._claims.record, row, taken)
         attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, taken)
-        if (early := self._early(row, taken)) is not None:
+        if (early := self._early_failure(row, taken)) is not None:
             accepted = owner.complete(attempt, early, worker_id=taken.execution)
             return owner.ended(early) if accepted else None
-        kept: list[Ended] = []
+        recorded: list[Ended] = []
         assignment = Assignment(attempt, input_of(row, taken.ref))
 
         def hand_over(settled: ExecutionResult) -> None:
@@ -214,13 +210,13 @@ class RowRunner:
                 return
             ending = replace(owner, settled=settled)
             if deliver(ending, self.lake, pending, worker_id=taken.execution).accepted:
-                kept.append(ending.ended(pending.outcome))
+                recorded.append(ending.ended(pending.outcome))
 
         with attempt_logs(attempt, taken.execution, everywhere=True):
-            Transaction(self.task, assignment, taken.execution, self._around(owner)).run(hand_over)
-        return kept[0] if kept else None
+            Transaction(self.task, assignment, taken.execution, self._context(owner)).run(hand_over)
+        return recorded[0] if recorded else None
 
-    def _early(self, row: Row, taken: RowClaim) -> Outcome | None:
+    def _early_failure(self, row: Row, taken: RowClaim) -> Outcome | None:
         """Return the outcome of a row that gets no transaction."""
         if row.diagnostic:
             return self._sendable(classify(TaskInputError(row.diagnostic), _WRONG_INPUT))
@@ -231,7 +227,7 @@ class RowRunner:
     def _sendable(self, outcome: Outcome) -> Outcome:
         return sendable(outcome, self._mask, self.plan.lake.settings.failure_reason_max_length)
 
-    def _around(self, owner: RowOrchestrator) -> AttemptContext:
+    def _context(self, owner: RowOrchestrator) -> AttemptContext:
         return AttemptContext(
             lake=self.lake,
             orchestrator=owner,
@@ -247,7 +243,7 @@ class RowRunner:
 
 
 def load_task(plan: MapPlan) -> TaskDefinition:
-    """The task of a map; `TaskDefinitionError` where its module is not here."""
+    """Import the task of a map.  Raises `TaskDefinitionError` if its module is not on this machine."""
     if str(plan.folder) not in sys.path:
         sys.path.insert(0, str(plan.folder))
     found = {task.name: task for task in load_tasks([plan.target])}
@@ -257,11 +253,11 @@ def load_task(plan: MapPlan) -> TaskDefinition:
 
 
 def run_here(plan: MapPlan, row: Row, *, scratch: Path) -> RowOutcome:
-    """Run a row in this process, by the runner that it keeps for this plan; what goes wrong is told, never raised."""
+    """Run a row in this process, with the plan's cached runner; errors become an UNSETTLED outcome, never raised."""
     try:
         runner = _runner_of(plan, scratch)
     except Exception as error:
-        # One bad executor must not end the whole job: the row stays as it is, and is done when the map is resumed.
+        # One bad executor must not end the whole job: the row is left to the next `--resume`.
         return unsettled(row, f"this executor cannot run it: {describe(error)}")
     return runner.run(row)
 
@@ -270,11 +266,11 @@ _runners: dict[tuple[int, str], RowRunner] = {}
 
 
 def _runner_of(plan: MapPlan, scratch: Path) -> RowRunner:
-    # By process: what a fork has inherited is another's.
+    # Keyed by process: a runner inherited by a fork must not be used.
     key = (os.getpid(), plan.session)
     if key not in _runners:
         if plan.log is not None:
-            _print_to(plan.log)
+            _redirect_output(plan.log)
         logging_to(plan.lake.settings, name=f"map-{os.getpid()}").__enter__()
         task = load_task(plan)
         workdirs = scratch / "perago-work"
@@ -284,8 +280,8 @@ def _runner_of(plan: MapPlan, scratch: Path) -> RowRunner:
     return _runners[key]
 
 
-def _print_to(file: Path) -> None:
-    """Let this process print to a file: what bodies print must not stand between lines of the command's progress."""
+def _redirect_output(file: Path) -> None:
+    """Redirect stdout and stderr to a file, so that output of bodies does not mix with the command's progress."""
     opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for stream in (1, 2):
         os.dup2(opened, stream)

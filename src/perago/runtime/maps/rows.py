@@ -29,12 +29,15 @@ from perago.protocol.suggestions import did_you_mean
 
 Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "UNSETTLED"]
 UNSETTLED: Status = "UNSETTLED"
-"""Nobody knows yet: the record could not be asked, or another execution has the row.  Never recorded."""
+"""The outcome is not known yet: the record was unreachable, or another execution has the row.  Never recorded."""
+WORKSPACE = ("repository", "branch", "ref")
+PARAMS = "params"
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One workspace to run the task on; `ref` is empty where the branch's head is meant."""
+    """One workspace to run the task on; an empty `ref` means the branch's head."""
 
     number: int
     """Counted from 1, without the table's header."""
@@ -43,7 +46,7 @@ class Row:
     ref: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     diagnostic: str = ""
-    """Why it cannot be run at all."""
+    """The reason why the row cannot run at all, or empty."""
 
     @property
     def label(self) -> str:
@@ -61,9 +64,9 @@ class RowOutcome:
     status: Status
     reason: str = ""
     ref: str = ""
-    """The commit that it worked on."""
+    """The input commit."""
     published: str = ""
-    """The commit that holds its result; the same as `ref` where nothing changed."""
+    """The commit with its result; the same as `ref` if nothing changed."""
     attempts: int = 0
     seconds: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict)
@@ -71,7 +74,7 @@ class RowOutcome:
     downloaded: int = 0
     uploaded: int = 0
     saved: int = 0
-    """Bytes that moved, and bytes that did not need to."""
+    """Bytes downloaded, uploaded, and not moved because that was unnecessary."""
     changed: int = 0
     deleted: int = 0
     """Files that the publication put and removed."""
@@ -88,7 +91,7 @@ class RowOutcome:
         return f"row {self.row} ({self.repository}@{self.branch})"
 
     def to_json(self) -> dict[str, Any]:
-        """All of it, as JSON values."""
+        """Return all fields as JSON values."""
         return asdict(self)
 
 
@@ -99,13 +102,8 @@ def unsettled(row: Row, reason: str, *, attempts: int = 0) -> RowOutcome:
     )
 
 
-WORKSPACE = ("repository", "branch", "ref")
-PARAMS = "params"
-_SHOWN = 5
-
-
 def rows_of(task: TaskDefinition, records: Sequence[Mapping[str, Any]], *, text: bool) -> list[Row]:
-    """The rows; `text` says that every cell is text, as in a CSV."""
+    """Parse the rows of a table; `text` means that every cell is text, as in a CSV.  Raises `RuntimeConfigError`."""
     _check_task(task)
     columns = {name for record in records for name in record}
     if WORKSPACE[0] not in columns:
@@ -163,7 +161,7 @@ def _row(number: int, record: Mapping[str, Any], *, text: bool, whole: bool, tex
         wrong.append("repository is empty; give its name")
     params: Mapping[str, Any] = {}
     try:
-        params = _whole(record.get(PARAMS)) if whole else _by_columns(record, text=text, texts=texts)
+        params = _params_cell(record.get(PARAMS)) if whole else _by_columns(record, text=text, texts=texts)
     except TaskInputError as error:
         wrong.append(str(error))
     return Row(
@@ -176,8 +174,8 @@ def _row(number: int, record: Mapping[str, Any], *, text: bool, whole: bool, tex
     )
 
 
-def _whole(value: Any) -> Mapping[str, Any]:
-    """The cell `params`: an object, or its JSON text."""
+def _params_cell(value: Any) -> Mapping[str, Any]:
+    """Parse the cell `params`: an object, or its JSON text."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return {}
     if isinstance(value, str):
@@ -194,15 +192,15 @@ def _whole(value: Any) -> Mapping[str, Any]:
 def _by_columns(record: Mapping[str, Any], *, text: bool, texts: frozenset[str]) -> Mapping[str, Any]:
     params = {name: value for name, value in record.items() if name not in WORKSPACE}
     if text:
-        return {name: _parsed(name, cell, texts) for name, cell in params.items() if cell != ""}
-    # An absent value of a column is null in Parquet: the model's default applies.
+        return {name: _parse_cell(name, cell, texts) for name, cell in params.items() if cell != ""}
+    # Parquet has null for an absent value: the model's default applies.
     params = {name: value for name, value in params.items() if value is not None}
     _check_json(params)
     return params
 
 
-def _parsed(name: str, cell: str, texts: frozenset[str]) -> Any:
-    """A cell of text as a value: JSON, unless the param takes text, where `007` stays what it is."""
+def _parse_cell(name: str, cell: str, texts: frozenset[str]) -> Any:
+    """Parse a text cell as JSON, unless the param takes text, so that `007` stays text."""
     if name in texts:
         return cell
     try:
@@ -219,7 +217,7 @@ def _check_json(value: object) -> None:
 
 
 def _text_params(task: TaskDefinition) -> frozenset[str]:
-    """The params that take text, as their schema says."""
+    """Return the params that take text, by their schema."""
     schema = task.params_model.model_json_schema()
     return frozenset(
         name
@@ -237,7 +235,7 @@ def _takes_text(schema: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
 
 
 def _check_branches(task: TaskDefinition, rows: Iterable[Row]) -> None:
-    """Two rows that publish on one branch would refuse each other, unless the task publishes on top of others."""
+    """Refuse two rows with the same branch: without rebase, one would refuse the other's publication."""
     spec = task.workspace
     if spec is None or spec.read_only or spec.rebases:
         return

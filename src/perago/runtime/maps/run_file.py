@@ -24,7 +24,7 @@ from perago.runtime.maps.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class MapRunFile:
-    """One run: what it maps over what, and where."""
+    """The content of the file: a map run's id, task, lake and table."""
 
     run: str
     started: int
@@ -37,12 +37,12 @@ class MapRunFile:
 
 
 def new_run_id(now: float) -> str:
-    """An id that no other run has, and that sorts by time."""
+    """Return a unique run id that sorts by time."""
     return f"map-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
 def handle_file(outcomes: Path) -> Path:
-    """The file beside a table of outcomes."""
+    """Return the path of the file beside a table of outcomes."""
     return outcomes.with_name(outcomes.name + ".map")
 
 
@@ -56,11 +56,11 @@ def digest_of(rows: Sequence[Row]) -> str:
 
 @contextmanager
 def held(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Iterator[MapRunFile]:
-    """The run of this table of outcomes, for this process alone: a fresh one, or the one that is resumed."""
+    """Lock the file and yield its run: `fresh`, or the one to resume.  Raises `RuntimeConfigError` if it does not fit."""
     path = handle_file(outcomes)
     if not resume and (outcomes.exists() or path.exists()):
         raise RuntimeConfigError(
-            f"{outcomes if outcomes.exists() else path} is there already: add --resume to go on with that run, or name "
+            f"{outcomes if outcomes.exists() else path} already exists: add --resume to resume that run, or name "
             "another table of outcomes"
         )
     if resume and not path.exists():
@@ -97,12 +97,12 @@ def _read(file: int, path: Path, now: MapRunFile) -> MapRunFile:
     try:
         found = MapRunFile(**json.loads(os.pread(file, 1 << 20, 0)))
     except (ValueError, TypeError) as error:
-        raise RuntimeConfigError(f"{path} is none that `perago map` wrote: {error}") from None
+        raise RuntimeConfigError(f"{path} was not written by `perago map`: {error}") from None
     for name, what in (("task", "the task"), ("lake", "the lake"), ("table", "the table")):
         if getattr(found, name) != getattr(now, name):
             shown = "" if name == "table" else f": {getattr(found, name)}, now {getattr(now, name)}"
             raise RuntimeConfigError(
                 f"{what} is not the one that run {found.run} began with{shown}; give the same one, or name another table "
-                "of outcomes to start anew"
+                "of outcomes to start a new run"
             )
     return found

@@ -1,7 +1,7 @@
-"""Tables on disk: CSV, JSON lines and Parquet, by the ending of their name, read and written whole.
+"""Reads and writes whole tables: CSV, JSON lines and Parquet, by the suffix of the file.
 
-The rule: a table that cannot be understood is refused by the line that is wrong, before anything runs.  A table is written
-beside its place and put there at once, so a reader never sees half of one.
+An invalid table is refused before anything runs, naming the wrong line.  A table is written to a temporary file and
+renamed, so that a reader never sees half of one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_CELL = 64 * 1024 * 1024
 
 
 def format_of(path: Path) -> str:
-    """The format that a name stands for; `RuntimeConfigError` for any other."""
+    """Return the format of a file name.  Raises `RuntimeConfigError` for an unknown suffix."""
     found = FORMATS.get(path.suffix.lower())
     if found is None:
         raise RuntimeConfigError(f"{path}: the name of a table ends in {', '.join(FORMATS)}; rename it")
@@ -29,7 +29,7 @@ def format_of(path: Path) -> str:
 
 
 def read_table(path: Path) -> list[Record]:
-    """The rows of a table; cells of a CSV are text."""
+    """Read the rows of a table; cells of a CSV are text.  Raises `RuntimeConfigError`."""
     kind = format_of(path)
     try:
         rows = list(_READERS[kind](path))
@@ -47,15 +47,15 @@ def read_table(path: Path) -> list[Record]:
 
 
 def write_table(path: Path, columns: Sequence[str], rows: Iterable[Record]) -> None:
-    """Put a table at a path, over what is there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a table, replacing an existing file."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        _WRITERS[format_of(path)](beside, columns, rows)
-        os.replace(beside, path)
+        _WRITERS[format_of(path)](temporary, columns, rows)
+        os.replace(temporary, path)
     except OSError as error:
         raise RuntimeConfigError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def _read_csv(path: Path) -> Iterator[Record]:
@@ -66,7 +66,7 @@ def _read_csv(path: Path) -> Iterator[Record]:
             header = next(reader, [])
             twice = sorted({name for name in header if header.count(name) > 1})
             if twice:
-                raise RuntimeConfigError(f"{path}: column {twice[0]!r} is there twice; rename one")
+                raise RuntimeConfigError(f"{path}: column {twice[0]!r} appears twice; rename one")
             for cells in reader:
                 if cells and len(cells) != len(header):
                     raise RuntimeConfigError(
@@ -122,7 +122,7 @@ def _write_parquet(path: Path, columns: Sequence[str], rows: Iterable[Record]) -
     import pyarrow
     import pyarrow.parquet as parquet
 
-    # Objects as JSON text: their fields differ from row to row, and a column has one type.
+    # Write objects as JSON text: their fields differ between rows, but a column has one type.
     flat = [{name: _flat(row.get(name)) for name in columns} for row in rows]
     parquet.write_table(pyarrow.Table.from_pylist(flat), path)
 

@@ -1,0 +1,70 @@
+"""The placement of Spark tasks: in their workdir (local), or on their staging branch over s3a (direct).
+
+    placement     master      lake        where
+    local         here        any         the workdir
+    local         elsewhere   any         refused at start
+    auto          local       any         the workdir
+    auto          here        embedded    the workdir
+    auto          elsewhere   embedded    refused at start
+    auto          a cluster   lakeFS      direct
+    direct        any         lakeFS      direct
+    direct        any         embedded    refused at start
+
+A cluster is any master that is not local.  It is here if all its executors are on this machine, and otherwise elsewhere:
+executors there do not see the workdir, and what they write would be lost.  Impossible placements are refused before a
+worker polls, not in an attempt.  Nothing here imports pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from perago.declare.checks import label, needs_path
+from perago.declare.task import TaskDefinition
+from perago.errors import RuntimeConfigError, TaskDefinitionError
+from perago.settings import Settings
+from perago.spark.config import is_local, runs_here
+from perago.spark_defaults import parse_conf
+
+Where = Literal["local", "direct"]
+
+
+def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) -> Where:
+    """Return the placement of a Spark task; `embedded` if the lake is the embedded one."""
+    spec = task.workspace
+    wanted = spec.placement if spec is not None else "local"
+    if wanted == "auto":
+        return "local" if embedded or is_local(settings.spark_master) else "direct"
+    return wanted
+
+
+def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embedded: bool) -> None:
+    """Raise `RuntimeConfigError` or `TaskDefinitionError` for Spark tasks that cannot work where they are placed."""
+    parse_conf(settings.spark_conf)
+    for task in tasks:
+        spec = task.workspace
+        if task.kind != "spark" or spec is None:
+            continue
+        if placement_of(task, settings, embedded=embedded) == "local":
+            if not runs_here(settings.spark_master):
+                raise RuntimeConfigError(_elsewhere(task, spec.placement, settings.spark_master, embedded))
+            continue
+        if embedded:
+            raise RuntimeConfigError(
+                f'task {task.name!r} has placement="direct", which needs lakeFS: the embedded lake has no s3a'
+            )
+        wanting = [label(check) for check in (*spec.pre, *spec.post) if needs_path(check)]
+        if wanting:
+            raise TaskDefinitionError(
+                f"{task.place}: {', '.join(wanting)}: needs a folder on disk, and with direct placement there is none; "
+                "use the require_… checks"
+            )
+
+
+def _elsewhere(task: TaskDefinition, placement: str, master: str, embedded: bool) -> str:
+    remedy = "work on lakeFS (--remote)" if embedded else 'declare placement="direct" or "auto"'
+    return (
+        f'task {task.name!r} has placement="{placement}", and would work in a folder of this machine, which the executors '
+        f"of {master} do not share: {remedy}, or set PERAGO_SPARK_MASTER to a local master"
+    )
