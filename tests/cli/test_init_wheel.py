@@ -24,9 +24,9 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
 
 
 def test_the_wheel_holds_every_template(wheel: Path) -> None:
-    templates = {path.name for path in (CHECKOUT / "src/perago/runtime/project/template").iterdir()}
+    templates = {path.name for path in (CHECKOUT / "src/perago/runtime/templates").iterdir()}
     with zipfile.ZipFile(wheel) as archive:
-        shipped = {Path(name).name for name in archive.namelist() if "/project/template/" in name}
+        shipped = {Path(name).name for name in archive.namelist() if "/runtime/templates/" in name}
 
     assert shipped == templates
     assert len(shipped) > 10

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -15,7 +15,6 @@ from typer.main import get_group
 
 from perago import __version__
 from perago.cli import output
-from perago.cli.terminal import tidy
 from perago.errors import PeragoError, RuntimeConfigError
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.process.process_setup import mark_main_program
@@ -86,7 +85,7 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
         if found is not None:
-            tidy(found, ctx)
+            _tidy(found, ctx)
         return found
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -95,7 +94,7 @@ class _Commands(TyperGroup):
         return list(_COMMANDS)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        tidy(self, ctx)
+        _tidy(self, ctx)
         super().format_help(ctx, formatter)
 
     def make_context(self, *arguments: Any, **extra: Any) -> Any:
@@ -108,6 +107,38 @@ class _Commands(TyperGroup):
                 return super().invoke(ctx)
             except PeragoError as error:
                 output.fail(_without_secrets(str(error)))
+
+
+def _tidy(command: Any, ctx: Any) -> None:
+    """Remove uninformative types from the help of a command and its subcommands.
+
+    Typer writes `<bool>` beside flags, `<str>` beside arguments, and braces around required arguments; names and texts say
+    it better.
+    """
+    for parameter in command.get_params(ctx):
+        if parameter.param_type_name == "argument":
+            parameter.display_type_rich = _no_type
+            parameter.get_usage_pieces = _usage(parameter)
+        elif parameter.metavar is None:
+            parameter.metavar = "" if parameter.is_flag else _metavar(parameter, ctx)
+    for inner in getattr(command, "commands", {}).values():
+        _tidy(inner, ctx)
+
+
+def _metavar(option: Any, ctx: Any) -> str | None:
+    """Return the placeholder of an option without a metavar: N for a number, None to list choices."""
+    return "N" if str(option.display_type_rich(ctx)).startswith("<int") else None
+
+
+def _usage(argument: Any) -> Callable[[Any], list[str]]:
+    """Return the function that names an argument in a usage line, as the docs do."""
+    name = argument.metavar
+    text = f"{name}…" if argument.nargs == -1 and "…" not in name and " " not in name else name
+    return lambda ctx: [text if argument.required or text.startswith("[") else f"[{text}]"]
+
+
+def _no_type(ctx: Any) -> None:
+    """Return no type; typer calls this for an argument."""
 
 
 @contextmanager

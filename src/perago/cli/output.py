@@ -12,11 +12,13 @@ from __future__ import annotations
 import codecs
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import typer
 
+from perago.lake.base import Progress, Upload
 from perago.runtime.observe.sanitize import one_line, printable
 
 FAILED = 1
@@ -89,6 +91,22 @@ def contents(pieces: Iterable[bytes]) -> None:
     for piece in pieces:
         typer.echo(printable(decoder.decode(piece), styles=True), nl=False)
     typer.echo(printable(decoder.decode(b"", final=True)), nl=False)
+
+
+@contextmanager
+def transfer_bar(what: str, files: Sequence[Upload], *, quiet: bool) -> Iterator[Progress | None]:
+    """Show how many bytes of `files` are transferred, on stderr.  Yields None if `quiet` or without a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    # Imported here: it is slow to import, and most output does not need it.
+    from rich import progress as bars
+    from rich.console import Console
+
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn())
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=sum(file.size for file in files))
+        yield lambda _files, size: shown.advance(task, size)
 
 
 def _print(text: str, style: str | None, *, err: bool) -> None:

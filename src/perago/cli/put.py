@@ -15,7 +15,6 @@ import typer
 from perago.cli import output
 from perago.cli.options import AsJson, Remote, Root, Yes, read_repository
 from perago.cli.server_choice import choose_servers
-from perago.cli.terminal import transfer_bar
 from perago.errors import RuntimeConfigError
 from perago.protocol.names import put_branch_name
 from perago.protocol.paths import first_broken, has_dot_part, has_empty_part, has_nul, in_actions, leads_out
@@ -85,7 +84,7 @@ def put(
                 choice.agree("Put them there?")
             putting = Putting(lake, target, files, _new_branches())
             commit_message = message or f"put of {folder}"
-            commit, plan = putting.publish(plan, commit_message, partial(transfer_bar, quiet=as_json))
+            commit, plan = putting.publish(plan, commit_message, partial(output.transfer_bar, quiet=as_json))
     _print_result(target, plan, commit, as_json=as_json)
 
 

@@ -14,7 +14,6 @@ from perago.cli import output, run_resume
 from perago.cli.options import AsJson, Remote, Root, Yes, read_repository
 from perago.cli.run_view import Viewer, as_json, summary
 from perago.cli.server_choice import ServerChoice, agree_to_run, choose_servers, resumes_remotely
-from perago.cli.terminal import transfer_bar
 from perago.cli.ui import check_page, serving_page
 from perago.cli.workflow_input import read_definition, read_import, read_payload, refuse_diagnostics
 from perago.declare.discovery import load_tasks
@@ -197,7 +196,7 @@ def _begin(
             expect_workspace(lake, request.workspace, to_come=[name for name, _ in folders])
     for name, folder in folders:
         with servers.opened() as (lake, _):
-            shown = partial(transfer_bar, quiet=quiet)
+            shown = partial(output.transfer_bar, quiet=quiet)
             import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
     start = run.Start(definition, payload, request.workspace, file=request.workflow)
     return run.begin(run_id, plan, start), plan
