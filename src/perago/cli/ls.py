@@ -9,7 +9,7 @@ import typer
 from perago.cli import output
 from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository
 from perago.cli.server_choice import open_lake_to_read
-from perago.lake.base import Entry, Lake
+from perago.lake.base import Entry, ReadableLake
 from perago.runtime.lake_lookup import nothing_below, suggesting_existing_names
 
 Rest = Annotated[
@@ -39,7 +39,7 @@ def ls(
         output.say(f"{entry.size:>12}  {entry.path}")
 
 
-def _entries(lake: Lake, repository: str, ref: str, prefix: str) -> list[Entry]:
+def _entries(lake: ReadableLake, repository: str, ref: str, prefix: str) -> list[Entry]:
     """Return the objects below a prefix, or the single object of that name.  Ends the command if there is none."""
     with suggesting_existing_names(lake, repository, ref):
         found = list(lake.list(repository, ref, f"{prefix}/" if prefix else ""))

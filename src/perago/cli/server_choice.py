@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from perago.backend import Embedded, Real, has_local_lake
 from perago.cli import output
 from perago.errors import RuntimeConfigError
-from perago.lake.base import Lake
+from perago.lake.base import Lake, ReadableLake
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.registration import (
     Change,
@@ -130,7 +130,7 @@ def choose_servers(
     return choice
 
 
-def open_lake_to_read(root: Path | None, remote: bool | None) -> AbstractContextManager[Lake]:
+def open_lake_to_read(root: Path | None, remote: bool | None) -> AbstractContextManager[ReadableLake]:
     """Return the lake of a command that only reads one."""
     return choose_servers(root, remote, lake_only=True).open_lake()
 

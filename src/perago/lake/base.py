@@ -1,5 +1,8 @@
 """The lake port: versioned repositories of objects, as the runtime needs them.
 
+Three ports say who needs what, each with more than the one before: `ReadableLake`, `StagingLake`, `PublishingLake`.  A
+function asks for the least that it needs, so its signature says whether it can move a branch that others read.
+
 Every adapter keeps these rules (tests/contract/test_lake.py checks them):
 
 - Object paths are strings with `/` between parts, relative to the repository.  Listings are sorted by the path's
@@ -40,7 +43,10 @@ __all__ = [
     "Lake",
     "Merge",
     "Progress",
+    "PublishingLake",
+    "ReadableLake",
     "Ref",
+    "StagingLake",
     "Upload",
     "Verification",
 ]
@@ -137,8 +143,8 @@ class Merge:
     """Raise `HeadMoved` at once if the lake is busy, instead of sending the call again: the head may have moved."""
 
 
-class Lake(Protocol):
-    """The operations the runtime needs from a lake."""
+class ReadableLake(Protocol):
+    """Reading: commits, listings, differences, bytes, and how strictly a branch is fenced."""
 
     checksum_algorithm: str
     """The hashlib name of the hash that `Entry.checksum` and `Upload.checksum` hold."""
@@ -148,15 +154,6 @@ class Lake(Protocol):
 
     def server(self) -> str:
         """Return the server's name and version.  Raises `LakeError` if another kind of server answers."""
-
-    def create_repository(
-        self,
-        name: str,
-        files: Sequence[Upload] = (),
-        message: str = "import",
-        progress: Progress | None = None,
-    ) -> None:
-        """Create a repository whose branch `main` holds `files`.  Raises `LakeConflict` if the name is taken."""
 
     def repositories(self) -> Sequence[str]:
         """Return the names of all repositories."""
@@ -206,31 +203,11 @@ class Lake(Protocol):
     def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
         """Return `length` bytes of an object from `start`, which lies inside it; fewer if the object ends before."""
 
-    def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
-        """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
-
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Return the branches whose name starts with `prefix`, hidden ones included."""
 
-    def drop_branch(self, repository: str, name: str) -> None:
-        """Remove a branch and its uncommitted objects."""
-
-    def upload(
-        self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
-    ) -> None:
-        """Put files onto a branch, uncommitted."""
-
-    def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Put one small object onto a branch, uncommitted.  Raises `LakeConflict` if the path exists already.
-
-        After `LakeUnavailable` the object may exist: read it back.
-        """
-
-    def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Remove objects from a branch, uncommitted; a missing path is not an error."""
-
-    def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
-        """Put objects of the ref `source` onto a branch under the same paths, uncommitted, without moving bytes."""
+    def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
+        """Return the tags whose name starts with `prefix`."""
 
     def uncommitted(self, repository: str, branch: str) -> bool:
         """Return whether a branch holds uncommitted changes."""
@@ -252,9 +229,6 @@ class Lake(Protocol):
     ) -> Changes:
         """Return at most `limit` differences of `right` from `left` at paths that start with `prefix` and follow `after`."""
 
-    def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
-        """Commit a branch's uncommitted changes, and return the commit id.  Raises `NothingToCommit` if there are none."""
-
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
         """Return `hard` if the lake itself fences a merge whose source is `ref`."""
 
@@ -263,6 +237,40 @@ class Lake(Protocol):
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
         """Return the gates users set at `ref` for merges into `branch`; a relocation would bypass them."""
+
+
+class StagingLake(ReadableLake, Protocol):
+    """Staging: changes on internal branches, which nobody reads as a result."""
+
+    def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
+        """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
+
+    def drop_branch(self, repository: str, name: str) -> None:
+        """Remove a branch and its uncommitted objects."""
+
+    def upload(
+        self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
+    ) -> None:
+        """Put files onto a branch, uncommitted."""
+
+    def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
+        """Put one small object onto a branch, uncommitted.  Raises `LakeConflict` if the path exists already.
+
+        After `LakeUnavailable` the object may exist: read it back.
+        """
+
+    def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
+        """Remove objects from a branch, uncommitted; a missing path is not an error."""
+
+    def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
+        """Put objects of the ref `source` onto a branch under the same paths, uncommitted, without moving bytes."""
+
+    def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
+        """Commit a branch's uncommitted changes, and return the commit id.  Raises `NothingToCommit` if there are none."""
+
+
+class PublishingLake(StagingLake, Protocol):
+    """Publishing: the calls that move a target branch or stop one in flight, and tags for what a move takes away."""
 
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by three-way squash merge: apply what the source changed since it left the target.
@@ -287,11 +295,21 @@ class Lake(Protocol):
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
         """Tag a commit, within `timeout` seconds if given.  Raises `LakeConflict` if the name is taken."""
 
-    def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Return the tags whose name starts with `prefix`."""
-
     def drop_tag(self, repository: str, name: str) -> None:
         """Remove a tag."""
+
+
+class Lake(PublishingLake, Protocol):
+    """A whole lake, as a backend opens it."""
+
+    def create_repository(
+        self,
+        name: str,
+        files: Sequence[Upload] = (),
+        message: str = "import",
+        progress: Progress | None = None,
+    ) -> None:
+        """Create a repository whose branch `main` holds `files`.  Raises `LakeConflict` if the name is taken."""
 
     def close(self) -> None:
         """Close the connections."""

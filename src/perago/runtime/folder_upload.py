@@ -25,7 +25,7 @@ from perago.errors import (
     PostGuardrailViolation,
     RuntimeConfigError,
 )
-from perago.lake.base import Lake, Merge, Progress, Upload
+from perago.lake.base import Lake, Merge, Progress, PublishingLake, ReadableLake, Upload
 from perago.protocol.changes import FileState, projected, same
 from perago.protocol.metadata import FENCE, KEY, STAGING_BRANCH, STAGING_COMMIT
 from perago.protocol.paths import (
@@ -129,7 +129,7 @@ class PutPlan:
         return bool(self.uploads or self.delete)
 
 
-def read_folder(lake: Lake, target: Target, folder: Path, *, leave_out: Path) -> list[Upload]:
+def read_folder(lake: ReadableLake, target: Target, folder: Path, *, leave_out: Path) -> list[Upload]:
     """Return a folder's files as objects to upload.  Raises `RuntimeConfigError` for a file that cannot be put."""
     files = []
     for file in folder_uploads(folder, lake.checksum_algorithm, leave_out=leave_out, doing="put"):
@@ -145,7 +145,7 @@ def read_folder(lake: Lake, target: Target, folder: Path, *, leave_out: Path) ->
     return files
 
 
-def plan_put(lake: Lake, target: Target, files: Sequence[Upload]) -> PutPlan:
+def plan_put(lake: ReadableLake, target: Target, files: Sequence[Upload]) -> PutPlan:
     """Compare files with the branch's head and return the changes."""
     head = lake.head(target.repository, target.branch).id
     base = {
@@ -167,7 +167,7 @@ class Putting:
     """One put; `new_branch` yields unique names for hidden branches."""
 
     def __init__(
-        self, lake: Lake, target: Target, files: Sequence[Upload], new_branch: Iterator[str]
+        self, lake: PublishingLake, target: Target, files: Sequence[Upload], new_branch: Iterator[str]
     ) -> None:
         self._lake = lake
         self._target = target
@@ -265,7 +265,9 @@ class Putting:
             drop_quietly(self._lake, self._target.repository, name)
 
 
-def _check_folders(lake: Lake, target: Target, head: str, uploads: Sequence[Upload], stay: set[str]) -> None:
+def _check_folders(
+    lake: ReadableLake, target: Target, head: str, uploads: Sequence[Upload], stay: set[str]
+) -> None:
     """Raise `RuntimeConfigError` if a file is where a folder must be, or the other way round."""
     folders = {parent: path for path in stay for parent in _parents(path)}
     above = [
@@ -285,7 +287,7 @@ def _check_folders(lake: Lake, target: Target, head: str, uploads: Sequence[Uplo
             )
 
 
-def _is_object(lake: Lake, repository: str, ref: str, path: str) -> bool:
+def _is_object(lake: ReadableLake, repository: str, ref: str, path: str) -> bool:
     try:
         next(iter(lake.read(repository, ref, path)), None)
     except LakeNotFound:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 
 from perago.errors import LakeError, LakeNotFound
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake, StagingLake
 from perago.protocol.names import branch_part, is_slug, parse_internal_branch
 from perago.protocol.paths import in_actions
 from perago.protocol.publication import MAX_RANGE
@@ -22,7 +22,7 @@ from perago.runtime.execution_result import Publication
 log = logging.getLogger("perago.branches")
 
 
-def drop_quietly(lake: Lake, repository: str, branch: str) -> None:
+def drop_quietly(lake: StagingLake, repository: str, branch: str) -> None:
     """Drop an internal branch.  A failure is only logged."""
     try:
         lake.drop_branch(repository, branch)
@@ -30,7 +30,7 @@ def drop_quietly(lake: Lake, repository: str, branch: str) -> None:
         log.warning("failed to clean staging workspace %s of %s: %s", branch, repository, error)
 
 
-def target_of_claim(lake: Lake, repository: str, claim: str, *, unnamed: str | None) -> str | None:
+def target_of_claim(lake: ReadableLake, repository: str, claim: str, *, unnamed: str | None) -> str | None:
     """Return the branch a claim is for: `unnamed` if the claim names none, None if that branch is gone."""
     parsed = parse_internal_branch(claim)
     into = parsed.into if parsed is not None else ""
@@ -42,7 +42,7 @@ def target_of_claim(lake: Lake, repository: str, claim: str, *, unnamed: str | N
     return next(found, None)
 
 
-def why_not_published_any_more(lake: Lake, published: Publication) -> str | None:
+def why_not_published_any_more(lake: ReadableLake, published: Publication) -> str | None:
     """Return why the published commit no longer counts, or None."""
     try:
         head = lake.head(published.repository, published.branch).id

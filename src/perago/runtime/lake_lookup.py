@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 from perago.errors import LakeError, LakeNotFound, RuntimeConfigError
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake
 from perago.protocol.suggestions import did_you_mean, listed, nearest
 
 OWN = "perago-"
@@ -22,7 +22,7 @@ _MOST_OBJECTS = 10_000
 
 @contextmanager
 def suggesting_existing_names(
-    lake: Lake, repository: str, ref: str, *, remedy: tuple[str, str] | None = None
+    lake: ReadableLake, repository: str, ref: str, *, remedy: tuple[str, str] | None = None
 ) -> Iterator[None]:
     """Wrap calls about a ref of a repository; `LakeNotFound` then names what is missing and what exists.
 
@@ -44,7 +44,7 @@ def suggesting_existing_names(
         raise LakeNotFound(f"{message}{stop}{hint}") from missing
 
 
-def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
+def nothing_below(lake: ReadableLake, repository: str, ref: str, prefix: str) -> str:
     """Return a sentence about an empty folder that names the existing ones."""
     near: list[str] = []
     folder = prefix.rstrip("/")
@@ -58,7 +58,7 @@ def nothing_below(lake: Lake, repository: str, ref: str, prefix: str) -> str:
     )
 
 
-def no_object(lake: Lake, repository: str, ref: str, path: str) -> str:
+def no_object(lake: ReadableLake, repository: str, ref: str, path: str) -> str:
     """Return a sentence about a missing object that names those in its folder, or those in it if it is a folder."""
     where = f"at {ref} of repository {repository!r}"
     inside = (
@@ -71,7 +71,7 @@ def no_object(lake: Lake, repository: str, ref: str, path: str) -> str:
     return f"there is no object {path!r} {where}{_objects_near(lake, repository, ref, path)}"
 
 
-def _objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
+def _objects_near(lake: ReadableLake, repository: str, ref: str, path: str) -> str:
     above = path.rpartition("/")[0]
     prefix = f"{above}/" if above else ""
     beside = [entry.path for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS)]
@@ -80,7 +80,7 @@ def _objects_near(lake: Lake, repository: str, ref: str, path: str) -> str:
     return f"; there are: {listed(beside)}{did_you_mean(path, beside)}"
 
 
-def folders_in(lake: Lake, repository: str, ref: str, prefix: str) -> list[str]:
+def folders_in(lake: ReadableLake, repository: str, ref: str, prefix: str) -> list[str]:
     """Return the folders directly below a prefix, each with a slash at its end."""
     found: dict[str, None] = {}
     for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS):
@@ -90,7 +90,7 @@ def folders_in(lake: Lake, repository: str, ref: str, prefix: str) -> list[str]:
     return list(found)
 
 
-def _describe_missing(lake: Lake, repository: str, ref: str) -> tuple[str | None, int]:
+def _describe_missing(lake: ReadableLake, repository: str, ref: str) -> tuple[str | None, int]:
     """Return a message about the missing repository (0) or ref (1), and which; the message is None if both exist."""
     repositories = list(lake.repositories())
     if repository not in repositories:
@@ -107,7 +107,7 @@ def _describe_missing(lake: Lake, repository: str, ref: str) -> tuple[str | None
     return f"{missing}; there are: {listed(there)}{did_you_mean(ref, there)}", 1
 
 
-def _exists(lake: Lake, repository: str, ref: str) -> bool:
+def _exists(lake: ReadableLake, repository: str, ref: str) -> bool:
     try:
         lake.commit_at(repository, ref)
     except LakeNotFound:
@@ -115,7 +115,7 @@ def _exists(lake: Lake, repository: str, ref: str) -> bool:
     return True
 
 
-def expect_workspace(lake: Lake, workspace: str, *, to_come: Collection[str]) -> None:
+def expect_workspace(lake: ReadableLake, workspace: str, *, to_come: Collection[str]) -> None:
     """Raise an error if the workspace does not exist, and will not when the repositories `to_come` are created."""
     repository, _, branch = workspace.partition("@")
     if repository in to_come and branch in ("", "main"):
@@ -131,7 +131,7 @@ def expect_workspace(lake: Lake, workspace: str, *, to_come: Collection[str]) ->
     head_of(lake, workspace)
 
 
-def head_of(lake: Lake, workspace: str) -> dict[str, str]:
+def head_of(lake: ReadableLake, workspace: str) -> dict[str, str]:
     """Return a workflow input's `workspace` for REPO[@BRANCH] at the branch's current head; the default is `main`."""
     repository, _, branch = workspace.partition("@")
     branch = branch or "main"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from perago.errors import OrchestratorError, OrchestratorUnavailable, RuntimeConfigError, TaskInputError
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.protocol.suggestions import listed, nearest
 from perago.runtime.lake_lookup import head_of
@@ -57,7 +57,9 @@ class Prepared:
     warnings: tuple[str, ...]
 
 
-def prepare(orchestrator: Orchestrator, lake: Lake | None, wanted: Wanted, *, remedy: str) -> Prepared:
+def prepare(
+    orchestrator: Orchestrator, lake: ReadableLake | None, wanted: Wanted, *, remedy: str
+) -> Prepared:
     """Find the workflow and check its input; a workspace needs `lake`, and `remedy` is the command to register a workflow.
 
     Raises `RuntimeConfigError` for an unknown or wrong workflow, and `TaskInputError` for a wrong input.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from perago.errors import LakeNotFound, PostGuardrailViolation
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake, StagingLake
 from perago.protocol.paths import ACTIONS
 from perago.protocol.publication import Workspace
 from perago.runtime.attempt.place import NAMED, outside_writes
@@ -19,7 +19,7 @@ from perago.runtime.attempt.place import NAMED, outside_writes
 _LAST = "\U0010ffff"
 
 
-def check_outside(lake: Lake, workspace: Workspace, branch: str) -> list[str]:
+def check_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> list[str]:
     """Raise `PostGuardrailViolation` naming changes outside. Returns the changed markers of folders above."""
     above: list[str] = []
     roots = workspace.view.write_roots
@@ -37,7 +37,7 @@ def check_outside(lake: Lake, workspace: Workspace, branch: str) -> list[str]:
     return above
 
 
-def reset(lake: Lake, workspace: Workspace, branch: str, paths: Sequence[str]) -> None:
+def reset(lake: StagingLake, workspace: Workspace, branch: str, paths: Sequence[str]) -> None:
     """Restore objects of a branch to their state in the input."""
     for path in paths:
         try:
@@ -48,7 +48,7 @@ def reset(lake: Lake, workspace: Workspace, branch: str, paths: Sequence[str]) -
             lake.copy(workspace.repository, branch, workspace.ref, [path])
 
 
-def _changed_outside(lake: Lake, workspace: Workspace, branch: str) -> Iterator[str]:
+def _changed_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> Iterator[str]:
     repository, roots = workspace.repository, workspace.view.write_roots
     if roots == ("",):
         yield from lake.changed_paths(repository, branch, prefix=ACTIONS)

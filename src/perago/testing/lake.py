@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perago.errors import TrialError
-from perago.lake.base import Commit, Lake, Upload
+from perago.lake.base import Commit, Lake, ReadableLake, StagingLake, Upload
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import FileState, changes_between
 from perago.protocol.metadata import KEY
@@ -64,7 +64,7 @@ def checked_files(files: Any, *, what: str = "files") -> Files:
 
 
 @contextmanager
-def uploads_of(lake: Lake, files: Files, *, folder: Path) -> Iterator[list[Upload]]:
+def uploads_of(lake: ReadableLake, files: Files, *, folder: Path) -> Iterator[list[Upload]]:
     """Write contents to `folder`, yield them as uploads, and remove them afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     uploads = []
@@ -79,7 +79,7 @@ def uploads_of(lake: Lake, files: Files, *, folder: Path) -> Iterator[list[Uploa
 
 
 def put_objects(
-    lake: Lake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
+    lake: StagingLake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
 ) -> None:
     """Write contents to a branch, uncommitted; None deletes.  The bytes pass through `folder`."""
     written = {path: content for path, content in files.items() if content is not None}
@@ -88,7 +88,7 @@ def put_objects(
     lake.delete(repository, branch, [path for path, content in files.items() if content is None])
 
 
-def read_objects(lake: Lake, repository: str, ref: str, prefix: str = "") -> dict[str, bytes]:
+def read_objects(lake: ReadableLake, repository: str, ref: str, prefix: str = "") -> dict[str, bytes]:
     """Return every object below a prefix, by path below it."""
     return {
         entry.path.removeprefix(prefix): b"".join(lake.read(repository, ref, entry.path))

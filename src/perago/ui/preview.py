@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from perago.lake.base import Entry, Lake
+from perago.lake.base import Entry, ReadableLake
 from perago.ui.parquet_preview import ParquetPreview, preview_parquet
 from perago.ui.text_preview import Table, indented, is_text, table_of
 
@@ -63,7 +63,7 @@ class Preview:
 class Object:
     """One object of a commit."""
 
-    lake: Lake
+    lake: ReadableLake
     repository: str
     commit: str
     entry: Entry

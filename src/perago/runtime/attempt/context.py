@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from perago.errors import OrchestratorUnavailable
-from perago.lake.base import Lake
+from perago.lake.base import PublishingLake
 from perago.orchestrator.base import AttemptReporter
 from perago.protocol.attempt import AttemptSnapshot
 from perago.protocol.outcome import WrongInput
@@ -81,7 +81,7 @@ def clean_up_now(cleanup: ExitStack) -> None:
 class AttemptContext:
     """Dependencies and settings of a process's transactions; `clean_up` may defer its work to another thread."""
 
-    lake: Lake
+    lake: PublishingLake
     orchestrator: AttemptReporter
     workspace_root: Path
     fence: FenceMode = "auto"

@@ -23,7 +23,7 @@ from perago.declare.payload import input_type
 from perago.declare.task import TaskDefinition
 from perago.declare.user_code import author_code
 from perago.errors import LakeNotFound, TaskInputError, TaskResultError
-from perago.lake.base import Commit, Lake
+from perago.lake.base import Commit, ReadableLake
 from perago.protocol.paths import has_nul
 from perago.protocol.policies import SUPERSEDE
 from perago.protocol.signing import recordable
@@ -82,7 +82,7 @@ def workspace_label(given: Sequence[object], number: int) -> str:
     return "workspace" if len(given) == 1 else f"workspace[{number}]"
 
 
-def commit_of(lake: Lake, given: Mapping[str, str], label: str = "workspace") -> Commit:
+def commit_of(lake: ReadableLake, given: Mapping[str, str], label: str = "workspace") -> Commit:
     """Look up the commit that a workspace names.  Raises `TaskInputError` for a branch or tag name."""
     repository, ref = given["repository"], given["ref"]
     try:

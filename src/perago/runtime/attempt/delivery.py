@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorNotFound
-from perago.lake.base import Lake
+from perago.lake.base import StagingLake
 from perago.orchestrator.base import Assignment, AttemptReporter
 from perago.protocol.outcome import sendable
 from perago.runtime.attempt.context import AttemptContext
@@ -24,7 +24,7 @@ log = logging.getLogger("perago.executor")
 
 
 def deliver(
-    orchestrator: AttemptReporter, lake: Lake, pending: PendingResult, *, worker_id: str
+    orchestrator: AttemptReporter, lake: StagingLake, pending: PendingResult, *, worker_id: str
 ) -> DeliveryResult:
     """Send a result and drop its claim.  Without an answer, raises `OrchestratorError` and keeps the claim."""
     return finish(lake, send(orchestrator, pending, worker_id=worker_id))
@@ -39,18 +39,18 @@ def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: st
     return DeliveryResult(pending, accepted, "" if accepted else "the task was over already")
 
 
-def finish(lake: Lake, delivery: DeliveryResult) -> DeliveryResult:
+def finish(lake: StagingLake, delivery: DeliveryResult) -> DeliveryResult:
     """Drop the claim after the orchestrator has answered."""
     drop_claim(lake, delivery.pending)
     return delivery
 
 
-def give_up_on(lake: Lake, pending: PendingResult, why: str) -> DeliveryResult:
+def give_up_on(lake: StagingLake, pending: PendingResult, why: str) -> DeliveryResult:
     """Drop a result that must not be sent, and release its claim."""
     return finish(lake, DeliveryResult(pending, accepted=False, reason=why))
 
 
-def drop_claim(lake: Lake, pending: PendingResult) -> None:
+def drop_claim(lake: StagingLake, pending: PendingResult) -> None:
     """Release the claim for the attempt's next publisher.  A result whose publish may be in flight carries no claim."""
     if pending.claim is not None:
         drop_quietly(lake, pending.claim.repository, pending.claim.branch)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from perago.errors import LakeNotFound, PreGuardrailViolation
-from perago.lake.base import Entry, Lake
+from perago.lake.base import Entry, ReadableLake
 from perago.protocol.changes import FileState, FileStates, projected
 from perago.protocol.outcome import Outcome
 from perago.protocol.publication import Workspace
@@ -55,7 +55,7 @@ class Listing:
         return self.files
 
 
-def list_view(lake: Lake, repository: str, ref: str, view: View) -> Listing:
+def list_view(lake: ReadableLake, repository: str, ref: str, view: View) -> Listing:
     """List the files a task may see at a ref."""
     files = FileStates()
     for entry in objects_in(lake, repository, ref, view):
@@ -65,7 +65,7 @@ def list_view(lake: Lake, repository: str, ref: str, view: View) -> Listing:
     return Listing(files)
 
 
-def objects_in(lake: Lake, repository: str, ref: str, view: View) -> Iterator[Entry]:
+def objects_in(lake: ReadableLake, repository: str, ref: str, view: View) -> Iterator[Entry]:
     """Yield the objects of a view, including folder markers and lakeFS's own objects."""
     for root in view.roots:
         if root.endswith("/") or not root:
@@ -76,7 +76,7 @@ def objects_in(lake: Lake, repository: str, ref: str, view: View) -> Iterator[En
             yield from _file_at(lake, repository, ref, root)
 
 
-def _file_at(lake: Lake, repository: str, ref: str, path: str) -> Iterator[Entry]:
+def _file_at(lake: ReadableLake, repository: str, ref: str, path: str) -> Iterator[Entry]:
     try:
         yield lake.stat(repository, ref, path)
     except LakeNotFound:
@@ -98,7 +98,7 @@ def with_folders(
     return replace(outcome, reason=f"{outcome.reason} ({hint})") if hint else outcome
 
 
-def _hint(lake: Lake, workspace: Workspace) -> str:
+def _hint(lake: ReadableLake, workspace: Workspace) -> str:
     """Return a hint about an empty prefix (with the existing folders) or an empty view, or ""."""
     view = workspace.view
     if not view.whole:

@@ -24,7 +24,7 @@ from perago.declare.checks import Check, FolderTree
 from perago.declare.file_tree import Tree
 from perago.declare.task import TaskDefinition
 from perago.errors import PostGuardrailViolation, RuntimeConfigError
-from perago.lake.base import Lake, Verification
+from perago.lake.base import StagingLake, Verification
 from perago.protocol.changes import Changes, FileStates
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
@@ -80,7 +80,7 @@ class Site:
     execution_id: str
     workspace: Workspace
     workdir: Workdir
-    lake: Lake
+    lake: StagingLake
     branch: str
     traffic: Traffic
     verification: Verification

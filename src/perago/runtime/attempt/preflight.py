@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 
 from perago.errors import LakeError, LakeNotFound, OrchestratorError
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake
 from perago.orchestrator.base import AttemptReporter
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import KEY, TASK_ID
@@ -23,7 +23,7 @@ from perago.runtime.attempt.target_branch import read_history
 log = logging.getLogger("perago.look")
 
 
-def read_before_body(lake: Lake, workspace: Workspace) -> TargetBranch | None:
+def read_before_body(lake: ReadableLake, workspace: Workspace) -> TargetBranch | None:
     """Return the branch as it is now, or None if it cannot be read.  Raises `LakeNotFound` if it does not exist."""
     try:
         return read_history(lake, workspace)

@@ -29,7 +29,7 @@ from perago.errors import (
     LandedElsewhere,
     PublishFenceError,
 )
-from perago.lake.base import FenceLevel, Lake, Merge
+from perago.lake.base import FenceLevel, Merge, PublishingLake
 from perago.protocol.changes import Changes, changes_between
 from perago.protocol.metadata import EXPECTED_HEAD, PUBLISH_TRIES, REBASED_OVER, RESULT, STAGING_BASE
 from perago.protocol.names import (
@@ -71,6 +71,7 @@ log = logging.getLogger("perago.publisher")
 class Publisher:
     """Publishes the staged result of one execution."""
 
+    lake: PublishingLake
     staging: Staging
     policy: PolicyName
     tries: PublishRetry
@@ -86,11 +87,6 @@ class Publisher:
     """True if the last decision was made without reading the head, so that only the lake has compared it."""
     _restaged: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
     """Stagings on newer heads, by head."""
-
-    @property
-    def lake(self) -> Lake:
-        """The lake to publish to."""
-        return self.staging.lake
 
     @property
     def signature(self) -> Signature:

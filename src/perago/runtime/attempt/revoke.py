@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
-from perago.lake.base import Lake
+from perago.lake.base import PublishingLake
 from perago.orchestrator.base import AttemptReader
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot, is_over
 from perago.protocol.names import InternalBranch, is_slug, revoke_prefix, revoked_by
@@ -29,7 +29,7 @@ CheckCurrent = Callable[[Sequence[InternalBranch]], None]
 
 
 def revoke(
-    lake: Lake,
+    lake: PublishingLake,
     repository: str,
     attempt: Attempt,
     *,

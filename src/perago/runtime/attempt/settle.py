@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perago.errors import LakeError, LakeUnavailable, PublishFenceError, PublishUnknownError
-from perago.lake.base import Lake
+from perago.lake.base import PublishingLake
 from perago.protocol.metadata import EXECUTION_ID, FENCE
 from perago.protocol.outcome import LostToTwin
 from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, remedy
@@ -30,7 +30,7 @@ log = logging.getLogger("perago.settling")
 class PublishSettlement:
     """Finds out how one execution's publish ended; `timeout` is the barrier's."""
 
-    lake: Lake
+    lake: PublishingLake
     signature: Signature
     timeout: float
     views: Views | None = None

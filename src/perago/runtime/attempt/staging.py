@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perago.errors import NothingToCommit, PublishFenceError
-from perago.lake.base import FenceLevel, Lake, Upload
+from perago.lake.base import FenceLevel, StagingLake, Upload
 from perago.protocol.changes import Changes
 from perago.protocol.names import staging_branch_name
 from perago.protocol.paths import in_actions
@@ -32,7 +32,7 @@ from perago.settings import FenceMode
 class Staging:
     """Stages one execution's result; branches to drop on every exit are registered with `cleanup`."""
 
-    lake: Lake
+    lake: StagingLake
     signature: Signature
     cleanup: ExitStack
     mode: FenceMode

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.paths import ACTIONS, in_actions
 from perago.protocol.policies import POLICIES, PolicyName
@@ -31,7 +31,7 @@ from perago.protocol.rebase import Segment, segments, within
 from perago.protocol.signing import base_of, is_in_place
 
 
-def read_target(lake: Lake, workspace: Workspace, policy: PolicyName) -> TargetBranch:
+def read_target(lake: ReadableLake, workspace: Workspace, policy: PolicyName) -> TargetBranch:
     """Return the branch as it is now; if a relocation may follow, with everything that could prevent it."""
     found = read_history(lake, workspace)
     if not POLICIES[policy].asks_what_a_move_passes_by or found.head.first_parent != workspace.ref:
@@ -40,7 +40,7 @@ def read_target(lake: Lake, workspace: Workspace, policy: PolicyName) -> TargetB
     return TargetBranch(found.head, found.advance, dirty=dirty, gates=_gates(lake, workspace, found.head))
 
 
-def read_history(lake: Lake, workspace: Workspace) -> TargetBranch:
+def read_history(lake: ReadableLake, workspace: Workspace) -> TargetBranch:
     """Return the head and the commits between it and A."""
     head = lake.head(workspace.repository, workspace.branch)
     if head.id == workspace.ref:
@@ -50,7 +50,7 @@ def read_history(lake: Lake, workspace: Workspace) -> TargetBranch:
     return read_advance(workspace.ref, lake.log(workspace.repository, head.id, MAX_RANGE + 1))
 
 
-def _gates(lake: Lake, workspace: Workspace, head: Commit) -> Sequence[str]:
+def _gates(lake: ReadableLake, workspace: Workspace, head: Commit) -> Sequence[str]:
     """Return the gates a relocation would bypass: the staged commit has A's actions, and the head may have added some."""
     found = (lake.gates(workspace.repository, ref, workspace.branch) for ref in (workspace.ref, head.id))
     return tuple(dict.fromkeys(chain.from_iterable(found)))
@@ -60,7 +60,7 @@ def _gates(lake: Lake, workspace: Workspace, head: Commit) -> Sequence[str]:
 class Differences:
     """Compares commits of one repository."""
 
-    lake: Lake
+    lake: ReadableLake
     repository: str
 
     def first(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
@@ -91,7 +91,7 @@ class Differences:
 class Views:
     """Compares a task's view of its workspace between commits."""
 
-    lake: Lake
+    lake: ReadableLake
     workspace: Workspace
 
     def with_passed(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:

@@ -322,7 +322,12 @@ class Transaction:
         merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
         tries = PublishRetry(merge_timeout, self._context.pace)
         self._publisher = Publisher(
-            staging, task.workspace.on_abandoned, tries, task.workspace.rebases, start.at_head
+            self._context.lake,
+            staging,
+            task.workspace.on_abandoned,
+            tries,
+            task.workspace.rebases,
+            start.at_head,
         )
         return self._publisher
 

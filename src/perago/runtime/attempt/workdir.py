@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from perago.errors import PostGuardrailViolation
-from perago.lake.base import Download, Entry, Lake, Progress, Verification
+from perago.lake.base import Download, Entry, Progress, ReadableLake, Verification
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import (
     EditedStates,
@@ -90,7 +90,7 @@ class Workdir:
 
     def fill(
         self,
-        lake: Lake,
+        lake: ReadableLake,
         workspace: Workspace,
         progress: Progress | None = None,
         verification: Verification | None = None,
@@ -122,7 +122,7 @@ class Workdir:
 
     def _download(
         self,
-        lake: Lake,
+        lake: ReadableLake,
         workspace: Workspace,
         batch: Mapping[str, FileState],
         progress: Progress | None,
@@ -143,7 +143,7 @@ class Workdir:
         }
 
     def result(
-        self, lake: Lake, workspace: Workspace, ignored: Callable[[str], bool] = lambda _path: False
+        self, lake: ReadableLake, workspace: Workspace, ignored: Callable[[str], bool] = lambda _path: False
     ) -> EditedStates:
         """Return the folder's current content without `ignored` files, reading only files that may have changed."""
         self._check_folder()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perago.errors import LakeForbidden, LakeNotFound, TaskInputError
-from perago.lake.base import Commit, Lake
+from perago.lake.base import Commit, ReadableLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import MAX_RANGE, TargetBranch, Workspace
 from perago.protocol.view import View
@@ -42,7 +42,12 @@ class Start:
 
 
 def start_of(
-    lake: Lake, attempt: Attempt, given: Sequence[Mapping[str, str]], view: View, *, looks: bool = False
+    lake: ReadableLake,
+    attempt: Attempt,
+    given: Sequence[Mapping[str, str]],
+    view: View,
+    *,
+    looks: bool = False,
 ) -> Start:
     """Resolve the input's refs to full commit ids, once, and choose.  Raises `TaskInputError` if they cannot be joined.
 
@@ -58,7 +63,7 @@ def start_of(
     return Start(_workspace(sent, chosen, view), sent)
 
 
-def _start_by_branch(lake: Lake, given: Mapping[str, str], view: View) -> Start | None:
+def _start_by_branch(lake: ReadableLake, given: Mapping[str, str], view: View) -> Start | None:
     """Return the start if the ref is the branch's head or the head's parent; None if not, or if the branch is unreadable."""
     ref = given["ref"]
     if not _FULL_ID.fullmatch(ref):
@@ -80,7 +85,7 @@ def _workspace(given: Mapping[str, str], ref: str, view: View) -> Workspace:
 
 @dataclass(frozen=True, slots=True)
 class _Join:
-    lake: Lake
+    lake: ReadableLake
     attempt: Attempt
     given: Sequence[Mapping[str, str]]
     commits: Sequence[Commit]

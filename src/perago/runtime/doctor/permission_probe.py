@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perago.errors import LakeError
-from perago.lake.base import FenceLevel, Lake, Merge, Upload
+from perago.lake.base import FenceLevel, Merge, PublishingLake, Upload
 from perago.protocol.metadata import KEY
 
 OBJECT = "perago-doctor/scratch.txt"
@@ -49,7 +49,7 @@ class Scratched:
 class Scratch:
     """One probe: `names` are the two scratch branches, `head` is the commit they start from."""
 
-    lake: Lake
+    lake: PublishingLake
     repository: str
     head: str
     names: tuple[str, str]

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, LakeForbidden, LakeUnauthenticated, OrchestratorError
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.policies import REPLACE, declared
 from perago.runtime.doctor.finding import Finding, Level
@@ -72,7 +72,7 @@ def _describe_change(change: Change) -> str:
     return f"{change.name} is registered differently from its declaration ({fields}{more}), and a worker refuses to start"
 
 
-def check_fence(lake: Lake, repository: str, branch: str, head: str, mode: FenceMode) -> Finding:
+def check_fence(lake: ReadableLake, repository: str, branch: str, head: str, mode: FenceMode) -> Finding:
     """Compare the fence level of a workflow that starts from the branch's head with the setting."""
     part = f"fence of {repository}/{branch}"
     if mode == "soft":
@@ -143,7 +143,9 @@ def check_transfer(mode: TransferMode, store: str, *, offered: bool) -> Finding:
     return Finding("presign", "ok", f"{support}; bytes go {way}")
 
 
-def check_repository(lake: Lake, repository: str, branch: str, *, remote: bool) -> tuple[Finding, str | None]:
+def check_repository(
+    lake: ReadableLake, repository: str, branch: str, *, remote: bool
+) -> tuple[Finding, str | None]:
     """Check that repository and branch exist. Returns the branch's head too, or None on failure."""
     option = " --remote" if remote else ""
     made_by = (

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perago.errors import LakeError, LakeNotFound
-from perago.lake.base import Lake
+from perago.lake.base import StagingLake
 from perago.protocol.metadata import KEY
 from perago.protocol.outcome import executors_died
 from perago.runtime.execution_result import ExecutionResult
@@ -32,7 +32,7 @@ _LONGEST_RANGE = 1024
 class RowClaims:
     """Claims rows of one run for executions of this process."""
 
-    lake: Lake
+    lake: StagingLake
     record: MapRecord
     plan: MapPlan
     execution_id: Callable[[], str]
@@ -128,7 +128,7 @@ class RowClaims:
         return before
 
 
-def why_no_start(lake: Lake, row: Row) -> LakeError:
+def why_no_start(lake: StagingLake, row: Row) -> LakeError:
     """Return why a row's branch cannot be read; existing names are not looked up, which would list every repository."""
     try:
         lake.head(row.repository, row.branch)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake
 from perago.protocol.publication import MAX_RANGE
 from perago.runtime.runs.record import Run, save_run
 from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
@@ -73,7 +73,7 @@ def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]
         yield Sibling(repository, branch, name, refs[-1], tuple(refs) if len(refs) > 1 else ())
 
 
-def at_the_last(lake: Lake, sibling: Sibling) -> Sibling:
+def at_the_last(lake: ReadableLake, sibling: Sibling) -> Sibling:
     """Return the branch at the commit that contains all joined ones; unchanged if none does: the step reports that."""
     for ref in sibling.joined:
         below = {commit.id for commit in lake.log(sibling.repository, ref, MAX_RANGE)}

@@ -29,7 +29,7 @@ from perago.errors import (
     OrchestratorNotFound,
     OrchestratorUnavailable,
 )
-from perago.lake.base import Lake
+from perago.lake.base import PublishingLake, ReadableLake
 from perago.orchestrator.base import AttemptReader
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
 from perago.protocol.metadata import STAGING_BRANCH
@@ -108,7 +108,7 @@ class Owners:
         return "not found" if self.complete else None
 
 
-def find_leftovers(lake: Lake, repositories: Sequence[str], *, tags: bool) -> list[Leftover]:
+def find_leftovers(lake: ReadableLake, repositories: Sequence[str], *, tags: bool) -> list[Leftover]:
     """List possible leftovers in these repositories, or in all of them if none is named."""
     found: list[Leftover] = []
     for repository in repositories or lake.repositories():
@@ -122,7 +122,7 @@ def find_leftovers(lake: Lake, repositories: Sequence[str], *, tags: bool) -> li
 
 
 def judge(
-    lake: Lake, leftovers: Iterable[Leftover], owners: Owners, *, now: float, older_than: float
+    lake: ReadableLake, leftovers: Iterable[Leftover], owners: Owners, *, now: float, older_than: float
 ) -> list[Verdict]:
     """Decide about every leftover; ages are in seconds."""
     statuses: dict[str, str | None] = {}
@@ -142,7 +142,7 @@ def judge(
     )
 
 
-def remove(lake: Lake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, LakeError | None]]:
+def remove(lake: PublishingLake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, LakeError | None]]:
     """Remove what is to go, claims last and after a barrier, and yield each verdict with its error, if any."""
     going = [verdict for verdict in verdicts if verdict.goes]
     failed: dict[tuple[str, str], LakeError] = {}
@@ -162,7 +162,7 @@ def remove(lake: Lake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, L
 class _Barriers:
     """Sends one barrier for each branch that claims name, and remembers its error."""
 
-    def __init__(self, lake: Lake) -> None:
+    def __init__(self, lake: PublishingLake) -> None:
         self._lake = lake
         self._errors: dict[tuple[str, str], LakeError | None] = {}
 
@@ -191,7 +191,7 @@ class _Barriers:
         return None
 
 
-def _remove(lake: Lake, one: Leftover) -> LakeError | None:
+def _remove(lake: PublishingLake, one: Leftover) -> LakeError | None:
     drop = lake.drop_tag if one.kind == "tag" else lake.drop_branch
     try:
         drop(one.repository, one.name)
@@ -206,7 +206,7 @@ def _task_of(one: Leftover) -> tuple[str, str]:
     return one.repository, one.owner.task_id if one.owner is not None else one.name
 
 
-def _leftovers_of(lake: Lake, repository: str, *, tags: bool) -> list[Leftover]:
+def _leftovers_of(lake: ReadableLake, repository: str, *, tags: bool) -> list[Leftover]:
     found = [
         Leftover(repository, _kind(ref.name), ref.name, ref.commit)
         for prefix in (STAGING, OLD_CLAIM)
@@ -243,7 +243,7 @@ def _claims_after_stagings(verdicts: list[Verdict]) -> list[Verdict]:
 
 
 def _judge_by_owner(
-    lake: Lake,
+    lake: ReadableLake,
     one: Leftover,
     status: Callable[[InternalBranch], str | None],
     now: float,
@@ -259,7 +259,7 @@ def _judge_by_owner(
     return Verdict(one, goes=over, why=f"task {owner.task_id} is {found}")
 
 
-def _judge_by_age(lake: Lake, one: Leftover, now: float, older_than: float) -> Verdict:
+def _judge_by_age(lake: ReadableLake, one: Leftover, now: float, older_than: float) -> Verdict:
     made = _made_at(lake, one)
     origin = _ORIGINS.get(one.kind, "no orchestrator knows its task, and it")
     if made is None:
@@ -276,7 +276,7 @@ def _judge_by_age(lake: Lake, one: Leftover, now: float, older_than: float) -> V
     )
 
 
-def _made_at(lake: Lake, one: Leftover) -> float | None:
+def _made_at(lake: ReadableLake, one: Leftover) -> float | None:
     """Return when a leftover was created, or None if unknown.
 
     The head of a branch without commits is its input, which may be years older than the branch; then the time at which
