@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from perago.errors import LakeError
-from perago.lake.deferred_verification import GivenUp, GoOn, Verification
+from perago.lake.deferred_verification import CheckCancelled, GivenUp, Verification
 from tests.support.verdicts import Verdict
 
 
@@ -77,11 +77,11 @@ class Endless(Verdict):
         self.began = threading.Event()
         self.stopped_by: LakeError | None = None
 
-    def verify(self, go_on: GoOn) -> str | None:
+    def verify(self, check_cancelled: CheckCancelled) -> str | None:
         self.began.set()
         try:
             while True:
-                go_on()
+                check_cancelled()
         except LakeError as error:
             self.stopped_by = error
             raise

@@ -171,6 +171,6 @@ def test_a_whole_view_sees_every_pattern() -> None:
 def test_roots_are_told_as_their_author_wrote_them() -> None:
     view = View("data/", writes=("b", "a/c"))
 
-    assert view.told(view.write_roots) == "a/c, b"
-    assert view.told(view.roots) == "/data"
-    assert View("").told(View("").roots) == "/"
+    assert view.describe_roots(view.write_roots) == "a/c, b"
+    assert view.describe_roots(view.roots) == "/data"
+    assert View("").describe_roots(View("").roots) == "/"

@@ -12,7 +12,7 @@ import pytest
 from perago.errors import OrchestratorUnavailable, RuntimeConfigError
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.submit import POLL_SECONDS, Prepared, Wanted, follow, prepare, start
+from perago.runtime.submit import POLL_SECONDS, Prepared, SubmitRequest, follow, prepare, start
 from tests.support.workflows import simple, workflow
 
 PREPARED = Prepared("flow", 1, {}, ())
@@ -118,7 +118,7 @@ def test_an_unknown_name_is_said_also_where_the_server_lists_no_names() -> None:
     orchestrator = cast(Orchestrator, Scripted(OrchestratorUnavailable("no such path")))
 
     with pytest.raises(RuntimeConfigError) as caught:
-        prepare(orchestrator, None, Wanted("flow", {}), remedy="perago register")
+        prepare(orchestrator, None, SubmitRequest("flow", {}), remedy="perago register")
 
     assert str(caught.value) == (
         "no workflow 'flow' is registered on scripted; there is none yet; register it with `perago register`"
@@ -133,7 +133,7 @@ def orchestrator(tmp_path: Path) -> Iterator[LocalOrchestrator]:
 
 def test_the_version_that_was_checked_is_the_one_that_starts(orchestrator: LocalOrchestrator) -> None:
     orchestrator.register_workflow(workflow(simple("checked"), version=3))
-    prepared = prepare(orchestrator, None, Wanted("flow", {}), remedy="")
+    prepared = prepare(orchestrator, None, SubmitRequest("flow", {}), remedy="")
     orchestrator.register_workflow(workflow(simple("newer"), version=4))
 
     started = orchestrator.workflow(start(orchestrator, prepared))
@@ -144,7 +144,7 @@ def test_the_version_that_was_checked_is_the_one_that_starts(orchestrator: Local
 def test_a_task_that_is_not_registered_is_warned_about(orchestrator: LocalOrchestrator) -> None:
     orchestrator.register_workflow(workflow(simple("one")))
 
-    prepared = prepare(orchestrator, None, Wanted("flow", {}), remedy="")
+    prepared = prepare(orchestrator, None, SubmitRequest("flow", {}), remedy="")
 
     assert prepared.warnings == (
         "the task 'work' has no TaskDef there: its input is not checked, and no Perago worker takes it",
@@ -155,4 +155,4 @@ def test_the_input_is_not_changed(orchestrator: LocalOrchestrator) -> None:
     orchestrator.register_workflow(workflow(simple("one"), inputTemplate={"more": 1}))
     given: Mapping[str, Any] = {"text": "a"}
 
-    assert prepare(orchestrator, None, Wanted("flow", given), remedy="").input == given
+    assert prepare(orchestrator, None, SubmitRequest("flow", given), remedy="").input == given

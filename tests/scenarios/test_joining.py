@@ -52,7 +52,7 @@ def join(world: World, *refs: str, task: Any = READER) -> ExecutionResult:
 
 def join_given(world: World, given: Any, *, task: Any = READER) -> ExecutionResult:
     world.start_with(task, {"workspace": given, "params": {"text": "x"}})
-    return world.execute(task, world.poll(task), pace=PACE)
+    return world.execute(task, world.poll(task), timing=PACE)
 
 
 def two_sides(world: World) -> tuple[str, str]:

@@ -54,7 +54,7 @@ def dies_before_completing(side: Side) -> str:
 
     orchestrator = before(side.world.orchestrator, "complete", die)
     with pytest.raises(RuntimeError, match="dies here"):
-        side.world.execute(side.task, side.current, orchestrator=orchestrator, pace=PACE)
+        side.world.execute(side.task, side.current, orchestrator=orchestrator, timing=PACE)
     made = side.world.head().id
     assert side.retry()
     return made
@@ -248,7 +248,7 @@ class TestTheHeadMovesWhileItPublishes:
 
         lake = Wrapped(world.lake, move_the_head)
         orchestrator = recording(world.orchestrator, calls)
-        settled = world.execute(side.task, side.current, lake=lake, orchestrator=orchestrator, pace=PACE)
+        settled = world.execute(side.task, side.current, lake=lake, orchestrator=orchestrator, timing=PACE)
         published_ref(settled)
         assert calls.count("merge") == times + 1 == settled.tries
         for place in [at for at, name in enumerate(calls) if name == "merge"]:
@@ -259,7 +259,7 @@ class TestTheHeadMovesWhileItPublishes:
     def test_a_change_of_the_view_in_between_is_refused(self, world: World) -> None:
         side = a_side(world, "left")
         lake = before(world.lake, "merge", lambda: inside(world))
-        reason = refused(world.execute(side.task, side.current, lake=lake, pace=PACE))
+        reason = refused(world.execute(side.task, side.current, lake=lake, timing=PACE))
         assert (
             f"{world.head().id} changed 'left/input.txt', which this task sees (not made by Perago" in reason
         )
@@ -275,7 +275,7 @@ class TestTheHeadMovesWhileItPublishes:
             side.retry()
 
         lake = recording(before(world.lake, "merge", stale), calls)
-        settled = world.execute(side.task, side.current, lake=lake, pace=PACE)
+        settled = world.execute(side.task, side.current, lake=lake, timing=PACE)
         assert not settled.outcome.send
         assert (calls.count("merge"), calls.count("commit")) == (1, 2)
         assert "create_branch" not in calls[calls.index("merge") :]
@@ -289,7 +289,7 @@ class TestTheHeadMovesWhileItPublishes:
 
         calls: list[str] = []
         lake = recording(before(world.lake, "merge", revoke), calls)
-        refused(world.execute(side.task, side.current, lake=lake, pace=PACE))
+        refused(world.execute(side.task, side.current, lake=lake, timing=PACE))
         assert calls.count("merge") == 1
 
     def test_tries_end_with_the_merge_time_out(self, world: World) -> None:
@@ -310,8 +310,10 @@ class TestTheHeadMovesWhileItPublishes:
                 outside(world)
             return call(*arguments)
 
-        pace = type(PACE)(clock=clock, sleep=sleep)
-        reason = refused(world.execute(side.task, side.current, lake=Wrapped(world.lake, always), pace=pace))
+        timing = type(PACE)(clock=clock, sleep=sleep)
+        reason = refused(
+            world.execute(side.task, side.current, lake=Wrapped(world.lake, always), timing=timing)
+        )
         tries = calls.count("merge")
         assert tries > 1
         assert f"after {tries} tries" in reason
@@ -321,7 +323,7 @@ class TestTheHeadMovesWhileItPublishes:
         a, side, calls = world.head().id, a_side(world, "left"), []
         dies_before_completing(side)
         lake = recording(before(world.lake, "merge", lambda: outside(world)), calls)
-        published_ref(world.execute(side.task, side.current, lake=lake, pace=PACE))
+        published_ref(world.execute(side.task, side.current, lake=lake, timing=PACE))
         assert (calls.count("merge"), calls.count("commit")) == (2, 2)
         assert list(violations(world, side, a=a)) == []
 
@@ -334,7 +336,7 @@ class TestTheHeadMovesWhileItPublishes:
                 raise LakeUnavailable("merge: cut")
             return call(*arguments)
 
-        refused(world.execute(side.task, side.current, lake=Wrapped(world.lake, cut), pace=PACE))
+        refused(world.execute(side.task, side.current, lake=Wrapped(world.lake, cut), timing=PACE))
         assert calls.count("merge") == 1
 
     def test_a_refused_try_that_is_on_the_branch_all_the_same_is_the_publication(self, world: World) -> None:
@@ -349,7 +351,7 @@ class TestTheHeadMovesWhileItPublishes:
                 raise HeadMoved("it moved")
             return answer
 
-        settled = world.execute(side.task, side.current, lake=Wrapped(world.lake, lies), pace=PACE)
+        settled = world.execute(side.task, side.current, lake=Wrapped(world.lake, lies), timing=PACE)
         assert published_ref(settled) == world.history()[1]
         assert calls.count("merge") == 1
         assert list(violations(world, side, a=a)) == []
@@ -364,7 +366,7 @@ class TestActions:
         a, side, calls = world.head().id, a_side(world, "left"), []
         world.commit({"_lakefs_actions/gate.yaml": self.GATE})
         lake = recording(world.lake, calls)
-        published_ref(world.execute(side.task, side.current, lake=lake, pace=PACE))
+        published_ref(world.execute(side.task, side.current, lake=lake, timing=PACE))
         assert calls.count("commit") == 2
         assert world.head().metadata["perago.staging_base"] == world.head().first_parent
         assert "_lakefs_actions/gate.yaml" in world.files(world.head().metadata["perago.staging_commit"])

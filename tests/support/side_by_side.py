@@ -58,13 +58,13 @@ class Side:
         given, assignment = task or self.task, self.current
 
         def run(lake: Any, orchestrator: Any) -> object:
-            return self.world.execute(given, assignment, lake=lake, orchestrator=orchestrator, pace=PACE)
+            return self.world.execute(given, assignment, lake=lake, orchestrator=orchestrator, timing=PACE)
 
         self.gates.append(Gated(run, self.world.lake, self.world.orchestrator))
         return self.gates[-1]
 
     def execute(self) -> Any:
-        return self.world.execute(self.task, self.current, pace=PACE)
+        return self.world.execute(self.task, self.current, timing=PACE)
 
     def retry(self) -> bool:
         """The worker of the current attempt is found dead; whether another attempt follows."""

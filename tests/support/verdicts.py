@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perago.lake.base import Download, Lake, Verification
-from perago.lake.deferred_verification import GoOn
+from perago.lake.deferred_verification import CheckCancelled
 
 
 class Verdict:
@@ -33,10 +33,10 @@ class Verdict:
         """Whether the verdict was found."""
         return self.done.is_set()
 
-    def verify(self, go_on: GoOn) -> str | None:
+    def verify(self, check_cancelled: CheckCancelled) -> str | None:
         while self._gate is not None and not self._gate.wait(0.01):
-            go_on()
-        go_on()
+            check_cancelled()
+        check_cancelled()
         self.done.set()
         if self._error is not None:
             raise self._error

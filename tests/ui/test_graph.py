@@ -10,7 +10,7 @@ from perago.lake.base import Commit
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord
 from perago.ui.graph import Node, graph_of
-from perago.ui.history import Row, draw
+from perago.ui.history import HistoryRow, draw
 from perago.ui.step_page import chosen_step, phases_of
 from tests.support.workflows import noop
 
@@ -125,10 +125,10 @@ class TestPhases:
 
 
 class TestLanes:
-    def row(self, name: str, **fields: object) -> Row:
-        return replace(Row(Commit(name, (), ""), "publication"), **fields)  # type: ignore[arg-type]
+    def row(self, name: str, **fields: object) -> HistoryRow:
+        return replace(HistoryRow(Commit(name, (), ""), "publication"), **fields)  # type: ignore[arg-type]
 
-    def kinds(self, rows: list[Row], *, more: bool = False) -> list[list[str]]:
+    def kinds(self, rows: list[HistoryRow], *, more: bool = False) -> list[list[str]]:
         return [[line.kind for line in row.drawn.lines] for row in draw(rows, more=more)]
 
     def test_a_branch_is_one_line_from_its_head_to_its_first_commit(self) -> None:

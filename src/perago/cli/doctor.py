@@ -21,7 +21,7 @@ from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
 from perago.protocol.names import proof_branch_name
-from perago.runtime.doctor.doctor import Wanted, examine
+from perago.runtime.doctor.doctor import DoctorRequest, examine
 from perago.runtime.doctor.finding import Finding, is_broken
 from perago.runtime.doctor.local_checks import check_python
 from perago.runtime.doctor.settings_checks import PART as SETTING
@@ -96,7 +96,7 @@ def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Ite
                 "tasks", "fail", str(error), f"run `perago check {' '.join(targets)}` to see all mistakes"
             )
     name, branch = read_repository(repository) if repository is not None else (None, None)
-    wanted = Wanted(name, branch or "main", tuple(tasks), tuple(targets))
+    wanted = DoctorRequest(name, branch or "main", tuple(tasks), tuple(targets))
     yield from examine(ProbedServers(read.settings), wanted, os.environ, _new_scratch_name)
 
 

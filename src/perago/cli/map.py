@@ -27,7 +27,7 @@ from perago.settings import Settings, shown_address
 if TYPE_CHECKING:
     from perago.backend import Embedded, Real
     from perago.lake.base import Lake
-    from perago.runtime.maps.map_run import Map, Wanted
+    from perago.runtime.maps.map_run import Map, MapRequest
     from perago.runtime.maps.rows import Row
 
 Target = Annotated[
@@ -133,13 +133,13 @@ def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings)
 
 def _wanted(
     what: tuple[str, TaskDefinition], rows: list[Row], where: Embedded | Real, retries: int | None
-) -> Wanted:
+) -> MapRequest:
     from perago.assembly import max_result_bytes
-    from perago.runtime.maps.map_run import Wanted
+    from perago.runtime.maps.map_run import MapRequest
     from perago.spark.config import runs_here
 
     here = runs_here(where.settings.spark_master)
-    return Wanted(*what, rows, where, retries, max_result_bytes(), log_here=here)
+    return MapRequest(*what, rows, where, retries, max_result_bytes(), log_here=here)
 
 
 def _address(lake: Lake, where: Embedded | Real) -> str:
@@ -169,15 +169,15 @@ def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
 
 def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
     """Print the state of all rows and the command that resumes the run; as JSON if `seconds` is given."""
-    standing = mapped.standing()
+    row_counts = mapped.row_counts()
     bad = [row for row in left if not mapped.is_done(row)]
     if seconds is not None:
-        figures = {**asdict(standing), "left": standing.left, "seconds": round(seconds, 3)}
+        figures = {**asdict(row_counts), "left": row_counts.left, "seconds": round(seconds, 3)}
         output.data({"run": mapped.plan.run, "outcomes": str(outcomes), **figures})
     else:
-        parts = [f"{standing.done} of {standing.rows} rows are done"]
-        parts += [f"{standing.failed} failed"] if standing.failed else []
-        more = standing.unsettled + standing.left
+        parts = [f"{row_counts.done} of {row_counts.rows} rows are done"]
+        parts += [f"{row_counts.failed} failed"] if row_counts.failed else []
+        more = row_counts.unsettled + row_counts.left
         parts += [f"{more} left"] if more else []
         output.say(f"{', '.join(parts)}; outcomes: {outcomes}", "red" if bad else "green")
         if mapped.plan.log is not None and mapped.plan.log.exists():

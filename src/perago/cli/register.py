@@ -14,7 +14,7 @@ from perago.cli.server_choice import ServerChoice, format_changes, need_servers,
 from perago.cli.workflow_input import is_workflow, read_definition, refuse_diagnostics
 from perago.declare.discovery import load_tasks
 from perago.runtime.registration import (
-    Change,
+    TaskDefChange,
     WorkflowChange,
     apply_changes,
     apply_workflows,
@@ -82,7 +82,9 @@ def register(
     _print(changes, workflows, dry_run=dry_run, as_json=as_json)
 
 
-def _agree(choice: ServerChoice, changes: Sequence[Change], workflows: Sequence[WorkflowChange]) -> None:
+def _agree(
+    choice: ServerChoice, changes: Sequence[TaskDefChange], workflows: Sequence[WorkflowChange]
+) -> None:
     """Show what would change on Conductor, and ask.  Does nothing if nothing would change."""
     if not choice.remote or choice.yes or not (_changing(changes) or _changing(workflows)):
         return
@@ -91,12 +93,12 @@ def _agree(choice: ServerChoice, changes: Sequence[Change], workflows: Sequence[
     choice.agree("Register them there?")
 
 
-def _changing(changes: Sequence[Change] | Sequence[WorkflowChange]) -> bool:
+def _changing(changes: Sequence[TaskDefChange] | Sequence[WorkflowChange]) -> bool:
     return any(change.action != "keep" for change in changes)
 
 
 def _print(
-    changes: Sequence[Change], workflows: Sequence[WorkflowChange], *, dry_run: bool, as_json: bool
+    changes: Sequence[TaskDefChange], workflows: Sequence[WorkflowChange], *, dry_run: bool, as_json: bool
 ) -> None:
     if as_json:
         output.data(
@@ -111,6 +113,6 @@ def _print(
         output.say(line, style)
 
 
-def _as_json(change: Change | WorkflowChange) -> dict[str, Any]:
+def _as_json(change: TaskDefChange | WorkflowChange) -> dict[str, Any]:
     fields = [{"path": path, "new": new, "old": old} for path, new, old in change.fields]
     return {"name": change.name, "action": change.action, "fields": fields}

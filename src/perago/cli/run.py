@@ -198,5 +198,5 @@ def _begin(
         with servers.opened() as (lake, _):
             shown = partial(output.transfer_bar, quiet=quiet)
             import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
-    start = run.Start(definition, payload, request.workspace, file=request.workflow)
+    start = run.RunInput(definition, payload, request.workspace, file=request.workflow)
     return run.begin(run_id, plan, start), plan

@@ -27,7 +27,7 @@ from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake, ReadableLake
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.registration import (
-    Change,
+    TaskDefChange,
     WorkflowChange,
     plan_changes,
     plan_workflows,
@@ -223,7 +223,7 @@ def agree_to_run(
 
 
 def format_changes(
-    changes: Iterable[Change], workflows: Iterable[WorkflowChange], *, planned: bool
+    changes: Iterable[TaskDefChange], workflows: Iterable[WorkflowChange], *, planned: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield lines with their styles: each change, then its fields before and after; `planned` if not applied yet."""
     words = _PLANNED if planned else _DONE

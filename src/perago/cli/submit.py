@@ -72,7 +72,7 @@ def submit(
         need_servers(where.settings, lakefs=workspace is not None)
         refuse_without_terminal("before it writes", yes=yes)
     from perago.runtime.runs.inspect import attempts_of
-    from perago.runtime.submit import Wanted, prepare, start
+    from perago.runtime.submit import SubmitRequest, prepare, start
 
     with ExitStack() as closing:
         orchestrator = where.orchestrator()
@@ -80,7 +80,7 @@ def submit(
         lake = where.lake() if workspace is not None else None
         if lake is not None:
             closing.callback(lake.close)
-        wanted = Wanted(name, payload, workspace, version)
+        wanted = SubmitRequest(name, payload, workspace, version)
         prepared = prepare(orchestrator, lake, wanted, remedy=where.command("register", "WORKFLOW.json"))
         for text in prepared.warnings:
             output.warn(text)

@@ -63,12 +63,12 @@ def serving_page(
     """Serve the page over these servers for as long as the block runs."""
     check_page()
     from perago.backend import has_local_lake, open_lakefs, open_local_lake
-    from perago.ui.data_source import Site
+    from perago.ui.data_source import DataSource
     from perago.ui.server import serving
 
     settings = servers.settings
     if servers.embedded:
-        site = Site(
+        site = DataSource(
             servers,
             lambda: open_local_lake(settings) if has_local_lake(settings) else None,
             where=f"embedded, {_short(settings.root)}",
@@ -77,7 +77,7 @@ def serving_page(
         lakefs = settings.lakefs.endpoint if settings.lakefs else ""
         conductor = settings.conductor.url if settings.conductor else ""
         open_both = open_lakefs(settings)
-        site = Site(
+        site = DataSource(
             servers,
             lambda: open_both,
             where=f"lakeFS {shown_address(lakefs)} · Conductor {shown_address(conductor)}",

@@ -45,7 +45,7 @@ from perago.protocol.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The figures of a check that holds, or the violation of one that does not."""
 
     text: str = ""
@@ -57,16 +57,16 @@ class Finding:
         return None if self.passed else self.text
 
 
-def wrong(text: str) -> Finding:
+def wrong(text: str) -> CheckResult:
     """Return the finding of a check that does not hold."""
-    return Finding(text, passed=False)
+    return CheckResult(text, passed=False)
 
 
 @runtime_checkable
 class Measuring(Protocol):
     """A check that reports figures, whether it holds or not."""
 
-    def finding(self, tree: Tree) -> Finding:
+    def finding(self, tree: Tree) -> CheckResult:
         """Return the finding in the tree."""
 
 
@@ -131,13 +131,13 @@ class PathCheck:
         """Return what is wrong and what is there instead, or None."""
         return self.finding(tree).wrong
 
-    def finding(self, tree: Tree) -> Finding:
+    def finding(self, tree: Tree) -> CheckResult:
         """Return the number of paths, or what is wrong and what is there instead."""
         match self.kind:
             case "require_file":
-                return Finding("1 file") if tree.is_file(self.pattern) else self._not_a("file", tree)
+                return CheckResult("1 file") if tree.is_file(self.pattern) else self._not_a("file", tree)
             case "require_dir":
-                return Finding("1 folder") if tree.is_dir(self.pattern) else self._not_a("folder", tree)
+                return CheckResult("1 folder") if tree.is_dir(self.pattern) else self._not_a("folder", tree)
             case "require_glob" | "forbid_glob":
                 return self._count(tree)
 
@@ -148,14 +148,14 @@ class PathCheck:
             for root in view.roots
         )
 
-    def _not_a(self, wanted: str, tree: Tree) -> Finding:
+    def _not_a(self, wanted: str, tree: Tree) -> CheckResult:
         other = "folder" if wanted == "file" else "file"
         there = tree.is_dir(self.pattern) if wanted == "file" else tree.is_file(self.pattern)
         if there:
             return wrong(f"it is a {other}, not a {wanted}")
         return wrong(f"there is no such {wanted}; {_nearby(tree, self.pattern)}")
 
-    def _count(self, tree: Tree) -> Finding:
+    def _count(self, tree: Tree) -> CheckResult:
         most = self.max_count if self.kind == "require_glob" else self.max_count or 0
         matches = sorted(tree.glob(self.pattern))
         if len(matches) < (self.min_count or 0):
@@ -164,7 +164,7 @@ class PathCheck:
         if most is not None and len(matches) > most:
             allowed = "none is allowed" if most == 0 else f"at most {most} are allowed"
             return wrong(f"it matched {_some(matches)}, {allowed}")
-        return Finding(counted(matches, "path"))
+        return CheckResult(counted(matches, "path"))
 
 
 def require_file(path: str | os.PathLike[str]) -> PathCheck:
@@ -210,7 +210,7 @@ def evaluated(
             if live and isinstance(error, KeyboardInterrupt):
                 raise
             failed, found = error, wrong(described(error))
-        found = Finding(_plain(found.text), found.passed)
+        found = CheckResult(_plain(found.text), found.passed)
         yield CheckRecord(phase, name, found.text, passed=found.passed)
         if isinstance(failed, TaskFailed):
             raise failed
@@ -257,13 +257,13 @@ def not_a_check(value: object) -> str | None:
     return None
 
 
-def _looked(check: Check, tree: Tree, params: object) -> Finding:
+def _looked(check: Check, tree: Tree, params: object) -> CheckResult:
     if isinstance(check, TreeCheck) and isinstance(check, Measuring):
         found = check.finding(tree)
-        if isinstance(found, Finding):  # an author's own may mean something else by that name
+        if isinstance(found, CheckResult):  # an author's own may mean something else by that name
             return found
     no = check.violation(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
-    return Finding() if no is None else wrong(no)
+    return CheckResult() if no is None else wrong(no)
 
 
 def _plain(text: object) -> str:

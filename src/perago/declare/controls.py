@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from perago.declare.diagnostics import BrokenRule
-from perago.declare.spec_base import Declared, Positive, Whole
+from perago.declare.spec_base import Positive, SpecBase, Whole
 
 RetryLogic = Literal["FIXED", "EXPONENTIAL_BACKOFF", "LINEAR_BACKOFF"]
 TimeoutAction = Literal["RETRY", "TIME_OUT_WF", "ALERT_ONLY"]
@@ -21,7 +21,7 @@ DEFAULT_MERGE_TIMEOUT_SECONDS = 60
 """The merge timeout of a task without a budget, too."""
 
 
-class RetryPolicy(Declared):
+class RetryPolicy(SpecBase):
     """Retries of a failed task: their number and the delays between them."""
 
     count: Whole = 3
@@ -40,7 +40,7 @@ class RetryPolicy(Declared):
     """The upper bound of a random number of milliseconds added to each delay, so that tasks do not all retry at once."""
 
 
-class TimeoutPolicy(Declared):
+class TimeoutPolicy(SpecBase):
     """Time limits of a task, and what Conductor does when one has passed; 0 means no limit, except for the response.
 
     `response_seconds` is the lease: Perago extends it while the attempt lives.
@@ -89,7 +89,7 @@ class TimeoutPolicy(Declared):
         return self
 
 
-class ExecutionLimits(Declared):
+class ExecutionLimits(SpecBase):
     """Limits on attempts that run at once and on attempts that start in a window; None means no limit."""
 
     concurrent_exec_limit: Whole | None = None
@@ -114,7 +114,7 @@ class ExecutionLimits(Declared):
         return self
 
 
-class PublishBudget(Declared):
+class PublishBudget(SpecBase):
     """The time that a publication may take, derived from observed merges; sets request timeouts, leases and drains."""
 
     observed_merge_p99_seconds: Whole
@@ -170,7 +170,7 @@ class PublishBudget(Declared):
         )
 
 
-class TaskControls(Declared):
+class TaskControls(SpecBase):
     """Retries, timeouts, limits and publish budget of a task.  `timeout=3600` is short for `TimeoutPolicy(seconds=3600)`."""
 
     retry: RetryPolicy = Field(default_factory=RetryPolicy)

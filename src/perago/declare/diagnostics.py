@@ -56,7 +56,7 @@ class BrokenRule(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """The file and line of a declaration, and its task if known."""
 
     file: str
@@ -73,7 +73,7 @@ class LocatedDiagnostic:
     """A collected diagnostic; its text is that of the error it replaces."""
 
     message: str
-    place: Place | None = None
+    place: SourceLocation | None = None
 
     def __str__(self) -> str:
         return self.message if self.place is None else f"{self.place}: {self.message}"
@@ -93,7 +93,7 @@ def noting() -> Iterator[list[LocatedDiagnostic]]:
         _notebook.reset(token)
 
 
-def report(diagnostics: Sequence[Diagnostic], place: Place) -> None:
+def report(diagnostics: Sequence[Diagnostic], place: SourceLocation) -> None:
     """Raise one error with all `diagnostics`, or collect each of them."""
     noted = _notebook.get()
     if noted is None:
@@ -104,13 +104,13 @@ def report(diagnostics: Sequence[Diagnostic], place: Place) -> None:
             noted.append(found)
 
 
-def calling_place() -> Place:
+def calling_place() -> SourceLocation:
     """Return the author's line that is being executed, with the task whose decorator it belongs to."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_AUTHORS):
         frame = frame.f_back
     file, line = frame.f_code.co_filename, frame.f_lineno
-    return Place(file, line, _decorated_task(file, line))
+    return SourceLocation(file, line, _decorated_task(file, line))
 
 
 def shortened(value: object) -> str:

@@ -27,7 +27,7 @@ from types import CodeType, ModuleType
 
 from pydantic import ValidationError
 
-from perago.declare.diagnostics import LocatedDiagnostic, Place, noting, one_line
+from perago.declare.diagnostics import LocatedDiagnostic, SourceLocation, noting, one_line
 from perago.declare.task import TaskDefinition, declared_in, forget
 from perago.errors import TaskDefinitionError
 from perago.protocol.suggestions import did_you_mean
@@ -36,16 +36,16 @@ from perago.workflow.model.expressions import expressions_in
 _LINE = 100
 
 
-def told_failure(error: BaseException, target: str) -> str:
+def describe_import_failure(error: BaseException, target: str) -> str:
     """Return an import's failure as one line with its remedy."""
     if isinstance(error, SyntaxError) and error.filename:
-        place = Place(error.filename, error.lineno or 1)
+        place = SourceLocation(error.filename, error.lineno or 1)
         return f"{place}: cannot be imported: {type(error).__name__}: {one_line(error.msg)}{_correct(place)}"
     what = f"cannot be imported: {_said(error)}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_authors(frame.filename)]
     if not frames:
         return f"target {target!r}: {what}"
-    places = [Place(frame.filename, frame.lineno or 1) for frame in frames]
+    places = [SourceLocation(frame.filename, frame.lineno or 1) for frame in frames]
     reached = f" (reached from {places[0]})" if len(places) > 1 else ""
     return f"{places[-1]}: {what}{_remedy(error) or _correct(places[-1])}{reached}"
 
@@ -85,7 +85,7 @@ def _expressions(error: ValidationError) -> list[str]:
     return [str(one["loc"][0]) for one in wrong if one["loc"] and any(expressions_in(one["input"]))]
 
 
-def _correct(place: Place) -> str:
+def _correct(place: SourceLocation) -> str:
     line = one_line(linecache.getline(place.file, place.line))
     shown = line if len(line) <= _LINE else line[: _LINE - 1] + "…"
     return f"; correct this line: {shown}" if shown else ""
@@ -182,7 +182,7 @@ def _tasks_of(target: str) -> list[TaskDefinition]:
     return declared_in(imported(target).__name__)
 
 
-def _is_part_of(task: TaskDefinition, place: Place | None) -> bool:
+def _is_part_of(task: TaskDefinition, place: SourceLocation | None) -> bool:
     """Return whether a diagnostic lies between a task's decorator and the end of its function."""
     if place is None or place.file != task.place.file:
         return False
@@ -223,7 +223,7 @@ def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], lis
     for task in tasks:
         first = found.setdefault(task.name, task)
         if first.place != task.place:
-            other = Place(first.place.file, first.place.line)
+            other = SourceLocation(first.place.file, first.place.line)
             clashes.append(
                 LocatedDiagnostic(
                     f"name = {task.name!r}: is taken by the task at {other}; give one of them another name",
@@ -242,7 +242,7 @@ def imported(target: str) -> ModuleType:
         raise TaskDefinitionError(
             f"target {target!r}: must be an import path (app.tasks) or a file (app/tasks.py){_meant(target)}"
         )
-    with _told(target):
+    with _explaining_import_errors(target):
         return importlib.import_module(target)
 
 
@@ -256,7 +256,7 @@ def _import_file(target: str) -> ModuleType:
     dotted, top = _dotted_name(file)
     _on_path(top)
     if dotted is not None:
-        with _told(target):
+        with _explaining_import_errors(target):
             module = importlib.import_module(dotted)
         if Path(module.__file__ or "").resolve() == file:
             return module
@@ -283,7 +283,7 @@ class _FromSource(SourceFileLoader):
 
 def _executed(file: Path, target: str) -> ModuleType:
     name = f"{_MADE_UP}{sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
-    with _told(target):
+    with _explaining_import_errors(target):
         digest = sha256(file.read_bytes()).hexdigest()
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__perago_digest__", None) == digest:
@@ -297,7 +297,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     # Pydantic and typing look a class's module up while it is executed.
     sys.modules[name] = module
     try:
-        with _told(target):
+        with _explaining_import_errors(target):
             spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(name, None)
@@ -306,7 +306,7 @@ def _executed(file: Path, target: str) -> ModuleType:
 
 
 @contextmanager
-def _told(target: str) -> Iterator[None]:
+def _explaining_import_errors(target: str) -> Iterator[None]:
     """Turn an import's exception into one error that names the file and line of the cause."""
     try:
         yield
@@ -319,9 +319,9 @@ def _told(target: str) -> Iterator[None]:
                 f"target {target!r}: there is no module {error.name!r} ({where}); go to the folder it is in, or name "
                 f"its file{_meant(target)}"
             ) from None
-        raise TaskDefinitionError(told_failure(error, target)) from None
+        raise TaskDefinitionError(describe_import_failure(error, target)) from None
     except (Exception, SystemExit) as error:
-        raise TaskDefinitionError(told_failure(error, target)) from None
+        raise TaskDefinitionError(describe_import_failure(error, target)) from None
 
 
 def _on_path(folder: Path) -> None:

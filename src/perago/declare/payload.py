@@ -19,7 +19,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaSerial
 from perago.declare.diagnostics import one_line
 from perago.errors import TaskInputError, TaskResultError
 
-_TOLD = 5
+_MAX_MESSAGES = 5
 _JSON_TYPES = {
     str: "a string",
     bool: "a boolean",
@@ -39,7 +39,7 @@ def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> 
     try:
         return model.model_validate_json(text, strict=True, extra="forbid" if strict else "ignore")
     except ValidationError as error:
-        raise TaskInputError(_told("params", model, error)) from None
+        raise TaskInputError(_message("params", model, error)) from None
 
 
 def json_type(value: object) -> str:
@@ -58,7 +58,7 @@ def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
         # Results are dumped by field name, aliases or not; computed fields come back as unknown ones.
         return model.model_validate_json(text, strict=True, extra="ignore", by_alias=True, by_name=True)
     except ValidationError as error:
-        raise TaskResultError(_told("result", model, error)) from None
+        raise TaskResultError(_message("result", model, error)) from None
 
 
 def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
         result = value if type(value) is model else _fitted(model, value)
         dumped: dict[str, Any] = result.model_dump(mode="json", warnings="error")
     except ValidationError as error:
-        raise TaskResultError(_told("result", model, error)) from None
+        raise TaskResultError(_message("result", model, error)) from None
     except PydanticSerializationError as error:
         raise TaskResultError(f"result does not fit {model.__name__}: {_plain(error)}") from None
     for path in _not_finite("result", dumped):
@@ -85,13 +85,13 @@ def _fitted(model: type[BaseModel], value: object) -> BaseModel:
     return model.model_validate_json(text, strict=True, extra="forbid", by_alias=True, by_name=True)
 
 
-def _told(what: Literal["params", "result"], model: type[BaseModel], error: ValidationError) -> str:
+def _message(what: Literal["params", "result"], model: type[BaseModel], error: ValidationError) -> str:
     say = _wrong_param if what == "params" else _wrong_in_result
     details = error.errors(include_url=False)
-    told = [f"{_path(what, item)}: {say(item)}" for item in details[:_TOLD]]
-    more = f" (and {len(details) - _TOLD} more)" if len(details) > _TOLD else ""
+    messages = [f"{_path(what, item)}: {say(item)}" for item in details[:_MAX_MESSAGES]]
+    more = f" (and {len(details) - _MAX_MESSAGES} more)" if len(details) > _MAX_MESSAGES else ""
     # An author's validator may say its mistake in several lines.
-    return one_line(f"{what} does not fit {model.__name__}: {'; '.join(told)}{more}")
+    return one_line(f"{what} does not fit {model.__name__}: {'; '.join(messages)}{more}")
 
 
 def _wrong_param(details: ErrorDetails) -> str:

@@ -45,7 +45,7 @@ _WRONG_KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class TaskSignature:
     """The parts of a valid signature."""
 
     kind: Kind
@@ -62,7 +62,7 @@ class NotATask(Exception):
         self.diagnostics = diagnostics
 
 
-def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) -> Signature:
+def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) -> TaskSignature:
     """Return a function's signature.  Raises `NotATask` with everything that is wrong."""
     diagnostics = list(_wrong_function(fn)) or list(_wrong_parameters(fn))
     if diagnostics:
@@ -73,7 +73,7 @@ def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) ->
     if diagnostics:
         raise NotATask(diagnostics)
     workspace = hints.get("workspace", Path)
-    return Signature(
+    return TaskSignature(
         kind="plain" if workspace is Path else "spark",
         has_workspace="workspace" in hints,
         params_model=hints["params"],

@@ -22,7 +22,7 @@ Positive = Annotated[int, Field(strict=True, ge=1, le=_JAVA_INT)]
 Flag = Annotated[bool, Field(strict=True)]
 
 
-class Declared(BaseModel):
+class SpecBase(BaseModel):
     """A value that task authors declare; unknown fields are refused.
 
     The text below a field is for editors.  Pydantic's own use of it is off: it reads every source at import.
@@ -43,11 +43,11 @@ class Declared(BaseModel):
         return {}
 
 
-def _diagnostics(declared: type[Declared], error: ValidationError) -> list[Diagnostic]:
+def _diagnostics(declared: type[SpecBase], error: ValidationError) -> list[Diagnostic]:
     return [_diagnostic(declared, details) for details in error.errors(include_url=False)]
 
 
-def _diagnostic(declared: type[Declared], details: ErrorDetails) -> Diagnostic:
+def _diagnostic(declared: type[SpecBase], details: ErrorDetails) -> Diagnostic:
     broken = details.get("ctx", {}).get("error")
     path = [*details["loc"], broken.field] if isinstance(broken, BrokenRule) else details["loc"]
     field = declared.__name__ + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
@@ -58,7 +58,7 @@ def _diagnostic(declared: type[Declared], details: ErrorDetails) -> Diagnostic:
     return Diagnostic(field, _rule(declared, details), details["input"])
 
 
-def _rule(declared: type[Declared], details: ErrorDetails) -> str:
+def _rule(declared: type[SpecBase], details: ErrorDetails) -> str:
     context = details.get("ctx", {})
     match details["type"]:
         case "extra_forbidden":

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
-from perago.declare.checks import Finding
+from perago.declare.checks import CheckResult
 from perago.declare.diagnostics import Diagnostic, calling_place, report
 from perago.declare.file_tree import Tree
 from perago.errors import GuardrailViolation
@@ -34,7 +34,7 @@ _is_no_table = either(is_empty, is_absolute, leads_out)
 class TableTree(Protocol):
     """A tree whose tables can be read."""
 
-    def table_finding(self, check: TableCheck) -> Finding:
+    def table_finding(self, check: TableCheck) -> CheckResult:
         """Return the finding of the check in the table."""
 
 
@@ -88,7 +88,7 @@ class TableCheck:
         """Return what is wrong and how many rows it concerns, or None."""
         return self.finding(tree).wrong
 
-    def finding(self, tree: Tree) -> Finding:
+    def finding(self, tree: Tree) -> CheckResult:
         """Return the counts, or what is wrong and how many rows it concerns."""
         if not isinstance(tree, TableTree):
             raise GuardrailViolation("it looks into a table, which only a Spark task can")

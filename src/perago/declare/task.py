@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from perago.declare import payload
 from perago.declare.checks import label
 from perago.declare.controls import TaskControls
-from perago.declare.diagnostics import Diagnostic, Place, calling_place, report
-from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, Signature, read_signature
+from perago.declare.diagnostics import Diagnostic, SourceLocation, calling_place, report
+from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, TaskSignature, read_signature
 from perago.declare.workspace import WorkspaceSpec
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
 from perago.protocol.suggestions import did_you_mean
@@ -44,7 +44,7 @@ class TaskDefinition:
     fn: Callable[..., Any]
     params_model: type[BaseModel]
     result_model: type[BaseModel]
-    place: Place
+    place: SourceLocation
     kind: Kind = "plain"
     description: str | None = None
     workspace: WorkspaceSpec | None = None
@@ -186,11 +186,11 @@ def _define(
     )
 
 
-def _place(fn: Callable[..., Any], name: object) -> Place:
+def _place(fn: Callable[..., Any], name: object) -> SourceLocation:
     named = name if isinstance(name, str) else getattr(fn, "__name__", None)
     code = getattr(inspect.unwrap(fn), "__code__", None)
     if code is not None:
-        return Place(code.co_filename, code.co_firstlineno, named)
+        return SourceLocation(code.co_filename, code.co_firstlineno, named)
     return replace(calling_place(), task=named)
 
 
@@ -202,12 +202,12 @@ def _remember(definition: TaskDefinition) -> None:
     tasks[:] = [known for known in tasks if known not in again] + [definition]
 
 
-def _redeclares(known: TaskDefinition, place: Place) -> bool:
+def _redeclares(known: TaskDefinition, place: SourceLocation) -> bool:
     # A reloaded module or a notebook cell that runs again declares the same task again.
     return known.place == place or known.fn.__module__ == "__main__"
 
 
-def _name_taken(fn: Callable[..., Any], name: object, place: Place) -> Iterator[Diagnostic]:
+def _name_taken(fn: Callable[..., Any], name: object, place: SourceLocation) -> Iterator[Diagnostic]:
     if "<locals>" in getattr(fn, "__qualname__", ""):
         return  # declared inside a function, perhaps many times; discovery compares the tasks that remain
     for known in _declared.get(getattr(fn, "__module__", ""), []):
@@ -269,7 +269,7 @@ def _wrong_name(name: object) -> Iterator[Diagnostic]:
         yield Diagnostic("name", "must not begin or end with white space or hold control characters", name)
 
 
-def _disagreements(signature: Signature, said: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def _disagreements(signature: TaskSignature, said: Mapping[str, Any]) -> Iterator[Diagnostic]:
     spec = said["workspace"]
     if signature.has_workspace and spec is None:
         yield Diagnostic(

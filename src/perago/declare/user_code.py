@@ -118,9 +118,9 @@ def _is_of_caller(file: str) -> bool:
     return is_library(file) and any(f"/{name}/" in file or file.endswith(f"/{name}.py") for name in _CALLERS)
 
 
-def _cut_ours(told: traceback.TracebackException) -> bool:
+def _cut_ours(report: traceback.TracebackException) -> bool:
     """Drop Perago's frames and those before the author's first from an error and its causes; return whether any is left."""
-    left, seen, waiting = False, set(), [told]
+    left, seen, waiting = False, set(), [report]
     while waiting:
         one = waiting.pop()
         if id(one) in seen:

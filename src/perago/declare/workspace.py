@@ -14,7 +14,7 @@ from pydantic import PlainValidator, model_validator
 
 from perago.declare.checks import Check, label, looks_outside, not_a_check
 from perago.declare.diagnostics import BrokenRule
-from perago.declare.spec_base import Declared, Flag
+from perago.declare.spec_base import Flag, SpecBase
 from perago.protocol.paths import (
     ACTIONS,
     LONGEST_NAME,
@@ -107,7 +107,7 @@ def _checks(value: object) -> tuple[Check, ...]:
     return tuple(value)
 
 
-class WorkspaceSpec(Declared):
+class WorkspaceSpec(SpecBase):
     """The part of the repository that a task works on, and the rules for it."""
 
     prefix: Annotated[str, PlainValidator(_prefix)] = "/"
@@ -185,7 +185,7 @@ class WorkspaceSpec(Declared):
             for number, check in enumerate(checks):
                 if looks_outside(check, view):
                     rule = (
-                        f"{label(check)} looks outside what the task sees ({view.told(view.roots)}); "
+                        f"{label(check)} looks outside what the task sees ({view.describe_roots(view.roots)}); "
                         "name that path in reads, or leave the check out"
                     )
                     raise BrokenRule(f"{field}[{number}]", rule)

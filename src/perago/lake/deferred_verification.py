@@ -19,7 +19,7 @@ _CORES = os.cpu_count() or 1
 _MOST = 128
 """Limit on deferred objects: each holds one or two descriptors, and a process often has 1024."""
 
-GoOn = Callable[[], None]
+CheckCancelled = Callable[[], None]
 """Raises `GivenUp` once the verification is closed."""
 
 
@@ -34,10 +34,10 @@ class Unverified(Protocol):
     def path(self) -> str:
         """The object's path."""
 
-    def verify(self, go_on: GoOn) -> str | None:
+    def verify(self, check_cancelled: CheckCancelled) -> str | None:
         """Return the object's checksum if it differs from the one `download` returned, else None.
 
-        Raises `LakeError` if the bytes are wrong.  Calls `go_on` between pieces of work.
+        Raises `LakeError` if the bytes are wrong.  Calls `check_cancelled` between pieces of work.
         """
 
     def drop(self) -> None:

@@ -40,7 +40,7 @@ def cannot_ever_publish(
     """
     if target.head.id == workspace.ref:
         return None
-    staying = _staying(attempt, workspace.ref, target.advance, policy, accepted)
+    staying = _permanent_commits(attempt, workspace.ref, target.advance, policy, accepted)
     if rebases:
         changed = target.passed is not None and target.passed.change is not None
         refused = changed or (target.reached == "limit" and len(staying) == len(target.advance))
@@ -58,7 +58,7 @@ def permanent_commits(
     attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName, accepted: Container[str]
 ) -> TargetBranch | None:
     """Return the branch as of the newest commit that can no longer be removed, or None if all can."""
-    staying = _staying(attempt, workspace.ref, target.advance, policy, accepted)
+    staying = _permanent_commits(attempt, workspace.ref, target.advance, policy, accepted)
     return TargetBranch(staying[0], staying, target.reached) if staying else None
 
 
@@ -68,7 +68,7 @@ def foreign_maker(attempt: Attempt, target: TargetBranch) -> Commit | None:
     return next((commit for commit in signed if _signer(commit) != attempt.logical_task_key), None)
 
 
-def _staying(
+def _permanent_commits(
     attempt: Attempt, input_ref: str, advance: Sequence[Commit], policy: PolicyName, accepted: Container[str]
 ) -> Sequence[Commit]:
     """Return the commits that can no longer be removed, newest first: the newest that stays, and all below it."""

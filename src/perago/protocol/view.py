@@ -85,7 +85,7 @@ class View:
         """Return whether the task may change everything at a path below the prefix."""
         return self.write_roots.hold(self.prefix + path)
 
-    def told(self, roots: Iterable[str]) -> str:
+    def describe_roots(self, roots: Iterable[str]) -> str:
         """Return roots as the task's author names them, for messages."""
         return ", ".join(root.removeprefix(self.prefix) or f"/{self.prefix.rstrip('/')}" for root in roots)
 

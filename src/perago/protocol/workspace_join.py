@@ -20,7 +20,7 @@ from perago.protocol.rebase import Segment, cut
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AncestorSearch:
     """The search below a commit: by id, each other commit that was found, with the commits above it, newest first."""
 
     last: str
@@ -36,7 +36,7 @@ def candidates(commits: Iterable[Commit]) -> Sequence[Commit]:
     return sorted(found.values(), key=lambda commit: (commit.id in parents, -commit.created))
 
 
-def below(last: str, others: Iterable[str], history: Iterable[Commit]) -> Found:
+def below(last: str, others: Iterable[str], history: Iterable[Commit]) -> AncestorSearch:
     """Search for commits below `last`; `history` starts there, newest first, and is read no further than needed."""
     wanted = {other for other in others if other != last}
     above: dict[str, Sequence[Commit]] = {}
@@ -47,7 +47,7 @@ def below(last: str, others: Iterable[str], history: Iterable[Commit]) -> Found:
         if len(above) == len(wanted):
             break
         passed.append(commit)
-    return Found(last, above, tuple(sorted(wanted - above.keys())))
+    return AncestorSearch(last, above, tuple(sorted(wanted - above.keys())))
 
 
 def written_by(commit: Commit) -> tuple[str, ...]:

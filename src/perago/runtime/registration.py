@@ -26,7 +26,7 @@ _KEPT = ("createTime", "createdBy")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TaskDefChange:
     """The effect of registering one task; `fields` are (path, new, old)."""
 
     name: str
@@ -35,23 +35,23 @@ class Change:
     definition: dict[str, Any]
 
 
-def plan_changes(server: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[Change]:
+def plan_changes(server: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[TaskDefChange]:
     """Compare the declared TaskDefs with the server's."""
     return [_change(build_taskdef(task), server.taskdef(task.name)) for task in tasks]
 
 
-def apply_changes(server: Orchestrator, changes: Sequence[Change]) -> None:
+def apply_changes(server: Orchestrator, changes: Sequence[TaskDefChange]) -> None:
     """Send the definitions that differ; makes no call if none does."""
     wanted = [change.definition for change in changes if change.action != "keep"]
     if wanted:
         server.register_taskdefs(wanted)
 
 
-def _change(wanted: dict[str, Any], actual: Mapping[str, Any] | None) -> Change:
+def _change(wanted: dict[str, Any], actual: Mapping[str, Any] | None) -> TaskDefChange:
     if actual is None:
-        return Change(wanted["name"], "create", (), wanted)
+        return TaskDefChange(wanted["name"], "create", (), wanted)
     fields = tuple(difference(wanted, actual))
-    return Change(wanted["name"], "update" if fields else "keep", fields, merged(wanted, actual))
+    return TaskDefChange(wanted["name"], "update" if fields else "keep", fields, merged(wanted, actual))
 
 
 @dataclass(frozen=True, slots=True)

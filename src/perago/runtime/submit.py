@@ -38,7 +38,7 @@ class SubmitObserver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SubmitRequest:
     """A request to start a workflow; `workspace` is REPO[@BRANCH]."""
 
     name: str
@@ -58,7 +58,7 @@ class Prepared:
 
 
 def prepare(
-    orchestrator: Orchestrator, lake: ReadableLake | None, wanted: Wanted, *, remedy: str
+    orchestrator: Orchestrator, lake: ReadableLake | None, wanted: SubmitRequest, *, remedy: str
 ) -> Prepared:
     """Find the workflow and check its input; a workspace needs `lake`, and `remedy` is the command to register a workflow.
 
@@ -144,7 +144,7 @@ def _is_simple(task: TaskState) -> bool:
     return task.task_type in ("SIMPLE", task.task_name)
 
 
-def _describe_unknown(orchestrator: Orchestrator, wanted: Wanted) -> str:
+def _describe_unknown(orchestrator: Orchestrator, wanted: SubmitRequest) -> str:
     try:
         versions = orchestrator.workflow_versions()
     except OrchestratorError:

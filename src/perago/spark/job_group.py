@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perago.declare.user_code import where
 from perago.errors import TaskFailed
 from perago.runtime.attempt.observer import Note
-from perago.runtime.attempt.place import Site
+from perago.runtime.attempt.place import PlaceRequest
 from perago.runtime.periodic import looking
 from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
 from perago.spark.session import AttemptSession, why_gone
@@ -32,15 +32,15 @@ _SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
 
 
 @contextlib.contextmanager
-def at_work(session: AttemptSession, site: Site, workspace: SparkWorkspace) -> Iterator[None]:
+def at_work(session: AttemptSession, request: PlaceRequest, workspace: SparkWorkspace) -> Iterator[None]:
     """Run checks and body as one job group. Raises `TaskFailed` with a short reason for failures of Spark."""
-    spec = site.task.workspace
+    spec = request.task.workspace
     stopped: str | None = None
     try:
         with (
             session.in_use() as spark,
-            _job_group(spark.sparkContext, site, session),
-            _report_progress(spark.sparkContext, site.execution_id, site.traffic.say),
+            _job_group(spark.sparkContext, request, session),
+            _report_progress(spark.sparkContext, request.execution_id, request.traffic.say),
         ):
             try:
                 yield
@@ -58,19 +58,19 @@ def at_work(session: AttemptSession, site: Site, workspace: SparkWorkspace) -> I
         reason = short_reason(error, base=workspace.base, tables=workspace.tables)
         if not remote_place(error) and (place := where(error)):
             reason = f"{reason} ({place})"
-        raise TaskFailed(f"Spark failed in task {site.task.name!r}: {reason}") from error
+        raise TaskFailed(f"Spark failed in task {request.task.name!r}: {reason}") from error
 
 
 @contextlib.contextmanager
-def _job_group(context: SparkContext, site: Site, session: AttemptSession) -> Iterator[None]:
+def _job_group(context: SparkContext, request: PlaceRequest, session: AttemptSession) -> Iterator[None]:
     jvm_context: Any = context._jsc
     before = jvm_context.sc().getLocalProperties().clone()
-    context.setJobGroup(site.execution_id, f"perago {site.task.name}", interruptOnCancel=True)
+    context.setJobGroup(request.execution_id, f"perago {request.task.name}", interruptOnCancel=True)
     try:
         yield
     finally:
         with contextlib.suppress(*_SPARK_IS_GONE):
-            _cancel_jobs(context, site.execution_id, alone=session.alone)
+            _cancel_jobs(context, request.execution_id, alone=session.alone)
             # Restore job group, tags, pool and description, which the body may have changed.
             jvm_context.sc().setLocalProperties(before)
 

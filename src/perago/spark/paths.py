@@ -55,9 +55,7 @@ def seen_path(path: str, view: View) -> str:
     """Return the path, which may be a pattern. Raises `TaskFailed` if the task may not see all it can match."""
     wrong = _wrong(path, prefix=view.prefix)
     if wrong is None and not view.sees(path):
-        wrong = (
-            f"it is outside what the task sees ({view.told(view.roots)}); name it in WorkspaceSpec(reads=…)"
-        )
+        wrong = f"it is outside what the task sees ({view.describe_roots(view.roots)}); name it in WorkspaceSpec(reads=…)"
     return _path_or_raise(path, wrong)
 
 
@@ -72,7 +70,7 @@ def written_path(path: str, view: View) -> str:
             "elsewhere, or leave read_only out"
         )
     if wrong is None and not view.may_write(path):
-        may = f"it is outside what the task may change ({view.told(view.write_roots)})"
+        may = f"it is outside what the task may change ({view.describe_roots(view.write_roots)})"
         wrong = f"{may}; name it in WorkspaceSpec(writes=…)"
     return _path_or_raise(path, wrong)
 

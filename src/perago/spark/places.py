@@ -13,7 +13,7 @@ from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import FileState, FileStates, changes_between, projected
 from perago.protocol.paths import in_actions, is_marker
 from perago.runtime.attempt.listing import objects_in
-from perago.runtime.attempt.place import Place, Site, WorkdirPlace, check_absolute_paths, in_workdir
+from perago.runtime.attempt.place import Place, PlaceRequest, WorkdirPlace, check_absolute_paths, in_workdir
 from perago.runtime.attempt.publish_decision import OnBranch, Result
 from perago.settings import LakeFSSettings, Settings
 from perago.spark.job_group import at_work
@@ -43,14 +43,14 @@ class SparkPlaces:
     sessions: Sessions
     embedded: bool
 
-    def __call__(self, site: Site) -> Place:
+    def __call__(self, request: PlaceRequest) -> Place:
         """Return the place for one execution."""
-        if site.task.kind != "spark":
-            return in_workdir(site)
+        if request.task.kind != "spark":
+            return in_workdir(request)
         self.sessions.warm_up()
-        if placement_of(site.task, self.settings, embedded=self.embedded) == "local":
-            return LocalPlace(site, self.sessions)
-        return DirectPlace(site, self.sessions, self._lakefs)
+        if placement_of(request.task, self.settings, embedded=self.embedded) == "local":
+            return LocalPlace(request, self.sessions)
+        return DirectPlace(request, self.sessions, self._lakefs)
 
     @property
     def _lakefs(self) -> LakeFSSettings:
@@ -61,17 +61,17 @@ class SparkPlaces:
 class LocalPlace(WorkdirPlace):
     """Tables in the workdir. Perago moves the files, without Spark's leftovers."""
 
-    def __init__(self, site: Site, sessions: Sessions) -> None:
-        super().__init__(site, self._is_leftover)
+    def __init__(self, request: PlaceRequest, sessions: Sessions) -> None:
+        super().__init__(request, self._is_leftover)
         self._session = AttemptSession(sessions)
-        self._workspace = SparkWorkspace(site.workdir.path, self._session, view=site.workspace.view)
+        self._workspace = SparkWorkspace(request.workdir.path, self._session, view=request.workspace.view)
 
     def _is_leftover(self, path: str) -> bool:
         return is_leftover(path, self._size_of(path) or 0, self._size_of)
 
     def _size_of(self, path: str) -> int | None:
         try:
-            return (self._site.workdir.path / path).stat().st_size
+            return (self._request.workdir.path / path).stat().st_size
         except OSError:
             return None
 
@@ -88,7 +88,7 @@ class LocalPlace(WorkdirPlace):
 
     def at_work(self) -> AbstractContextManager[None]:
         """Run in the attempt's own job group."""
-        return at_work(self._session, self._site, self._workspace)
+        return at_work(self._session, self._request, self._workspace)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """Return the folder, with access to its tables for checks."""
@@ -111,25 +111,25 @@ class DirectPlace:
     change, or in `_lakefs_actions/`, fails the attempt and is named (`write_scope`).
     """
 
-    def __init__(self, site: Site, sessions: Sessions, lakefs: LakeFSSettings) -> None:
-        self._site = site
+    def __init__(self, request: PlaceRequest, sessions: Sessions, lakefs: LakeFSSettings) -> None:
+        self._request = request
         self._sessions = sessions
         self._session = AttemptSession(sessions)
         self._lakefs = lakefs
-        spec = site.task.workspace
+        spec = request.task.workspace
         self._read_only = spec is not None and spec.read_only
         self.on_branch = not self._read_only
-        self._branch = site.workspace.ref if self._read_only else site.branch
+        self._branch = request.workspace.ref if self._read_only else request.branch
         self._workspace: SparkWorkspace | None = None
         self._base = FileStates()
         self._parents: list[str] = []
 
     def fill(self) -> None:
         """List the input. Nothing is downloaded: the branch was made at the input commit, or is that commit."""
-        repository, prefix = self._site.workspace.repository, self._site.workspace.prefix
-        self._base = self._listing(self._site.workspace.ref)
+        repository, prefix = self._request.workspace.repository, self._request.workspace.prefix
+        self._base = self._listing(self._request.workspace.ref)
         base = f"s3a://{repository}/{self._branch}/{prefix}"
-        view = self._site.workspace.view
+        view = self._request.workspace.view
         if self._read_only:
             view = replace(view, writes=())
         self._workspace = SparkWorkspace(base, self._session, view=view)
@@ -142,8 +142,8 @@ class DirectPlace:
 
     def at_work(self) -> AbstractContextManager[None]:
         """Run in the attempt's own job group, with the keys to the repository."""
-        open_bucket(self._sessions.get(), self._site.workspace.repository, self._lakefs)
-        return at_work(self._session, self._site, self.argument)
+        open_bucket(self._sessions.get(), self._request.workspace.repository, self._lakefs)
+        return at_work(self._session, self._request, self.argument)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """Return the listing of the branch, with access to its tables for checks."""
@@ -155,37 +155,37 @@ class DirectPlace:
 
     def result(self, recorded: str | None) -> Result:
         """Return the view's files on the branch, without Spark's leftovers. Raises if others than `writes` changed."""
-        self._parents = check_outside(self._site.lake, self._site.workspace, self._branch)
+        self._parents = check_outside(self._request.lake, self._request.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
-        gone = f"{self._site.workspace.repository}/{self._branch}/"
+        gone = f"{self._request.workspace.repository}/{self._branch}/"
         check_absolute_paths(changes, states, self._content, gone=gone)
         check_kept_files(self._session(), self.argument.base, changes, states)
         return Result(states, changes, recorded, OnBranch(self._branch))
 
     def _content(self, path: str) -> bytes:
-        workspace = self._site.workspace
-        return b"".join(self._site.lake.read(workspace.repository, self._branch, workspace.prefix + path))
+        workspace = self._request.workspace
+        return b"".join(self._request.lake.read(workspace.repository, self._branch, workspace.prefix + path))
 
     def tidy_up(self, result: Result) -> None:
         """Delete Spark's leftovers and restore folder markers it removed. Unchanged branches are left to be dropped."""
         if not result.changes:
             return
-        lake, repository = self._site.lake, self._site.workspace.repository
-        reset(lake, self._site.workspace, self._branch, self._parents)
+        lake, repository = self._request.lake, self._request.workspace.repository
+        reset(lake, self._request.workspace, self._branch, self._parents)
         now = self._listing(self._branch)
         left = [path for path, state in now.items() if self._is_leftover(path, state, now)]
         if left:
             lake.delete(repository, self._branch, left)
         lost = [path for path, state in self._base.items() if _is_folder(path, state) and path not in now]
         if lost:
-            lake.copy(repository, self._branch, self._site.workspace.ref, lost)
+            lake.copy(repository, self._branch, self._request.workspace.ref, lost)
 
     def _listing(self, ref: str) -> FileStates:
         """Return every object of the view, by its full path."""
-        workspace = self._site.workspace
+        workspace = self._request.workspace
         found = FileStates()
-        for entry in objects_in(self._site.lake, workspace.repository, ref, workspace.view):
+        for entry in objects_in(self._request.lake, workspace.repository, ref, workspace.view):
             found.put(entry.path, FileState(entry.size, entry.checksum))
         return found
 
@@ -194,7 +194,7 @@ class DirectPlace:
         states = FileStates()
         for path, state in listing.items():
             self._check_name(path)
-            shown = projected(path, state.size, self._site.workspace.prefix)
+            shown = projected(path, state.size, self._request.workspace.prefix)
             if shown is not None and not self._is_leftover(path, state, listing):
                 states.put(shown, state)
         return states
@@ -203,7 +203,7 @@ class DirectPlace:
         # Objects of the input are data, even if they have the name of a leftover.
         if path in self._base:
             return False
-        prefix = self._site.workspace.prefix
+        prefix = self._request.workspace.prefix
 
         def size_of(other: str) -> int | None:
             found = listing.get(prefix + other)

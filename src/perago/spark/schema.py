@@ -36,7 +36,7 @@ _FAMILIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Declared:
+class DeclaredSchema:
     """A declared table: its Spark columns, whether they must match exactly, and whether others are permitted."""
 
     struct: StructType
@@ -44,20 +44,20 @@ class Declared:
     open: bool = False
 
 
-def declared(schema: TableSchema) -> Declared:
+def declared(schema: TableSchema) -> DeclaredSchema:
     """Return the table that a model or StructType declares."""
     from pyspark.sql.types import StructType
 
     if isinstance(schema, StructType):
-        return Declared(schema, exact=True)
+        return DeclaredSchema(schema, exact=True)
     if isinstance(schema, type) and issubclass(schema, BaseModel):
-        return Declared(
+        return DeclaredSchema(
             _struct(schema), exact=False, open=schema.model_config.get("extra") in ("allow", "ignore")
         )
     raise TaskDefinitionError(f"a table's schema must be a pydantic model or a StructType, not {schema!r}")
 
 
-def differences(wanted: Declared, found: StructType, tells_nulls: Callable[[str], bool]) -> list[str]:
+def differences(wanted: DeclaredSchema, found: StructType, tells_nulls: Callable[[str], bool]) -> list[str]:
     """Return every difference from the declaration; `tells_nulls(column)` if its nullability is known."""
     there = {field.name: field for field in found.fields}
     wrong = []

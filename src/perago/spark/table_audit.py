@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perago.declare.checks import Check, Finding, counted, wrong
+from perago.declare.checks import Check, CheckResult, counted, wrong
 from perago.declare.file_tree import Tree
 from perago.declare.table_checks import Source, TableCheck
 from perago.errors import GuardrailViolation
@@ -34,7 +34,7 @@ _SAMPLES = 3
 class _Counted:
     """The finding of a check, and for a failed one the query for its offending rows."""
 
-    finding: Finding
+    finding: CheckResult
     rows: Callable[[], DataFrame] | None = None
 
 
@@ -47,9 +47,9 @@ class Auditor:
         self._workspace = workspace
         self._session = session
         self._checks = [check for check in checks if isinstance(check, TableCheck)]
-        self._found: dict[Source, dict[TableCheck, Finding]] = {}
+        self._found: dict[Source, dict[TableCheck, CheckResult]] = {}
 
-    def finding(self, check: TableCheck, tree: Tree) -> Finding:
+    def finding(self, check: TableCheck, tree: Tree) -> CheckResult:
         """Return the finding of a check. A failed one also names the other failed checks of its table."""
         if check.source not in self._found:
             checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])
@@ -64,7 +64,9 @@ class Auditor:
         ]
         return wrong("; also ".join([found[check].text, *others]))
 
-    def _evaluate(self, source: Source, checks: list[TableCheck], tree: Tree) -> dict[TableCheck, Finding]:
+    def _evaluate(
+        self, source: Source, checks: list[TableCheck], tree: Tree
+    ) -> dict[TableCheck, CheckResult]:
         table, format, options = source
         if not any(True for _ in tree.glob(table)):
             return dict.fromkeys(checks, wrong(f"there is no table {table!r}"))
@@ -94,7 +96,7 @@ class AuditedTree:
         self.glob = tree.glob
         self.names = tree.names
 
-    def table_finding(self, check: TableCheck) -> Finding:
+    def table_finding(self, check: TableCheck) -> CheckResult:
         """Return the finding of a table check."""
         return self._auditor.finding(check, self._tree)
 
@@ -108,7 +110,9 @@ def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableC
         if text is not None:
             found[check] = _Counted(wrong(text))
         elif check.kind == "require_columns":
-            found[check] = _Counted(Finding(f"{len(check.columns)} of {counted(frame.columns, 'column')}"))
+            found[check] = _Counted(
+                CheckResult(f"{len(check.columns)} of {counted(frame.columns, 'column')}")
+            )
         else:
             to_count.append(check)
     if to_count:
@@ -155,10 +159,10 @@ def _finding_of_counts(frame: DataFrame, check: TableCheck, total: int, amounts:
     if check.kind == "require_rows":
         few, many = total < (check.least or 0), check.most is not None and total > check.most
         bound = f"{check.least} or more are required" if few else f"at most {check.most} are allowed"
-        return _Counted(wrong(f"it has {total} rows, {bound}") if few or many else Finding(_rows(total)))
+        return _Counted(wrong(f"it has {total} rows, {bound}") if few or many else CheckResult(_rows(total)))
     if not any(amounts):
         none = "no nulls" if check.kind == "forbid_nulls" else "no other values"
-        return _Counted(Finding(f"{none} in {_rows(total)}"))
+        return _Counted(CheckResult(f"{none} in {_rows(total)}"))
     any_of = _any(_offending(frame, check))
     if check.kind == "forbid_nulls":
         names = check.columns or frame.columns
@@ -170,7 +174,7 @@ def _finding_of_counts(frame: DataFrame, check: TableCheck, total: int, amounts:
 
 def _finding_of_keys(frame: DataFrame, check: TableCheck, total: int, keys: int, rows: int) -> _Counted:
     if not keys:
-        return _Counted(Finding(f"no key twice in {_rows(total)}"))
+        return _Counted(CheckResult(f"no key twice in {_rows(total)}"))
     return _Counted(
         wrong(f"{keys} keys are there more than once, in {rows} rows"), lambda: _duplicate_keys(frame, check)
     )

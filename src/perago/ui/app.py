@@ -25,11 +25,11 @@ from perago.errors import (
 )
 from perago.ui import lake_pages, object_pages, run_pages, sse
 from perago.ui.auth import Guard
-from perago.ui.data_source import Site
+from perago.ui.data_source import DataSource
 from perago.ui.rendering import STATIC, render
 
 log = logging.getLogger("perago.ui")
-Page = Callable[[Site, Request], Any]
+Page = Callable[[DataSource, Request], Any]
 _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 _ROUTES: dict[str, Page] = {
     "/runs": run_pages.runs,
@@ -59,8 +59,8 @@ _STATUS: tuple[tuple[type[PeragoError], int], ...] = (
 )
 
 
-def make_app(site: Site, *, host: str, token: str | None) -> ASGIApp:
-    """Build the application for a site, behind the access guard."""
+def make_app(source: DataSource, *, host: str, token: str | None) -> ASGIApp:
+    """Build the application for a data source, behind the access guard."""
     files = {path.name: path.read_bytes() for path in STATIC.iterdir()}
 
     def static(request: Request) -> Response:
@@ -71,14 +71,14 @@ def make_app(site: Site, *, host: str, token: str | None) -> ASGIApp:
         return Response(files[name], media_type=_TYPES[name.rpartition(".")[2]], headers=headers)
 
     def failure(request: Request, error: Exception) -> Response:
-        return _failure(site, request, error)
+        return _failure(source, request, error)
 
-    routes = [Route(path, _handler(site, page), name=path) for path, page in _ROUTES.items()]
+    routes = [Route(path, _handler(source, page), name=path) for path, page in _ROUTES.items()]
     app = Starlette(
         routes=[
             Route("/", lambda _: RedirectResponse("/runs")),
             *routes,
-            Route("/live/{what}", sse.endpoint(site)),
+            Route("/live/{what}", sse.endpoint(source)),
             Route("/static/{name}", static),
         ],
         exception_handlers={PeragoError: failure, HTTPException: failure, Exception: failure},
@@ -86,16 +86,16 @@ def make_app(site: Site, *, host: str, token: str | None) -> ASGIApp:
     return Guard(app, host=host, token=token)
 
 
-def _handler(site: Site, page: Page) -> Callable[[Request], Response]:
+def _handler(source: DataSource, page: Page) -> Callable[[Request], Response]:
     def handle(request: Request) -> Response:
         # Not async, so that it runs on a thread: the ports block on servers and disks.
-        answer = page(site, request)
+        answer = page(source, request)
         return answer if isinstance(answer, Response) else HTMLResponse(answer)
 
     return handle
 
 
-def _failure(site: Site, request: Request, error: Exception) -> Response:
+def _failure(source: DataSource, request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         status, text = error.status_code, str(error.detail)
     elif isinstance(error, PeragoError):
@@ -104,5 +104,5 @@ def _failure(site: Site, request: Request, error: Exception) -> Response:
     else:
         status, text = 500, "Internal error. See the terminal for details."
         log.error("page %s failed", request.url.path, exc_info=error)
-    body = render("error.html", site=site, view="", status=status, text=site.mask(text))
+    body = render("error.html", source=source, view="", status=status, text=source.mask(text))
     return HTMLResponse(body, status_code=status)

@@ -26,7 +26,7 @@ MOST_CHANGES = 100
 """Limit for counting the changes of a commit in a list."""
 
 
-class Site:
+class DataSource:
     """One pair of servers, read-only. Thread-safe."""
 
     def __init__(

@@ -23,7 +23,7 @@ from perago.errors import LakeError
 from perago.lake.base import Changes, Commit
 from perago.protocol.metadata import KEY, REBASED_OVER, RETRY_COUNT, STAGING_BASE, SUPERSEDES, TASK_ID
 from perago.protocol.names import REPLACED
-from perago.ui.data_source import Site
+from perago.ui.data_source import DataSource
 
 COMMITS = 30
 MOST_TAGS = 500
@@ -64,7 +64,7 @@ class Maker:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class HistoryRow:
     """A commit of a history."""
 
     commit: Commit
@@ -84,32 +84,32 @@ class Row:
 class History:
     """Some commits of a branch, and the first commit of the next page."""
 
-    rows: Sequence[Row]
+    rows: Sequence[HistoryRow]
     following: str | None
     tags_left_out: int = 0
 
 
-def history_page(site: Site, repository: str, ref: str, count: int = COMMITS) -> History:
+def history_page(source: DataSource, repository: str, ref: str, count: int = COMMITS) -> History:
     """Return the commits from `ref` along first parents."""
-    found = list(islice(site.lake.log(repository, ref, count + 1), count + 1))
+    found = list(islice(source.lake.log(repository, ref, count + 1), count + 1))
     commits, following = found[:count], found[count].id if len(found) > count else None
-    replaced, left_out = _replaced_rows(site, repository, commits)
+    replaced, left_out = _replaced_rows(source, repository, commits)
     rows = [row for commit in commits for row in (*replaced.get(commit.id, ()), row_of(commit))]
     rows = _with_superseded(rows)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         rows = list(
-            pool.map(lambda row: replace(row, changes=changes_of(site, repository, row.commit)), rows)
+            pool.map(lambda row: replace(row, changes=changes_of(source, repository, row.commit)), rows)
         )
     return History(draw(rows, more=following is not None), following, left_out)
 
 
-def row_of(commit: Commit, *, tag: str = "") -> Row:
+def row_of(commit: Commit, *, tag: str = "") -> HistoryRow:
     """Return the row of a commit, from its metadata."""
     metadata = commit.metadata
     maker = maker_of(commit)
     kind: Kind = "publication" if maker else "fence" if metadata.get(KEY) == FENCE_KEY else "other"
     passed = metadata.get(REBASED_OVER, "0")
-    return Row(
+    return HistoryRow(
         commit,
         "replaced" if tag else kind,
         maker,
@@ -130,25 +130,25 @@ def maker_of(commit: Commit) -> Maker | None:
     return Maker(workflow_id, reference, metadata[TASK_ID], int(retry) if retry.isdecimal() else 0)
 
 
-def changes_of(site: Site, repository: str, commit: Commit) -> Changes | None:
+def changes_of(source: DataSource, repository: str, commit: Commit) -> Changes | None:
     """Return the changes of a commit against its first parent. None for a first commit, or if the lake fails."""
     if commit.first_parent is None:
         return None
     try:
-        return site.count_changes(repository, commit.first_parent, commit.id)
+        return source.count_changes(repository, commit.first_parent, commit.id)
     except LakeError:
         return None
 
 
 def _replaced_rows(
-    site: Site, repository: str, commits: Sequence[Commit]
-) -> tuple[Mapping[str, list[Row]], int]:
+    source: DataSource, repository: str, commits: Sequence[Commit]
+) -> tuple[Mapping[str, list[HistoryRow]], int]:
     """Return replaced publications by the commit they were published on, newest first, and how many tags are left out."""
     on_page = {commit.id for commit in commits}
-    tags = site.lake.tags(repository, REPLACED)
-    found: dict[str, list[Row]] = {}
+    tags = source.lake.tags(repository, REPLACED)
+    found: dict[str, list[HistoryRow]] = {}
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        kept = pool.map(lambda tag: (tag.name, site.commit(repository, tag.commit)), tags[:MOST_TAGS])
+        kept = pool.map(lambda tag: (tag.name, source.commit(repository, tag.commit)), tags[:MOST_TAGS])
         for name, commit in kept:
             if commit.first_parent in on_page and commit.id not in on_page:
                 found.setdefault(str(commit.first_parent), []).append(row_of(commit, tag=name))
@@ -157,7 +157,7 @@ def _replaced_rows(
     return found, max(0, len(tags) - MOST_TAGS)
 
 
-def _with_superseded(rows: Iterable[Row]) -> list[Row]:
+def _with_superseded(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
     """Return the rows; publications superseded by a later one of the same step get its commit id."""
     later: dict[str, str] = {}
     done = []
@@ -169,7 +169,7 @@ def _with_superseded(rows: Iterable[Row]) -> list[Row]:
     return done
 
 
-def draw(rows: Sequence[Row], *, more: bool) -> list[Row]:
+def draw(rows: Sequence[HistoryRow], *, more: bool) -> list[HistoryRow]:
     """Return the rows with their lines; `more` rows follow on another page.
 
     Lane 0 is the branch.  Each row is drawn separately, in a box 100 high: a line that leaves it at the bottom continues
@@ -194,7 +194,7 @@ def draw(rows: Sequence[Row], *, more: bool) -> list[Row]:
     ]
 
 
-def _beside(rows: Sequence[Row], lines: list[list[Line]]) -> int:
+def _beside(rows: Sequence[HistoryRow], lines: list[list[Line]]) -> int:
     """Add a line from each rebased commit to the one it was staged on. Returns the highest lane, or 0."""
     at = {row.commit.id: number for number, row in enumerate(rows)}
     ends: list[int] = []

@@ -12,8 +12,8 @@ from perago.errors import LakeError, LakeNotFound, PeragoError
 from perago.lake.base import Commit, Ref
 from perago.protocol.attempt_record import AttemptRecord
 from perago.runtime.lake_lookup import OWN, suggesting_existing_names
-from perago.ui.data_source import Site
-from perago.ui.history import History, Row, history_page, row_of
+from perago.ui.data_source import DataSource
+from perago.ui.history import History, HistoryRow, history_page, row_of
 from perago.ui.rendering import render
 from perago.ui.step_page import phases_of
 
@@ -37,23 +37,23 @@ class RepositoryEntry:
 class CheckedCommit:
     """A commit with the record of the execution that made it, or why there is none."""
 
-    row: Row
+    row: HistoryRow
     record: AttemptRecord | None
     why: str = ""
 
 
-def branches(site: Site, request: Request) -> str:
+def branches(source: DataSource, request: Request) -> str:
     """Render the repositories and branches, with links to a branch's history, data or checks."""
     view = request.url.path.strip("/")
     begin, after = _page(request)
-    names = sorted(site.lake.repositories()) if site.has_lake else []
+    names = sorted(source.lake.repositories()) if source.has_lake else []
     wanted = [name for name in names if name > after][: REPOSITORIES + 1]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        listed = list(pool.map(lambda name: _repository_entry(site, name), wanted[:REPOSITORIES]))
+        listed = list(pool.map(lambda name: _repository_entry(source, name), wanted[:REPOSITORIES]))
     following = wanted[REPOSITORIES - 1] if len(wanted) > REPOSITORIES else None
     return render(
         "branches.html",
-        site=site,
+        source=source,
         view=view,
         repositories=listed,
         following=following,
@@ -62,56 +62,56 @@ def branches(site: Site, request: Request) -> str:
     )
 
 
-def history(site: Site, request: Request) -> str:
+def history(source: DataSource, request: Request) -> str:
     """Render a branch's history as a graph."""
-    repository, ref = place(site, request)
-    found = history_page(site, repository, request.query_params.get("from") or ref)
+    repository, ref = place(source, request)
+    found = history_page(source, repository, request.query_params.get("from") or ref)
     return render(
         "history.html",
-        site=site,
+        source=source,
         view="branches",
         repository=repository,
         ref=ref,
         history=found,
         first="from" not in request.query_params,
-        names=_names(site, repository),
+        names=_names(source, repository),
     )
 
 
-def publications(site: Site, request: Request) -> str:
+def publications(source: DataSource, request: Request) -> str:
     """Render the newest publications of a branch, with the checks that each passed."""
-    repository, ref = place(site, request)
-    found: History = history_page(site, repository, request.query_params.get("from") or ref, PUBLICATIONS)
+    repository, ref = place(source, request)
+    found: History = history_page(source, repository, request.query_params.get("from") or ref, PUBLICATIONS)
     rows = [row for row in found.rows if row.maker is not None]
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        checked = list(pool.map(lambda row: check_results(site, row), rows))
+        checked = list(pool.map(lambda row: check_results(source, row), rows))
     return render(
         "publications.html",
-        site=site,
+        source=source,
         view="checks",
         repository=repository,
         ref=ref,
         checked=checked,
         following=found.following,
-        names=_names(site, repository),
+        names=_names(source, repository),
     )
 
 
-def commit(site: Site, request: Request) -> str:
+def commit(source: DataSource, request: Request) -> str:
     """Render one commit: its author, the checks it passed, and its changes."""
-    repository, ref = place(site, request)
-    found = site.lake.commit_at(repository, ref)
-    checked = check_results(site, row_of(found))
+    repository, ref = place(source, request)
+    found = source.lake.commit_at(repository, ref)
+    checked = check_results(source, row_of(found))
     after, parent = request.query_params.get("after", ""), found.first_parent
     changes = (
-        site.lake.changes(repository, parent, found.id, after=after, limit=CHANGES)
+        source.lake.changes(repository, parent, found.id, after=after, limit=CHANGES)
         if parent is not None
         else None
     )
-    tags = [tag.name for tag in site.lake.tags(repository, OWN) if tag.commit == found.id]
+    tags = [tag.name for tag in source.lake.tags(repository, OWN) if tag.commit == found.id]
     return render(
         "commit.html",
-        site=site,
+        source=source,
         view="branches",
         repository=repository,
         ref=ref,
@@ -125,24 +125,24 @@ def commit(site: Site, request: Request) -> str:
     )
 
 
-def check_results(site: Site, row: Row) -> CheckedCommit:
+def check_results(source: DataSource, row: HistoryRow) -> CheckedCommit:
     """Return a commit with the record of its execution, if its orchestrator still has it."""
     if row.maker is None:
         return CheckedCommit(row, None)
     try:
-        record = site.record_of(row.commit)
+        record = source.record_of(row.commit)
     except PeragoError as error:
-        return CheckedCommit(row, None, site.mask(str(error)))
+        return CheckedCommit(row, None, source.mask(str(error)))
     return CheckedCommit(row, record, "" if record else "its attempt left no record")
 
 
-def place(site: Site, request: Request) -> tuple[str, str]:
+def place(source: DataSource, request: Request) -> tuple[str, str]:
     """Return the repository and ref of a request. Raises an error that suggests existing names if one is missing."""
     repository, ref = request.query_params.get("repo", ""), request.query_params.get("ref", "main")
     if not repository:
         raise LakeNotFound("the address names no repository")
-    with suggesting_existing_names(site.lake, repository, ref):
-        site.lake.commit_at(repository, ref)
+    with suggesting_existing_names(source.lake, repository, ref):
+        source.lake.commit_at(repository, ref)
     return repository, ref
 
 
@@ -151,12 +151,12 @@ def _page(request: Request) -> tuple[bool, str]:
     return not after, after
 
 
-def _repository_entry(site: Site, name: str) -> RepositoryEntry:
+def _repository_entry(source: DataSource, name: str) -> RepositoryEntry:
     try:
-        found = _names(site, name)
+        found = _names(source, name)
         return RepositoryEntry(
             name,
-            [(one, site.commit(name, one.commit)) for one in found[:BRANCHES]],
+            [(one, source.commit(name, one.commit)) for one in found[:BRANCHES]],
             max(0, len(found) - BRANCHES),
         )
     except LakeError:
@@ -164,7 +164,7 @@ def _repository_entry(site: Site, name: str) -> RepositoryEntry:
         return RepositoryEntry(name, [], 0)
 
 
-def _names(site: Site, repository: str) -> list[Ref]:
+def _names(source: DataSource, repository: str) -> list[Ref]:
     """Return the branches that are not internal, `main` first."""
-    found = [one for one in site.lake.branches(repository, "") if not one.name.startswith(OWN)]
+    found = [one for one in source.lake.branches(repository, "") if not one.name.startswith(OWN)]
     return sorted(found, key=lambda one: (one.name != "main", one.name))

@@ -18,7 +18,7 @@ from perago.errors import LakeNotFound
 from perago.lake.base import Entry
 from perago.runtime.lake_lookup import no_object
 from perago.ui.auth import OBJECT_POLICY
-from perago.ui.data_source import Site
+from perago.ui.data_source import DataSource
 from perago.ui.lake_pages import place
 from perago.ui.preview import MOST_SHOWN_WHOLE, PICTURES, Object, Preview, ending_of, preview_of
 from perago.ui.rendering import render
@@ -27,16 +27,16 @@ ROWS = 200
 CHANGES = 200
 
 
-def folder(site: Site, request: Request) -> str:
+def folder(source: DataSource, request: Request) -> str:
     """Render a folder of a commit."""
-    repository, ref = place(site, request)
-    commit = site.lake.commit_at(repository, ref)
+    repository, ref = place(source, request)
+    commit = source.lake.commit_at(repository, ref)
     prefix = _prefix(request.query_params.get("path", ""))
     after = request.query_params.get("after", "")
-    page = site.lake.folder(repository, commit.id, prefix, after=after, limit=ROWS)
+    page = source.lake.folder(repository, commit.id, prefix, after=after, limit=ROWS)
     return render(
         "folder.html",
-        site=site,
+        source=source,
         view="data",
         repository=repository,
         ref=ref,
@@ -48,15 +48,15 @@ def folder(site: Site, request: Request) -> str:
     )
 
 
-def show_object(site: Site, request: Request) -> str:
+def show_object(source: DataSource, request: Request) -> str:
     """Render the preview of an object."""
-    repository, ref = place(site, request)
-    commit = site.lake.commit_at(repository, ref)
-    one = _object(site, repository, commit.id, request.query_params.get("path", ""))
+    repository, ref = place(source, request)
+    commit = source.lake.commit_at(repository, ref)
+    one = _object(source, repository, commit.id, request.query_params.get("path", ""))
     above = one.entry.path.rpartition("/")[0]
     return render(
         "object.html",
-        site=site,
+        source=source,
         view="data",
         repository=repository,
         ref=ref,
@@ -67,23 +67,23 @@ def show_object(site: Site, request: Request) -> str:
     )
 
 
-def compare(site: Site, request: Request) -> str:
+def compare(source: DataSource, request: Request) -> str:
     """Render two commits side by side: their differences, or one object at both."""
-    repository, left = place(site, request)
+    repository, left = place(source, request)
     right = request.query_params.get("to", "main")
-    commits = [site.lake.commit_at(repository, ref) for ref in (left, right)]
+    commits = [source.lake.commit_at(repository, ref) for ref in (left, right)]
     path = request.query_params.get("path", "")
     after = request.query_params.get("after", "")
     values: dict[str, Any] = {"looks": None, "changes": None}
     if path:
-        values["looks"] = [_preview_or_none(site, repository, commit.id, path) for commit in commits]
+        values["looks"] = [_preview_or_none(source, repository, commit.id, path) for commit in commits]
     else:
-        values["changes"] = site.lake.changes(
+        values["changes"] = source.lake.changes(
             repository, commits[0].id, commits[1].id, after=after, limit=CHANGES
         )
     return render(
         "compare.html",
-        site=site,
+        source=source,
         view="data",
         repository=repository,
         refs=(left, right),
@@ -94,9 +94,9 @@ def compare(site: Site, request: Request) -> str:
     )
 
 
-def download(site: Site, request: Request) -> StreamingResponse:
+def download(source: DataSource, request: Request) -> StreamingResponse:
     """Return an object's bytes as a download."""
-    one = _requested_object(site, request)
+    one = _requested_object(source, request)
     name = one.entry.path.rpartition("/")[2] or "object"
     return _bytes(
         one,
@@ -105,18 +105,18 @@ def download(site: Site, request: Request) -> StreamingResponse:
     )
 
 
-def picture(site: Site, request: Request) -> StreamingResponse:
+def picture(source: DataSource, request: Request) -> StreamingResponse:
     """Return a picture, for an <img>."""
-    one = _requested_object(site, request)
+    one = _requested_object(source, request)
     kind = PICTURES.get(ending_of(one.entry.path))
     if kind is None or one.entry.size > MOST_SHOWN_WHOLE:
         raise HTTPException(404, "this object is not shown as a picture")
     return _bytes(one, kind, {})
 
 
-def frame(site: Site, request: Request) -> StreamingResponse:
+def frame(source: DataSource, request: Request) -> StreamingResponse:
     """Return an HTML page, for a frame in which nothing runs."""
-    one = _requested_object(site, request)
+    one = _requested_object(source, request)
     if ending_of(one.entry.path) not in ("html", "htm") or one.entry.size > MOST_SHOWN_WHOLE:
         raise HTTPException(404, "this object is not shown as a page")
     return _bytes(one, "text/html; charset=utf-8", {})
@@ -138,26 +138,28 @@ def _pieces(one: Object) -> Iterator[bytes]:
     yield from one.lake.read(one.repository, one.commit, one.entry.path)
 
 
-def _requested_object(site: Site, request: Request) -> Object:
-    repository, ref = place(site, request)
+def _requested_object(source: DataSource, request: Request) -> Object:
+    repository, ref = place(source, request)
     return _object(
-        site, repository, site.lake.commit_at(repository, ref).id, request.query_params.get("path", "")
+        source, repository, source.lake.commit_at(repository, ref).id, request.query_params.get("path", "")
     )
 
 
-def _object(site: Site, repository: str, commit: str, path: str) -> Object:
+def _object(source: DataSource, repository: str, commit: str, path: str) -> Object:
     try:
-        return Object(site.lake, repository, commit, site.lake.stat(repository, commit, path))
+        return Object(source.lake, repository, commit, source.lake.stat(repository, commit, path))
     except LakeNotFound as missing:
-        raise LakeNotFound(no_object(site.lake, repository, commit[:12], path)) from missing
+        raise LakeNotFound(no_object(source.lake, repository, commit[:12], path)) from missing
 
 
-def _preview_or_none(site: Site, repository: str, commit: str, path: str) -> tuple[Entry, Preview] | None:
+def _preview_or_none(
+    source: DataSource, repository: str, commit: str, path: str
+) -> tuple[Entry, Preview] | None:
     try:
-        entry = site.lake.stat(repository, commit, path)
+        entry = source.lake.stat(repository, commit, path)
     except LakeNotFound:
         return None
-    return entry, preview_of(Object(site.lake, repository, commit, entry))
+    return entry, preview_of(Object(source.lake, repository, commit, entry))
 
 
 def _prefix(path: str) -> str:

@@ -12,7 +12,7 @@ from perago.errors import OrchestratorNotFound
 from perago.orchestrator.base import WorkflowState
 from perago.runtime.runs.inspect import RunHandle, find, read_attempt
 from perago.runtime.runs.listing import At, page_of_runs
-from perago.ui.data_source import Site
+from perago.ui.data_source import DataSource
 from perago.ui.graph import graph_of
 from perago.ui.rendering import Part, part, render, shown
 from perago.ui.step_page import chosen_step, step_page
@@ -20,33 +20,33 @@ from perago.ui.step_page import chosen_step, step_page
 RUNS = 50
 
 
-def runs(site: Site, request: Request) -> str:
+def runs(source: DataSource, request: Request) -> str:
     """Render the list of runs, newest first."""
     at = At(_number(request, "runs"), _number(request, "workflows"))
     return render(
         "runs.html",
-        site=site,
+        source=source,
         view="runs",
-        parts=runs_parts(site, at),
+        parts=runs_parts(source, at),
         at=at,
         first=at == At(),
         live=at == At(),
     )
 
 
-def runs_parts(site: Site, at: At) -> list[Part]:
+def runs_parts(source: DataSource, at: At) -> list[Part]:
     """Render the live parts of the list."""
-    page = page_of_runs(site.servers, RUNS, at)
-    return [part("runs", "parts/runs.html", page=page, embedded=site.servers.embedded)]
+    page = page_of_runs(source.servers, RUNS, at)
+    return [part("runs", "parts/runs.html", page=page, embedded=source.servers.embedded)]
 
 
-def run(site: Site, request: Request) -> str:
+def run(source: DataSource, request: Request) -> str:
     """Render one run: its graph, and one of its steps in full."""
-    found, step, skip = requested_run(site, request)
-    parts, state, over = run_parts(site, found, step, skip)
+    found, step, skip = requested_run(source, request)
+    parts, state, over = run_parts(source, found, step, skip)
     return render(
         "run.html",
-        site=site,
+        source=source,
         view="runs",
         found=found,
         state=state,
@@ -57,18 +57,18 @@ def run(site: Site, request: Request) -> str:
     )
 
 
-def requested_run(site: Site, request: Request) -> tuple[RunHandle, str | None, int]:
+def requested_run(source: DataSource, request: Request) -> tuple[RunHandle, str | None, int]:
     """Return the run, the step and the offset of its attempts that a request names."""
-    found = find(site.servers, request.query_params.get("id", ""))
+    found = find(source.servers, request.query_params.get("id", ""))
     return found, request.query_params.get("step"), _number(request, "older")
 
 
 def run_parts(
-    site: Site, found: RunHandle, wanted: str | None, skip: int
+    source: DataSource, found: RunHandle, wanted: str | None, skip: int
 ) -> tuple[list[Part], WorkflowState, bool]:
     """Render the live parts of a run. Also returns the workflow's state, and whether the parts are final."""
-    with site.orchestrator_of(found) as orchestrator:
-        alive = found.going_on  # read before the state, which is then the final one
+    with source.orchestrator_of(found) as orchestrator:
+        alive = found.is_running  # read before the state, which is then the final one
         state = orchestrator.workflow(found.workflow_id)
         step = chosen_step(state, wanted)
         page = step_page(orchestrator, state, step, skip) if step is not None else None
@@ -79,13 +79,13 @@ def run_parts(
     return [head, graph, part("step", "parts/run_step.html", **values, page=page)], state, over
 
 
-def printed(site: Site, request: Request) -> StreamingResponse:
+def printed(source: DataSource, request: Request) -> StreamingResponse:
     """Return all lines that an attempt printed, as text."""
     found, task_id = (
-        find(site.servers, request.query_params.get("id", "")),
+        find(source.servers, request.query_params.get("id", "")),
         request.query_params.get("task", ""),
     )
-    with site.orchestrator_of(found) as orchestrator:
+    with source.orchestrator_of(found) as orchestrator:
         tasks = [one for one in orchestrator.workflow(found.workflow_id).tasks if one.task_id == task_id]
         if not tasks:
             raise OrchestratorNotFound(f"run {found.id} has no attempt {task_id!r}")

@@ -15,7 +15,7 @@ import uvicorn
 from perago.errors import RuntimeConfigError
 from perago.ui.app import make_app
 from perago.ui.auth import is_loopback
-from perago.ui.data_source import Site
+from perago.ui.data_source import DataSource
 from perago.ui.rendering import link
 
 PORT = 8642
@@ -41,7 +41,7 @@ class Served:
 
 @contextmanager
 def serving(
-    site: Site,
+    source: DataSource,
     *,
     host: str = "127.0.0.1",
     port: int | None = None,
@@ -51,7 +51,7 @@ def serving(
     listening = _bind(host, port)
     served = Served(host, listening.getsockname()[1], None if is_loopback(host) else new_token())
     config = uvicorn.Config(
-        make_app(site, host=host, token=served.token),
+        make_app(source, host=host, token=served.token),
         log_config=None,
         access_log=False,
         lifespan="off",
@@ -68,11 +68,11 @@ def serving(
         _wait_until_started(server, thread)
         yield served
     finally:
-        site.closing.set()
+        source.closing.set()
         server.should_exit = True
         thread.join(_LONGEST_STOP_SECONDS)
         listening.close()
-        site.close()
+        source.close()
 
 
 def _bind(host: str, port: int | None) -> socket.socket:

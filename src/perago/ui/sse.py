@@ -18,7 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from perago.errors import PeragoError
 from perago.runtime.runs.listing import At
-from perago.ui.data_source import Site
+from perago.ui.data_source import DataSource
 from perago.ui.rendering import Part
 from perago.ui.run_pages import requested_run, run_parts, runs_parts
 
@@ -29,37 +29,37 @@ Parts = tuple[list[Part], bool]
 """The current parts, and whether they are final."""
 
 
-def endpoint(site: Site) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+def endpoint(source: DataSource) -> Callable[[Request], Coroutine[Any, Any, Response]]:
     """Return the handler that streams the changes of a page."""
 
     async def live(request: Request) -> Response:
-        return StreamingResponse(_events(site, _reader(site, request)), media_type="text/event-stream")
+        return StreamingResponse(_events(source, _reader(source, request)), media_type="text/event-stream")
 
     return live
 
 
-def _reader(site: Site, request: Request) -> Callable[[], Parts]:
+def _reader(source: DataSource, request: Request) -> Callable[[], Parts]:
     if request.path_params["what"] == "runs":
-        return lambda: (runs_parts(site, At()), False)
+        return lambda: (runs_parts(source, At()), False)
     if request.path_params["what"] != "run":
         raise HTTPException(404)
 
     def read() -> Parts:
-        parts, _, over = run_parts(site, *requested_run(site, request))
+        parts, _, over = run_parts(source, *requested_run(source, request))
         return parts, over
 
     return read
 
 
-async def _events(site: Site, read: Callable[[], Parts]) -> AsyncIterator[str]:
+async def _events(source: DataSource, read: Callable[[], Parts]) -> AsyncIterator[str]:
     known: dict[str, str] = {}
     quiet = 0.0
     yield "retry: 2000\n\n"
-    while not site.closing.is_set():
+    while not source.closing.is_set():
         try:
             parts, over = await run_in_threadpool(read)
         except PeragoError as error:
-            yield _event("trouble", {"text": site.mask(str(error))})
+            yield _event("trouble", {"text": source.mask(str(error))})
             parts, over = [], False
         changed = [one for one in parts if known.get(one.id) != one.digest]
         known.update({one.id: one.digest for one in changed})
@@ -73,13 +73,13 @@ async def _events(site: Site, read: Callable[[], Parts]) -> AsyncIterator[str]:
         if over:
             yield _event("over", {})
             return
-        await _pause(site)
+        await _pause(source)
 
 
-async def _pause(site: Site) -> None:
+async def _pause(source: DataSource) -> None:
     """Wait a moment, or less if serving ends."""
     waited = 0.0
-    while waited < PAUSE_SECONDS and not site.closing.is_set():
+    while waited < PAUSE_SECONDS and not source.closing.is_set():
         await asyncio.sleep(_STEP_SECONDS)
         waited += _STEP_SECONDS
 

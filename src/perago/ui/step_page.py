@@ -40,7 +40,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WorkspaceRef:
     """A workspace that an attempt read or made."""
 
     repository: str
@@ -58,8 +58,8 @@ class AttemptView:
     records: Sequence[AttemptRecord]
     phases: Sequence[Phase]
     took: float | None
-    reads: Sequence[Place]
-    made: Place | None
+    reads: Sequence[WorkspaceRef]
+    made: WorkspaceRef | None
     params: Any
     result: Any
 
@@ -140,11 +140,11 @@ def _result(task: TaskState) -> Any:
     )
 
 
-def _places(values: Mapping[str, Any]) -> list[Place]:
+def _places(values: Mapping[str, Any]) -> list[WorkspaceRef]:
     """Return the workspaces of an input or output; a step's input may join several."""
     given = values.get("workspace")
     return [
-        Place(str(one["repository"]), str(one.get("branch", "")), str(one["ref"]))
+        WorkspaceRef(str(one["repository"]), str(one.get("branch", "")), str(one["ref"]))
         for one in (given if isinstance(given, list) else [given])
         if isinstance(one, Mapping) and "repository" in one and "ref" in one
     ]

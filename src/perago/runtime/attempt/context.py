@@ -63,7 +63,7 @@ def cancel_or_wait(task: Future[Any]) -> BaseException | None:
 Observer = Callable[[str], None]
 """Receives the name of each step when it begins."""
 
-Persist = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
+RetryQuery = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
 """Asks the orchestrator about an attempt, with retries if it chooses to."""
 
 
@@ -91,9 +91,9 @@ class AttemptContext:
     clean_up: Callable[[ExitStack], None] = clean_up_now
     max_result_bytes: int | None = None
     open_place: OpenPlace = in_workdir
-    persist: Persist = ask_once
+    retry_query: RetryQuery = ask_once
     note: Note = say_nothing
-    pace: Timing = field(default_factory=Timing)
+    timing: Timing = field(default_factory=Timing)
     preserving_process_state: Callable[[], AbstractContextManager[None]] = preserving_process_state
     on_error: Callable[[Exception], None] = lambda _error: None
     """Receives the exception that ended an attempt; has no influence on the outcome."""

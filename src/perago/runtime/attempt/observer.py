@@ -42,7 +42,7 @@ class ExecutionTrace:
         self.seen = Observations()
 
     @contextmanager
-    def of_author(self) -> Iterator[None]:
+    def capturing_user_errors(self) -> Iterator[None]:
         """Record the traceback if the user code in this block raises.
 
         Enter it before the process state is saved, so that the text is made after the state was restored.

@@ -67,13 +67,13 @@ def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuar
     rest = f" and {beyond} more" if beyond > 0 else ""
     return PostGuardrailViolation(
         f"the task changed {', '.join(paths[:NAMED])}{more or rest}, outside what it may change "
-        f"({view.told(view.write_roots)}). Nothing is published; leave such files as they were, or name them in "
+        f"({view.describe_roots(view.write_roots)}). Nothing is published; leave such files as they were, or name them in "
         "WorkspaceSpec(writes=…)"
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class PlaceRequest:
     """Inputs for creating a place; `branch` is the name of the execution's staging branch at the input commit."""
 
     task: TaskDefinition
@@ -116,16 +116,16 @@ class Place(Protocol):
         """Remove everything from the result's source that is not to be staged.  Called after the attempt fence."""
 
 
-OpenPlace = Callable[[Site], Place]
+OpenPlace = Callable[[PlaceRequest], Place]
 
 
-def in_workdir(site: Site) -> Place:
+def in_workdir(request: PlaceRequest) -> Place:
     """Return the place of a plain task."""
-    if site.task.kind != "plain":
+    if request.task.kind != "plain":
         raise RuntimeConfigError(
-            f"task {site.task.name!r} needs Spark, and this worker has none: see perago.backend"
+            f"task {request.task.name!r} needs Spark, and this worker has none: see perago.backend"
         )
-    return WorkdirPlace(site)
+    return WorkdirPlace(request)
 
 
 class WorkdirPlace:
@@ -133,18 +133,20 @@ class WorkdirPlace:
 
     on_branch = False
 
-    def __init__(self, site: Site, is_leftover: Callable[[str], bool] | None = None) -> None:
-        self._site = site
+    def __init__(self, request: PlaceRequest, is_leftover: Callable[[str], bool] | None = None) -> None:
+        self._request = request
         self._is_leftover = is_leftover
         self._base = Listing(FileStates())
 
     def fill(self) -> None:
         """Download the view of the input commit."""
-        site = self._site
-        self._base = site.workdir.fill(site.lake, site.workspace, site.traffic.down, site.verification)
+        request = self._request
+        self._base = request.workdir.fill(
+            request.lake, request.workspace, request.traffic.down, request.verification
+        )
         whole = sum(state.size for state in self._base.files.values())
         # max: a download that was repeated counts twice.
-        site.traffic.save(max(0, whole - site.traffic.moved.downloaded))
+        request.traffic.save(max(0, whole - request.traffic.moved.downloaded))
 
     def at_work(self) -> AbstractContextManager[None]:
         """Return a context that does nothing."""
@@ -153,27 +155,27 @@ class WorkdirPlace:
     @property
     def argument(self) -> object:
         """The workdir's path."""
-        return self._site.workdir.path
+        return self._request.workdir.path
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """Return the workdir as a tree."""
-        return FolderTree(self._site.workdir.path)
+        return FolderTree(self._request.workdir.path)
 
     def verify(self) -> None:
         """Wait for the download's verification, and take over checksums that only it could compute from the bytes."""
-        site = self._site
-        for path, checksum in site.verification.wait().items():
-            self._base.correct(path.removeprefix(site.workspace.prefix), checksum)
+        request = self._request
+        for path, checksum in request.verification.wait().items():
+            self._base.correct(path.removeprefix(request.workspace.prefix), checksum)
 
     def result(self, recorded: str | None) -> Result:
         """Return the folder's content, reading only files that may have changed."""
-        workspace = self._site.workspace
-        states = self._site.workdir.result(self._site.lake, workspace, self._is_debris)
+        workspace = self._request.workspace
+        states = self._request.workdir.result(self._request.lake, workspace, self._is_debris)
         changes = states.changes()
         check_writes(changes, workspace.view)
-        folder = self._site.workdir.path
+        folder = self._request.workdir.path
         check_absolute_paths(changes, states, lambda path: (folder / path).read_bytes(), gone=str(folder))
-        return Result(states, changes, recorded, self._site.workdir.path, self._base)
+        return Result(states, changes, recorded, self._request.workdir.path, self._base)
 
     def tidy_up(self, result: Result) -> None:
         """Do nothing: debris in the folder is not in the result."""

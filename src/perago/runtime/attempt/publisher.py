@@ -1,6 +1,6 @@
 """Claims and publishes: carries out the protocol's decisions over the lake port.
 
-`decide` reads the head and returns the next step; `carry_out` makes the one call that moves the branch.  The transaction
+`decide` reads the head and returns the next step; `execute` makes the one call that moves the branch.  The transaction
 checks the attempt fence between the two.  That call has three outcomes: landed, refused, unknown (`settle`).
 
 If the lake has been seen to compare the head with the expected one, an attempt that began at the head does not read it
@@ -174,7 +174,7 @@ class Publisher:
         except LakeConflict:
             log.info("head %s is already tagged", move.head)
 
-    def carry_out(self, move: Move) -> Published | RetryAfter:
+    def execute(self, move: Move) -> Published | RetryAfter:
         """Make the one call that moves the branch; the caller checks the attempt fence right before.
 
         A `Published` with a recorded result means that the call was refused and the work was already done: the caller

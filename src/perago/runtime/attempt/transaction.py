@@ -45,7 +45,7 @@ from perago.runtime.attempt.context import AttemptContext, cancel_or_wait
 from perago.runtime.attempt.contract import Input, check_size, output_of, read_input, to_record
 from perago.runtime.attempt.listing import with_folders
 from perago.runtime.attempt.observer import ExecutionTrace, Traffic
-from perago.runtime.attempt.place import Place, Site
+from perago.runtime.attempt.place import Place, PlaceRequest
 from perago.runtime.attempt.preflight import preflight_failure, read_before_body
 from perago.runtime.attempt.publish_decision import Move, Published, RelocatePlan, Result, RetryAfter
 from perago.runtime.attempt.publish_retry import PublishRetry
@@ -100,7 +100,7 @@ class Transaction:
 
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, context = self._task, self._context
-        with self._in(steps.INPUT), self._trace.of_author(), author_code("the params model"):
+        with self._in(steps.INPUT), self._trace.capturing_user_errors(), author_code("the params model"):
             given = read_input(task, self._assignment.input)
         if task.workspace is None:
             return {"result": self._call(given.params)}
@@ -129,7 +129,7 @@ class Transaction:
 
     def _check_current(self, others: Sequence[InternalBranch]) -> None:
         ask = partial(ask_for_current, self._context.orchestrator, self._attempt, others)
-        self._context.persist(ask)
+        self._context.retry_query(ask)
 
     def _reuse(self, publisher: Publisher, target: FutureTarget) -> Published | None:
         """Return equal work done before, or None.  Waits until dead attempts are revoked and cannot move the head."""
@@ -179,7 +179,7 @@ class Transaction:
         branch = staging_branch_name(self._attempt, self._execution_id)
         # An attempt may end without waiting for it; it is then stopped before the workdir is removed.
         verification = cleanup.enter_context(Verification())
-        site = Site(
+        request = PlaceRequest(
             self._task,
             self._execution_id,
             workspace,
@@ -189,7 +189,7 @@ class Transaction:
             self._traffic,
             verification,
         )
-        return context.open_place(site)
+        return context.open_place(request)
 
     @contextmanager
     def _verifying(self, place: Place) -> Iterator[None]:
@@ -224,7 +224,7 @@ class Transaction:
     def _running_checks(self, checks: Sequence[Check]) -> Iterator[None]:
         """Wrap checks.  The process state is saved only for the user's own checks; Perago's only read."""
         with (
-            self._trace.of_author(),
+            self._trace.capturing_user_errors(),
             self._context.preserving_process_state() if any(map(needs_path, checks)) else nullcontext(),
         ):
             yield
@@ -232,12 +232,12 @@ class Transaction:
     def _call(self, *arguments: object) -> dict[str, Any]:
         with (
             self._in(steps.BODY),
-            self._trace.of_author(),
+            self._trace.capturing_user_errors(),
             self._context.preserving_process_state(),
             author_code("the task"),
         ):
             returned = copy_context().run(self._task.fn, *arguments)
-        with self._in(steps.RESULT), self._trace.of_author(), author_code("the result model"):
+        with self._in(steps.RESULT), self._trace.capturing_user_errors(), author_code("the result model"):
             result = self._task.dump_result(returned)
             check_size(result, self._context.max_result_bytes)
             return result
@@ -268,7 +268,7 @@ class Transaction:
             step = decision if isinstance(decision, Published) else self._move(publisher, decision)
             if isinstance(step, Published):
                 return step
-            self._context.pace.sleep(step.pause)
+            self._context.timing.sleep(step.pause)
             # Before restaging: a stale attempt would recreate the branch that its revocation has dropped.
             self._fence()
 
@@ -278,7 +278,7 @@ class Transaction:
             # After the fence: a stale attempt must not leave a tag that claims a replacement.
             publisher.keep_replaced(move)
             self._fence()
-        published = publisher.carry_out(move)
+        published = publisher.execute(move)
         if isinstance(published, Published) and published.recorded is not None:
             # The call was refused, and equal work was found on the branch.
             self._fence()
@@ -298,7 +298,7 @@ class Transaction:
 
     def _fence(self) -> None:
         ask = partial(self._context.orchestrator.current, self._attempt)
-        assert_current_attempt_snapshot(self._attempt, self._context.persist(ask))
+        assert_current_attempt_snapshot(self._attempt, self._context.retry_query(ask))
 
     def _new_publisher(self, given: Input, start: Start, cleanup: ExitStack) -> Publisher:
         task, workspace = self._task, start.workspace
@@ -320,7 +320,7 @@ class Transaction:
             self._traffic,
         )
         merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
-        tries = PublishRetry(merge_timeout, self._context.pace)
+        tries = PublishRetry(merge_timeout, self._context.timing)
         self._publisher = Publisher(
             self._context.lake,
             staging,

@@ -16,7 +16,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.publication import MAX_RANGE, TargetBranch, Workspace
 from perago.protocol.view import View
 from perago.protocol.workspace_join import (
-    Found,
+    AncestorSearch,
     apart,
     below,
     candidates,
@@ -104,10 +104,10 @@ class _Join:
                 self._expect_unchanged(commit, found)
         return found.last
 
-    def _found(self) -> Found:
+    def _found(self) -> AncestorSearch:
         """Return the candidate with all others in its history, else the one with most of them."""
         ids = {commit.id for commit in self.commits}
-        searched: list[Found] = []
+        searched: list[AncestorSearch] = []
         for commit in candidates(self.commits):
             if any(commit.id in before.above for before in searched):
                 continue
@@ -117,7 +117,7 @@ class _Join:
                 break
         return min(searched, key=lambda found: len(found.missing))
 
-    def _expect_unchanged(self, commit: Commit, found: Found) -> None:
+    def _expect_unchanged(self, commit: Commit, found: AncestorSearch) -> None:
         roots = written_by(commit)
         if not roots:
             return

@@ -45,7 +45,7 @@ class ServerLake(Lake, KnowsItsStore, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DoctorRequest:
     """The command line's request: a repository and branch, and tasks with the targets they come from."""
 
     repository: str | None = None
@@ -55,7 +55,7 @@ class Wanted:
 
 
 def examine(
-    servers: ProbedServers, wanted: Wanted, environ: Mapping[str, str], new_name: Callable[[], str]
+    servers: ProbedServers, wanted: DoctorRequest, environ: Mapping[str, str], new_name: Callable[[], str]
 ) -> Iterator[Finding]:
     """Check the machine and the servers; `new_name` names scratch branches."""
     yield check_java(environ, needed=has_spark())
@@ -65,7 +65,7 @@ def examine(
     yield from _conductor(servers, wanted)
 
 
-def _lake(servers: ProbedServers, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
+def _lake(servers: ProbedServers, wanted: DoctorRequest, new_name: Callable[[], str]) -> Iterator[Finding]:
     """Check every configured lake; checks of a repository run on the lake that commands use."""
     settings = servers.settings
     remote = settings.servers == "remote"
@@ -85,7 +85,9 @@ def _lake(servers: ProbedServers, wanted: Wanted, new_name: Callable[[], str]) -
         yield from _embedded(servers, wanted, new_name)
 
 
-def _embedded(servers: ProbedServers, wanted: Wanted, new_name: Callable[[], str]) -> Iterator[Finding]:
+def _embedded(
+    servers: ProbedServers, wanted: DoctorRequest, new_name: Callable[[], str]
+) -> Iterator[Finding]:
     try:
         lake = servers.open_embedded()
     except PeragoError as error:
@@ -107,7 +109,7 @@ def _embedded(servers: ProbedServers, wanted: Wanted, new_name: Callable[[], str
 
 
 def _repository(
-    lake: Lake, servers: ProbedServers, wanted: Wanted, new_name: Callable[[], str]
+    lake: Lake, servers: ProbedServers, wanted: DoctorRequest, new_name: Callable[[], str]
 ) -> Iterator[Finding]:
     remote = servers.settings.servers == "remote"
     if wanted.repository is None:
@@ -127,7 +129,7 @@ def _repository(
     yield check_fence(lake, wanted.repository, wanted.branch, head, servers.settings.fence)
 
 
-def _conductor(servers: ProbedServers, wanted: Wanted) -> Iterator[Finding]:
+def _conductor(servers: ProbedServers, wanted: DoctorRequest) -> Iterator[Finding]:
     conductor = servers.settings.conductor
     if conductor is None:
         yield Finding("Conductor", "ok", "embedded: CONDUCTOR_SERVER_URL is not set")
@@ -146,7 +148,7 @@ def _conductor(servers: ProbedServers, wanted: Wanted) -> Iterator[Finding]:
         yield check_clock("Conductor", _skew(conductor.url), signs=False)
 
 
-def _ask_conductor(servers: ProbedServers, wanted: Wanted, where: str) -> list[Finding]:
+def _ask_conductor(servers: ProbedServers, wanted: DoctorRequest, where: str) -> list[Finding]:
     with closing(servers.open_conductor()) as orchestrator:
         found = [check_conductor(orchestrator, where)]
         if found[0].level == "ok":

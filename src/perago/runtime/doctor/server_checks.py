@@ -18,7 +18,7 @@ from perago.protocol.policies import REPLACE, declared
 from perago.runtime.doctor.finding import Finding, Level
 from perago.runtime.doctor.permission_probe import DROPPED, Scratched, Tried, failures
 from perago.runtime.lake_lookup import suggesting_existing_names
-from perago.runtime.registration import Change, plan_changes
+from perago.runtime.registration import TaskDefChange, plan_changes
 from perago.settings import FenceMode, TransferMode
 
 PART = "Conductor"
@@ -64,7 +64,7 @@ def check_taskdefs(
         )
 
 
-def _describe_change(change: Change) -> str:
+def _describe_change(change: TaskDefChange) -> str:
     if change.action == "create":
         return f"{change.name} is not registered, and a worker refuses to start without it"
     fields = ", ".join(path for path, _, _ in change.fields[:_MOST_FIELDS])

@@ -236,7 +236,7 @@ class RowRunner:
             overlap=self.overlapping.submit,
             observe=self.observe,
             max_result_bytes=self.plan.max_result_bytes,
-            persist=ask_until_answered,
+            retry_query=ask_until_answered,
             wrong_input=_WRONG_INPUT,
             mask=self._mask,
         )

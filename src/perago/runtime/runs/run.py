@@ -42,7 +42,7 @@ from perago.runtime.runs.record import (
     save_run,
 )
 from perago.runtime.runs.workflow import digest_of, side_by_side
-from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
+from perago.runtime.worker.plan import WorkerPlan, check_lake, register_missing_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import Settings
 
@@ -60,12 +60,12 @@ class RunObserver(Protocol):
     def show(self, state: WorkflowState) -> None:
         """Show the current state of the workflow."""
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Handle an event of the worker."""
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class RunInput:
     """The arguments of a workflow; `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`."""
 
     definition: Mapping[str, Any]
@@ -81,7 +81,7 @@ def check_root(settings: Settings) -> None:
         return
 
 
-def begin(run_id: str, plan: WorkerPlan, start: Start) -> Run:
+def begin(run_id: str, plan: WorkerPlan, start: RunInput) -> Run:
     """Register everything and start the workflow; no attempt runs yet."""
     name = start.definition["name"]
     servers = plan.spec.servers
@@ -90,7 +90,7 @@ def begin(run_id: str, plan: WorkerPlan, start: Start) -> Run:
         payload = dict(start.input)
         if start.workspace is not None:
             payload["workspace"] = head_of(lake, start.workspace)
-        mend_taskdefs(orchestrator, list(plan.tasks.values()))
+        register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
         orchestrator.register_workflow(dict(start.definition))
         workflow_id = orchestrator.start_workflow(
             name, version=start.definition.get("version"), input=payload
@@ -141,8 +141,8 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
             return not state.running
 
         def on_event(event: Event) -> None:
-            run_log.heard(event)
-            observer.heard(event)
+            run_log.on_event(event)
+            observer.on_event(event)
 
         if not over():
             with servers.opened() as (lake, own_orchestrator):
@@ -169,7 +169,7 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
     """
     with locked_root(servers.settings.workspace_root), servers.opened() as (_, orchestrator):
         if servers.embedded:
-            mend_taskdefs(orchestrator, list(plan.tasks.values()))
+            register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
         servers.take_over(run.workflow_id)
         state = orchestrator.workflow(run.workflow_id)
         if not state.running and state.status != "COMPLETED":
@@ -178,7 +178,7 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
         return frozenset(task.task_id for task in state.tasks if task.status == IN_PROGRESS)
 
 
-def only_lost(state: WorkflowState, lost: frozenset[str]) -> bool:
+def failed_by_lost_leases_only(state: WorkflowState, lost: frozenset[str]) -> bool:
     """Return whether a workflow ended only because a dead process held these tasks, which have no retries."""
     latest = {task.reference: task for task in state.tasks}
     ended_it = [task for task in latest.values() if task.status in _FAILED]
@@ -188,7 +188,7 @@ def only_lost(state: WorkflowState, lost: frozenset[str]) -> bool:
 def run_to_end(run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: frozenset[str]) -> WorkflowState:
     """Drive the workflow to its end; retry it if it ended only because of tasks that a dead process held."""
     ended = drive(run, plan, observer)
-    if not only_lost(ended, lost):
+    if not failed_by_lost_leases_only(ended, lost):
         return ended
     with plan.spec.servers.opened() as (_, orchestrator):
         orchestrator.retry_workflow(run.workflow_id)

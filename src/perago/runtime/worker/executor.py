@@ -166,7 +166,7 @@ def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> 
             overlap=opened.enter_context(ThreadPoolExecutor(OVERLAP_THREADS, "perago-overlap")).submit,
             max_result_bytes=spec.max_result_bytes,
             open_place=open_place,
-            persist=ask_until_answered,
+            retry_query=ask_until_answered,
             wrong_input=spec.settings.wrong_input,
             mask=Masker(secrets_of(spec.settings)),
         )

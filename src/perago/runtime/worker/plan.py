@@ -16,7 +16,7 @@ from perago.errors import LakeError, RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.policies import POLICIES, REUSE, SUPERSEDE, declared
-from perago.runtime.registration import Change, apply_changes, plan_changes
+from perago.runtime.registration import TaskDefChange, apply_changes, plan_changes
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.executor_protocol import ExecutorFactory
 from perago.runtime.worker.local_executor import Processes
@@ -121,7 +121,7 @@ def check_lake(lake: Lake) -> None:
         ) from error
 
 
-def mend_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
+def register_missing_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
     """Register missing and differing TaskDefs; returns their names."""
     changes = _needed_changes(orchestrator, tasks)
     apply_changes(orchestrator, changes)
@@ -137,11 +137,11 @@ def check_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], 
         )
 
 
-def _needed_changes(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[Change]:
+def _needed_changes(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[TaskDefChange]:
     return [change for change in plan_changes(orchestrator, tasks) if change.action != "keep"]
 
 
-def _describe(change: Change) -> str:
+def _describe(change: TaskDefChange) -> str:
     if change.action == "create":
         return f"TaskDef {change.name!r} is not registered"
     fields = ", ".join(f"{path} is {old!r}, declared {new!r}" for path, new, old in change.fields[:3])

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from perago.errors import LakeError
-from perago.lake.deferred_verification import GoOn
+from perago.lake.deferred_verification import CheckCancelled
 from perago.lake.file_copy import cloned, copied_by_kernel, copy_whole, write_all
 
 _OWNER_ONLY = 0o700
@@ -279,12 +279,12 @@ class UnverifiedCopy:
     source: int
     copy: int
 
-    def verify(self, go_on: GoOn) -> None:
+    def verify(self, check_cancelled: CheckCancelled) -> None:
         """Check that the copy was made from the right bytes. Otherwise drops the cached object and raises `LakeError`."""
         known = self.known
-        if _crc(self.copy, known.size, go_on) == known.crc:
+        if _crc(self.copy, known.size, check_cancelled) == known.crc:
             return
-        if _crc(self.source, known.size, go_on) == known.crc and _is_unchanged(self.source, known):
+        if _crc(self.source, known.size, check_cancelled) == known.crc and _is_unchanged(self.source, known):
             return
         level = logging.WARNING if _is_unchanged(self.source, known) else logging.DEBUG
         _log.log(level, "cached object %s has changed, dropped it", known.file)
@@ -330,10 +330,10 @@ def _is_unchanged(source: int, known: KnownCrc) -> bool:
     return os.fstat(source).st_mtime_ns == known.mtime
 
 
-def _crc(file: int, size: int, go_on: GoOn) -> int:
+def _crc(file: int, size: int, check_cancelled: CheckCancelled) -> int:
     at = crc = 0
     while at < size and (piece := os.pread(file, min(_CHUNK, size - at), at)):
         crc = zlib.crc32(piece, crc)
         at += len(piece)
-        go_on()
+        check_cancelled()
     return crc

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Progress, Verification
-from perago.lake.deferred_verification import GivenUp, GoOn, Unverified
+from perago.lake.deferred_verification import CheckCancelled, GivenUp, Unverified
 from perago.lake.lakefs.cache.cache import Cache, ObjectKey, repository_id
 from perago.lake.lakefs.checksums import fits, fits_whole, is_like_an_md5
 from perago.lake.lakefs.transfer.concurrency import for_each
@@ -292,13 +292,13 @@ class UnverifiedDownload:
         """The object's path."""
         return self.entry.path
 
-    def verify(self, go_on: GoOn) -> str | None:
+    def verify(self, check_cancelled: CheckCancelled) -> str | None:
         """Return the MD5 of the received bytes if it is not the object's checksum, else None.
 
         Raises `LakeError`, and removes the object from the cache, if the bytes are wrong.
         """
         try:
-            md5, confirmed = self._verdict(go_on)
+            md5, confirmed = self._verdict(check_cancelled)
         except GivenUp:
             # Without a verdict the object stays in the cache unverified: it is hashed when it is copied out.
             raise
@@ -314,12 +314,12 @@ class UnverifiedDownload:
         """Close the file."""
         os.close(self.file)
 
-    def _verdict(self, go_on: GoOn) -> tuple[str, bool]:
+    def _verdict(self, check_cancelled: CheckCancelled) -> tuple[str, bool]:
         """Return the MD5 of the received bytes, and whether the object's checksum confirms it."""
-        found = self._finish_md5(go_on)
+        found = self._finish_md5(check_cancelled)
         if fits(found, self.entry, self.file):
             return found, True
-        second = self._second_transfer(go_on)
+        second = self._second_transfer(check_cancelled)
         equal = (second.crc, second.size) == (self.crc, self.entry.size)
         matches = fits_whole(second.md5, self.entry.checksum or "")
         if matches and not equal:
@@ -333,7 +333,7 @@ class UnverifiedDownload:
             self.fetcher.odd(self.entry)
         return second.md5, matches
 
-    def _finish_md5(self, go_on: GoOn) -> str:
+    def _finish_md5(self, check_cancelled: CheckCancelled) -> str:
         """Return the MD5 of the file's present content."""
         md5, at = self.partial.md5, self.partial.at
         while at < self.entry.size:
@@ -342,15 +342,15 @@ class UnverifiedDownload:
                 break
             md5.update(piece)
             at += len(piece)
-            go_on()
+            check_cancelled()
         return md5.hexdigest()
 
-    def _second_transfer(self, go_on: GoOn) -> Digests:
+    def _second_transfer(self, check_cancelled: CheckCancelled) -> Digests:
         """Transfer the object once more, without writing it, and return its digests."""
         md5, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
         for piece in self.fetcher.stream(self.entry):
             md5.update(piece)
             crc = zlib.crc32(piece, crc)
             size += len(piece)
-            go_on()
+            check_cancelled()
         return Digests(md5.hexdigest(), crc, size)

@@ -119,7 +119,7 @@ class Gateway:
                 pieces,
                 use_multipart=True,
                 chunk_size=parts.size,
-                max_concurrency=parts.at_once,
+                max_concurrency=parts.parallel,
                 attributes={MD5_METADATA: md5},
             )
         except FileNotFoundError as error:

@@ -158,10 +158,10 @@ class PresignedWrites:
         etags: list[str] = []
         size = 0
         in_flight: deque[Future[str]] = deque()
-        with ThreadPoolExecutor(parts.at_once, "perago-part") as pool:
+        with ThreadPoolExecutor(parts.parallel, "perago-part") as pool:
             try:
                 for number, data in enumerate(_in_parts(pieces, parts.size), start=1):
-                    if len(in_flight) == parts.at_once:
+                    if len(in_flight) == parts.parallel:
                         etags.append(in_flight.popleft().result())
                     size += len(data)
                     in_flight.append(pool.submit(self._send_part, upload, where, number, data))

@@ -49,7 +49,7 @@ class Parts:
     """The part size of a multipart upload, and the number of parts in flight."""
 
     size: int
-    at_once: int
+    parallel: int
 
 
 class Source(Protocol):

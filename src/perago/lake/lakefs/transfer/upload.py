@@ -77,7 +77,7 @@ class Uploader:
     def _large(self, file: Upload, sink: Sink) -> None:
         parts = parts_of(file.size, self._options, self._budget.limit)
         # The parts in flight, the one being filled, and the piece being read.
-        held = parts.size * (parts.at_once + 1) + _PIECE
+        held = parts.size * (parts.parallel + 1) + _PIECE
         with self._budget.hold(held):
             sink.retry(self._doing(file), lambda: self._stream(file, sink, parts))
 
