@@ -9,7 +9,7 @@
     ├── GuardrailViolation         the data: a check failed
     │   ├── PreGuardrailViolation      before the body: terminal
     │   └── PostGuardrailViolation     after the body: an ordinary failure
-    ├── TaskExecutionError         raised by authors, on purpose, from a body
+    ├── TaskExecutionError         raised deliberately by task authors, from a body
     │   ├── TaskFailed                 FAILED, may be retried
     │   └── TaskTerminalError          FAILED_WITH_TERMINAL_ERROR
     ├── StaleAttemptError          no action: Conductor has moved on from this attempt
@@ -20,16 +20,16 @@
     │   ├── LakeConflict               the name is taken
     │   ├── LakeForbidden              not allowed, e.g. a protected branch
     │   │   └── LakeUnauthenticated        the keys are unknown: nothing is allowed
-    │   ├── LakeRefused                the server decided against the call and nothing changed
+    │   ├── LakeRefused                the server refused the call, and nothing changed
     │   │   ├── HeadMoved                  the branch is not at the expected head
     │   │   ├── LakeBusy                   the server postponed the call
     │   │   ├── BranchDirty                the branch has uncommitted objects
-    │   │   └── NothingToCommit            the branch has none
+    │   │   └── NothingToCommit            the branch has no uncommitted objects
     │   ├── LandedElsewhere            a merge landed on a parent other than the expected head
     │   └── LakeUnavailable            no answer, or an inconclusive one: the call may have happened
     └── OrchestratorError          the orchestrator's operator
         ├── OrchestratorNotFound       no such task, workflow or definition
-        ├── OrchestratorRefused        the server decided against the call
+        ├── OrchestratorRefused        the server refused the call
         └── OrchestratorUnavailable    no answer, or an inconclusive one
 
 Messages name the step, the path and the remedy. They never contain a secret.
@@ -101,7 +101,7 @@ class StaleAttemptError(PeragoError):
 
 
 class PublishFenceError(PeragoError):
-    """The target branch may not be moved by this attempt."""
+    """This attempt may not move the target branch."""
 
 
 class PublishUnknownError(PeragoError):
@@ -129,7 +129,7 @@ class LakeUnauthenticated(LakeForbidden):
 
 
 class LakeRefused(LakeError):
-    """The server decided against the call, and nothing changed."""
+    """The server refused the call, and nothing changed."""
 
 
 class HeadMoved(LakeRefused):
@@ -169,7 +169,7 @@ class OrchestratorNotFound(OrchestratorError):
 
 
 class OrchestratorRefused(OrchestratorError):
-    """The server decided against the call."""
+    """The server refused the call."""
 
 
 class OrchestratorUnavailable(OrchestratorError):

@@ -40,7 +40,7 @@ class EngineContext:
 
     @property
     def made(self) -> SparkContext | None:
-        """The context, or None if it has not been used yet."""
+        """The context, or None if it has not been created yet."""
         return self._ready
 
     def get(self) -> SparkContext:
@@ -59,7 +59,7 @@ class EngineContext:
 
 
 def scratch() -> Path:
-    """Return a scratch folder for code in an executor. Spark, or the session, removes it when it ends."""
+    """Return a scratch folder for code in an executor. It is removed when Spark or the session ends."""
     return Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
 
 

@@ -104,7 +104,7 @@ def _java_exception(error: BaseException) -> Any:
 
 
 def _first_line(text: str) -> str:
-    """Return the first paragraph on one line."""
+    """Return the first paragraph, but at most three lines of it, joined into one line."""
     lines = []
     for line in text.strip().splitlines():
         if not line.strip() or line.startswith(("\tat ", "  at ", "JVM stacktrace", "Driver stacktrace")):

@@ -3,7 +3,7 @@
 Paths are relative to the prefix and must lie within what the task sees or, for writes, may change.
 
 Leftovers are files that Spark leaves in the folder of a table it wrote.  They are not data and are not published.  A
-user file whose name merely has a similar start is not a leftover.
+user file whose name merely starts the same way is not a leftover.
 
     _temporary/  __magic/  __magic_job-…/       tasks that did not finish (Hadoop's committers)
     .spark-staging-<id>/                        partitions that were not moved into place

@@ -126,7 +126,10 @@ class DirectPlace:
         self._parents: list[str] = []
 
     def fill(self) -> None:
-        """List the input. Nothing is downloaded: Spark reads the branch created at the input commit, or the commit."""
+        """List the input, without downloading anything.
+
+        Spark reads the branch created at the input commit or, for a read-only task, the commit itself.
+        """
         repository, prefix = self._request.workspace.repository, self._request.workspace.prefix
         self._base = self._listing(self._request.workspace.ref)
         base = f"s3a://{repository}/{self._branch}/{prefix}"

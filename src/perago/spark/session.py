@@ -70,7 +70,7 @@ class Sessions:
 
     def warm_up(self) -> None:
         """Start creating the session on another thread, while the attempt that needs it downloads its input."""
-        # Do not set the environment on that thread: after a body, the environment is restored to its earlier state.
+        # Set the environment here, not on that thread: after a body, it is restored to its state before the body.
         self._choose_python()
         if self._session is None:
             threading.Thread(target=self._get_or_log, name="perago-spark-start", daemon=True).start()
@@ -258,7 +258,7 @@ def why_gone(session: SparkSession) -> str | None:
 
 
 def _make_default(session: SparkSession) -> None:
-    """Make this session the current one of PySpark and the JVM, as `SparkSession.builder.getOrCreate()` does."""
+    """Make this session the default in PySpark and in the JVM, as `SparkSession.builder.getOrCreate()` does."""
     from pyspark.sql import SparkSession, SQLContext
 
     SparkSession._instantiatedSession = session

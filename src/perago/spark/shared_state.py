@@ -1,4 +1,4 @@
-"""State that all sessions of one JVM share, restored when an attempt ends.
+"""State that all sessions in one JVM share, and that is restored when an attempt ends.
 
     Spark's catalog            new databases, tables and functions are dropped
     global temporary views     dropped

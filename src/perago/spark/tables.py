@@ -50,7 +50,7 @@ _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 
 
 def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = False) -> None:
-    """Raise `GuardrailViolation` if a Delta table is used as plain files, or if Delta would be written among them."""
+    """Raise `GuardrailViolation` if a Delta table is used as plain files, or if Delta is written among plain files."""
     if has_wildcard(uri) or not (format in FILES or (writing and format == DELTA)):
         return
     if _exists(spark, f"{uri}/{DELTA_LOG}"):

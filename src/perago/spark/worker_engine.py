@@ -83,7 +83,7 @@ class SparkJobs:
 
     def _open_context(self) -> SparkContext:
         if self._context.made is None:
-            # Without this file the pool would serve its jobs first in, first out.
+            # Without this file, the pool would run its jobs in FIFO order.
             self._pools.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._pools.write_text(_POOLS, encoding="utf-8")
         return self._context.get()

@@ -46,7 +46,7 @@ class TrialAttempt:
     log: tuple[str, ...] = ()
     """The lines that your code printed, and those that it logged at level INFO or higher."""
     steps: tuple[str, ...] = ()
-    """The names of the steps that ran, in order. If `body` is missing, an earlier attempt's result was reused."""
+    """The names of the steps that ran, in order. A completed attempt without `body` reused an earlier result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class _Tee:
 
 
 class _Logged(BodyLogs):
-    """Records log records in production's format, unless a handler already wrote them to a captured stream."""
+    """Captures log records in the same format as a worker, unless a handler already wrote them to a captured stream."""
 
     def __init__(self, lines: list[str], tees: tuple[_Tee, ...]) -> None:
         super().__init__(lambda text: lines.extend(text.removesuffix("\n").split("\n")), running=lambda: True)

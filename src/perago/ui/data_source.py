@@ -23,7 +23,7 @@ from perago.settings import Settings
 
 _CACHE_SIZE = 4096
 MOST_CHANGES = 100
-"""The number up to which a commit's changes are counted in a list."""
+"""The maximum number of changes that are counted for a commit in a list."""
 
 
 class DataSource:

@@ -74,7 +74,7 @@ class HistoryRow:
     superseded_by: str = ""
     supersedes: str = ""
     passed: int = 0
-    """The number of commits that others made after it was staged, and on top of which it was published."""
+    """The number of other commits, made since this one was staged, that it was rebased over."""
     base: str = ""
     changes: Changes | None = None
     drawn: RowDrawing = field(default_factory=RowDrawing)
