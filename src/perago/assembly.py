@@ -95,7 +95,8 @@ def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
     """Return the plan with its plain tasks moved to Spark's executors.
 
     Spark tasks stay in local processes.  A plan without plain tasks is returned unchanged.  Raises `RuntimeConfigError`
-    if PySpark is missing, or if the executors cannot reach the embedded servers.
+    if PySpark is missing, if the executors cannot reach the embedded servers, or if a first executor does not get
+    ready.
     """
     check_pyspark("--engine spark")
     from perago.runtime.worker.hosted.link import Hosted

@@ -121,7 +121,7 @@ def _task_of(target: str) -> tuple[str, TaskDefinition]:
 def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings) -> list[Row]:
     """Return the rows.
 
-    First checks the file for the outcomes and the task, so that a mistake ends the command before anything is opened.
+    First checks the task and the outcomes file, so that a mistake ends the command before anything is opened.
     """
     from perago.runtime.maps.rows import rows_of
     from perago.runtime.maps.table import format_of, read_table
