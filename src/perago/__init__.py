@@ -1,6 +1,6 @@
 """Perago: typed tasks for Conductor workflows, over workspaces that live in lakeFS.
 
-This is what task authors import; a test pins it.  Everything else is imported from its own module.
+Task authors import these names, and a test pins the list.  Everything else is imported from its own module.
 """
 
 from __future__ import annotations

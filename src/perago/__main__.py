@@ -1,6 +1,6 @@
 """The `perago` command, and `python -m perago`.
 
-The rule: Ctrl-C while the commands are being loaded ends Perago as quietly as it does later.
+Ctrl-C while the commands are being loaded must end Perago as quietly as it does later.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 INTERRUPTED = 130
-"""What shells give a process that Ctrl-C ended."""
+"""The exit status that shells report for a process ended by Ctrl-C."""
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""Assembles workers and maps on a backend.
+"""Assemble workers and maps on a backend.
 
-The command line, the tests' workers and `perago.testing` all use these functions, so that they make the same checks and
+The command line, the tests' workers and `perago.testing` all use these functions, so that they run the same checks and
 use the same sizes and timeouts.  SDKs and Spark are imported inside functions, so that `perago check` stays fast.
 """
 
@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 
 
 ROOM_FOR_THE_WORKSPACE = 4096
-"""Bytes of an output that are not the body's result."""
+"""The number of bytes in an output that are reserved for everything except the body's result."""
 
 
 def build_archive_for_next_run(settings: Settings, tasks: Sequence[TaskDefinition]) -> None:
-    """Build the class archive in the background after a short run, unless it exists: the next session starts faster."""
+    """Build Spark's class archive in the background after a short run, so that the next session starts faster.
+
+    Does nothing if the archive already exists.
+    """
     if any(task.kind == "spark" for task in tasks):
         from perago.spark.appcds import make_in_background
         from perago.spark.config import is_quick
@@ -45,7 +48,7 @@ def build_archive_for_next_run(settings: Settings, tasks: Sequence[TaskDefinitio
 
 
 def prepare_executors(servers: Backend) -> None:
-    """Start the fork server of this process; call this before any task is loaded or thread started."""
+    """Start this process's fork server. Call this before any task is loaded and before any thread is started."""
     from perago.runtime.worker.fork_server import prepare
 
     prepare(servers.import_adapters)
@@ -60,9 +63,10 @@ def assemble_worker(
     passes_logs: bool = False,
     observe: Observer | None = None,
 ) -> WorkerPlan:
-    """Return the plan of a worker for `tasks`, all or some of those in the modules `targets`; refuse what cannot work.
+    """Return the plan for a worker that runs `tasks`, which are all or some of the tasks in the modules `targets`.
 
-    With `passes_logs` executors send their log lines to the supervisor.
+    Raises an error if a task cannot work with these settings or on this backend.  With `passes_logs`, executors send
+    their log lines to the supervisor.
     """
     from perago.runtime.worker.executor import ExecutorSpec, no_observer
     from perago.runtime.worker.plan import WorkerPlan, check_tasks
@@ -88,9 +92,11 @@ def check_pyspark(what: str) -> None:
 
 
 def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
-    """Return the plan with its plain tasks on Spark's executors.  Refuses plans that cannot work there.
+    """Return the plan with its plain tasks moved to Spark's executors.
 
-    Spark tasks stay in local processes.  A plan without plain tasks is returned unchanged.
+    Spark tasks stay in local processes.  A plan without plain tasks is returned unchanged.  Raises `RuntimeConfigError`
+    if PySpark is missing, if the executors cannot reach the embedded servers, or if a first executor does not get
+    ready.
     """
     check_pyspark("--engine spark")
     from perago.runtime.worker.hosted.link import Hosted
@@ -105,7 +111,7 @@ def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
             "the embedded lake and orchestrator are files of this machine, which the executors of "
             f"{settings.spark_master} do not share: leave out --local, or set PERAGO_SPARK_MASTER to a local master"
         )
-    # Executors run in another current folder.
+    # Executors have a different current folder.
     targets = [str(Path(one).absolute()) if one.endswith(".py") else one for one in plan.spec.targets]
     spec = replace(plan.spec, targets=tuple(targets), tasks=tuple(plain))
     engine = Hosted(SparkJobs(settings, py_files), spec, name=f"Spark at {settings.spark_master}")
@@ -114,7 +120,7 @@ def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
 
 
 def max_result_bytes() -> int:
-    """Return the size limit of a result in Conductor; the embedded orchestrator applies it too."""
+    """Return Conductor's size limit for a result. The embedded orchestrator applies the same limit."""
     from perago.orchestrator.conductor.orchestrator import MAX_OUTPUT_BYTES
 
     return MAX_OUTPUT_BYTES - ROOM_FOR_THE_WORKSPACE

@@ -1,10 +1,11 @@
 """The backend: which lake and which orchestrator, embedded or real, as one value.
 
-    Embedded     the embedded lake of a root, with its orchestrator or that of one run
+    Embedded     the embedded lake below a root, with the root's orchestrator or that of one run
     Real         lakeFS and Conductor
 
-A backend can be pickled: a worker passes it to its executors, and each process opens its own ports.  Only this module,
-`assembly` and `testing` import adapters, inside functions, so that `perago check` stays fast.
+A backend can be pickled: a worker passes it to its executors, and each process opens its own connections to the lake
+and the orchestrator.  Only this module, `assembly` and `testing` import adapters, and they do so inside functions, so
+that `perago check` stays fast.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _KEYS = "LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS
 
 
 class Backend(ABC):
-    """One lake and one orchestrator, found by `settings`."""
+    """One lake and one orchestrator, as described by `settings`."""
 
     __slots__ = ()
     settings: Settings
@@ -53,35 +54,35 @@ class Backend(ABC):
 
     @abstractmethod
     def open_read_only(self) -> Orchestrator | None:
-        """Open the orchestrator without changing or creating any file.  Returns None if there is none."""
+        """Open the orchestrator without changing or creating any file. Returns None if there is none."""
 
     @abstractmethod
     def import_adapters(self) -> None:
-        """Import the modules that opening the ports would import."""
+        """Import in advance the modules needed to open the lake and the orchestrator."""
 
     @abstractmethod
     def of_run(self, run_id: str) -> Self:
-        """Return this backend for the worker of one run."""
+        """Return this backend as the worker of one run uses it."""
 
     @abstractmethod
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Self:
-        """Return this backend with the timeouts of these tasks' publish budgets."""
+        """Return this backend with the timeouts from these tasks' publish budgets."""
 
     @abstractmethod
     def take_over(self, workflow_id: str) -> None:
-        """Free a workflow from a process that is known to be dead, if only this can."""
+        """Release a workflow from a process that is known to be dead, unless the server does so by itself."""
 
     @abstractmethod
     def working_in(self, folder: Path) -> Self:
         """Return this backend for an executor whose workdirs are below `folder`."""
 
     def open_ports(self) -> tuple[Lake, Orchestrator]:
-        """Open both ports for this process."""
+        """Open the lake and the orchestrator for this process."""
         return self.open_lake(), self.open_orchestrator()
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Lake, Orchestrator]]:
-        """Open both ports, and close them afterwards."""
+        """Open the lake and the orchestrator, and close them afterwards."""
         with ExitStack() as stack:
             lake, orchestrator = self.open_ports()
             stack.callback(orchestrator.close)
@@ -89,14 +90,17 @@ class Backend(ABC):
             yield lake, orchestrator
 
     def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
-        """Refuse tasks that cannot work where their placement puts them; call this before polling."""
+        """Raise an error if a Spark task cannot run with its placement. Call this before polling."""
         if any(task.kind == "spark" for task in tasks):
             from perago.spark.placement import check_placement
 
             check_placement(tasks, self.settings, embedded=self.embedded)
 
     def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
-        """Return the function that opens the places of these tasks' bodies; Spark is imported only if a task needs it."""
+        """Return the function that opens the places for these tasks' bodies.
+
+        Spark is imported only if a task needs it.
+        """
         from perago.runtime.attempt.place import in_workdir
 
         self.check_places(tasks)
@@ -109,7 +113,7 @@ class Backend(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Embedded(Backend):
-    """The embedded lake of a root with its orchestrator, or with that of one run, which has a file of its own."""
+    """The embedded lake below a root, with the root's orchestrator, or with that of one run, which has its own file."""
 
     settings: Settings
     run: str | None = None
@@ -124,11 +128,11 @@ class Embedded(Backend):
         return open_local_orchestrator(self.settings, self._orchestrator_file())
 
     def open_read_only(self) -> Orchestrator | None:
-        """Open the orchestrator without changing or creating any file.  Returns None if there is none."""
+        """Open the orchestrator without changing or creating any file. Returns None if there is none."""
         return open_read_only_orchestrator(self._orchestrator_file())
 
     def import_adapters(self) -> None:
-        """Import the modules that opening the ports would import."""
+        """Import in advance the modules needed to open the lake and the orchestrator."""
         import perago.lake.local.lake
         import perago.orchestrator.local.orchestrator  # noqa: F401
 
@@ -137,11 +141,11 @@ class Embedded(Backend):
         return replace(self, run=run_id, settings=of_a_run(self.settings))
 
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Embedded:
-        """Return self: publish budgets do not apply to the embedded servers."""
+        """Return self, because publish budgets do not apply to the embedded servers."""
         return self
 
     def take_over(self, workflow_id: str) -> None:
-        """Free a workflow from a process that is known to be dead; otherwise its leases would have to run out."""
+        """Release a workflow from a process that is known to be dead, instead of waiting for its leases to expire."""
         with closing(self.open_orchestrator()) as orchestrator:
             orchestrator.take_over(workflow_id, "the process that ran it is gone")
 
@@ -150,12 +154,12 @@ class Embedded(Backend):
         return replace(self, settings=replace(self.settings, workspace_root=folder))
 
     def recording(self, workflow_id: str, step: str) -> Recording:
-        """Return the part of a workflow that ran before a step."""
+        """Return a recording of the part of a workflow that ran before a step."""
         with closing(self.open_orchestrator()) as orchestrator:
             return orchestrator.recording(workflow_id, step)
 
     def start_from(self, recorded: Recording, branches: Mapping[str, Mapping[str, str]]) -> str:
-        """Start a workflow at that step, on other branches.  Returns its id."""
+        """Start a workflow at the step where a recording ends, on other branches. Returns the new workflow's id."""
         with closing(self.open_orchestrator()) as orchestrator:
             return orchestrator.start_from(recorded, branches)
 
@@ -169,7 +173,10 @@ class Embedded(Backend):
 
 @dataclass(frozen=True, slots=True)
 class Real(Backend):
-    """lakeFS and Conductor; `completion_seconds` is the longest time that a publish budget gives a result."""
+    """lakeFS and Conductor.
+
+    `completion_seconds` is the maximum time that a publish budget reserves for sending a result.
+    """
 
     settings: Settings
     completion_seconds: float | None = None
@@ -188,23 +195,23 @@ class Real(Backend):
         return open_conductor(self.settings)
 
     def import_adapters(self) -> None:
-        """Import the modules that opening the ports would import."""
+        """Import in advance the modules needed to open the lake and the orchestrator."""
         import perago.lake.lakefs.lake
         import perago.orchestrator.conductor.http
         import perago.orchestrator.conductor.orchestrator  # noqa: F401
 
     def of_run(self, run_id: str) -> Real:
-        """Return this backend with a run's settings: all runs share the servers."""
+        """Return this backend with a run's settings. All runs share the same servers."""
         return replace(self, settings=of_a_run(self.settings))
 
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Real:
-        """Return this backend with the timeouts of these tasks' publish budgets."""
+        """Return this backend with the timeouts from these tasks' publish budgets."""
         budgets = (task.controls.publish_budget for task in tasks)
         seconds = [budget.conductor_completion_timeout_seconds for budget in budgets if budget]
         return replace(self, completion_seconds=max(seconds, default=None))
 
     def take_over(self, workflow_id: str) -> None:
-        """Do nothing: Conductor ends the attempts of dead workers by their leases."""
+        """Do nothing, because Conductor times out the attempts of dead workers when their leases expire."""
 
     def working_in(self, folder: Path) -> Real:
         """Return this backend for an executor whose workdirs are below `folder`."""
@@ -212,12 +219,15 @@ class Real(Backend):
 
 
 def for_short_run(settings: Settings) -> Settings:
-    """Return settings for work that ends soon: Spark sessions that start fast, unless the settings say otherwise."""
+    """Return settings for short work: Spark sessions start quickly, unless the settings say otherwise."""
     return replace(settings, spark_session="quick") if settings.spark_session == "auto" else settings
 
 
 def of_a_run(settings: Settings) -> Settings:
-    """Return settings for the worker of one run: wrong input ends it at once, since every retry would run the same code."""
+    """Return settings for the worker of one run.
+
+    Invalid input is a terminal failure there, because every retry would run the same code.
+    """
     return replace(for_short_run(settings), wrong_input="terminal")
 
 
@@ -225,7 +235,7 @@ def of_a_run(settings: Settings) -> Settings:
 
 
 def open_lakefs(settings: Settings) -> Lake:
-    """Open the real lakeFS.  Raises `RuntimeConfigError` if it is not configured."""
+    """Open the real lakeFS. Raises `RuntimeConfigError` if it is not configured."""
     from perago.lake.lakefs.lake import LakeFSLake
 
     lakefs = configured_lakefs(settings)
@@ -240,7 +250,7 @@ def open_lakefs(settings: Settings) -> Lake:
 
 
 def open_fence(lake: Lake) -> Fence:
-    """Return the fence of an open lakeFS; the embedded lake compares heads by itself and needs none."""
+    """Return the fence for an open lakeFS. The embedded lake checks heads by itself and needs no fence."""
     from perago.lake.lakefs.fence import Fence
 
     return Fence(lake)
@@ -255,12 +265,12 @@ def open_local_lake(settings: Settings) -> LocalLake:
 
 
 def has_local_lake(settings: Settings) -> bool:
-    """Return whether there is an embedded lake below the root; opening a missing one would create it."""
+    """Return whether there is an embedded lake below the root. Opening a missing one would create it."""
     return (settings.root / "lake" / "lake.db").is_file()
 
 
 def open_conductor(settings: Settings, *, completion_seconds: float | None = None) -> Orchestrator:
-    """Open the real Conductor.  Raises `RuntimeConfigError` if it is not configured."""
+    """Open the real Conductor. Raises `RuntimeConfigError` if it is not configured."""
     from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator, Timeouts
 
     conductor = configured_conductor(settings)
@@ -273,7 +283,7 @@ def open_conductor(settings: Settings, *, completion_seconds: float | None = Non
 
 
 def open_local_orchestrator(settings: Settings, path: Path | None = None) -> LocalOrchestrator:
-    """Open the embedded orchestrator below the root, or the one in `path`."""
+    """Open the embedded orchestrator below the root, or the one in the file `path`."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
     with made_root(settings.root):
@@ -281,10 +291,10 @@ def open_local_orchestrator(settings: Settings, path: Path | None = None) -> Loc
 
 
 def open_read_only_orchestrator(path: Path) -> LocalOrchestrator | None:
-    """Open the embedded orchestrator in a file for reading.  Returns None if there is none."""
+    """Open the embedded orchestrator in a file for reading. Returns None if there is no such file."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
-    # Its clock stands at the beginning of time, so that reading a run whose worker is dead times nothing out.
+    # Its clock stands at zero, so that nothing times out while we read a run whose worker is dead.
     return LocalOrchestrator(path, clock=lambda: 0.0, looking=True) if path.is_file() else None
 
 
@@ -295,14 +305,14 @@ def open_local_orchestrators(settings: Settings) -> list[Orchestrator]:
 
 
 def configured_lakefs(settings: Settings) -> LakeFSSettings:
-    """Return the settings of lakeFS.  Raises `RuntimeConfigError` if there are none."""
+    """Return the settings for lakeFS. Raises `RuntimeConfigError` if it is not configured."""
     if settings.lakefs is None:
         raise RuntimeConfigError(f"lakeFS is not configured: set {', '.join(LAKEFS_NAMES)}")
     return settings.lakefs
 
 
 def configured_conductor(settings: Settings) -> ConductorSettings:
-    """Return the settings of Conductor.  Raises `RuntimeConfigError` if there are none."""
+    """Return the settings for Conductor. Raises `RuntimeConfigError` if it is not configured."""
     if settings.conductor is None:
         raise RuntimeConfigError("Conductor is not configured: set CONDUCTOR_SERVER_URL")
     return settings.conductor
@@ -310,7 +320,7 @@ def configured_conductor(settings: Settings) -> ConductorSettings:
 
 @dataclass(frozen=True, slots=True)
 class ProbedServers:
-    """The servers for `perago doctor`, opened with short timeouts and without a cache."""
+    """The servers that `perago doctor` examines, opened with short timeouts and without a cache."""
 
     settings: Settings
 
@@ -332,7 +342,7 @@ class ProbedServers:
         )
 
     def open_embedded(self) -> Lake | None:
-        """Open the embedded lake.  Returns None if there is none."""
+        """Open the embedded lake. Returns None if there is none."""
         return open_local_lake(self.settings) if has_local_lake(self.settings) else None
 
     def open_conductor(self) -> Orchestrator:
@@ -348,7 +358,7 @@ class ProbedServers:
         )
 
     def fence_files(self) -> Mapping[str, bytes]:
-        """Return the files that a commit on lakeFS must contain to be fenced, by path."""
+        """Return the files that a commit on lakeFS must contain to be fenced, keyed by path."""
         from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT
 
         return {FENCE_PATH: FENCE_TEXT.encode()}
@@ -360,10 +370,10 @@ class ProbedServers:
 def server_names(
     settings: Settings, lake: Lake, orchestrator: Orchestrator, *, embedded: bool
 ) -> tuple[str, str]:
-    """Return both servers with version and address, as they name themselves.
+    """Return the name of each server as it reports it, with version and address.
 
-    Raises `RuntimeConfigError` if something other than lakeFS or Conductor answers; the text names the address and the
-    setting that holds it.
+    Raises `RuntimeConfigError` if something other than lakeFS or Conductor answers.  The error names the address and
+    the setting that contains it.
     """
     if embedded:
         return lake.server(), orchestrator.server()
@@ -371,7 +381,7 @@ def server_names(
 
 
 def name_lake(lake: Lake, settings: Settings) -> str:
-    """Return lakeFS's version and address, as it names itself."""
+    """Return lakeFS's name and version as it reports them, and its address."""
     where = shown_address(settings.lakefs.endpoint) if settings.lakefs else "no address"
     try:
         return f"{lake.server()} at {where}"
@@ -384,7 +394,7 @@ def name_lake(lake: Lake, settings: Settings) -> str:
 
 
 def name_orchestrator(orchestrator: Orchestrator, settings: Settings) -> str:
-    """Return Conductor's version and address, as it names itself."""
+    """Return Conductor's name and version as it reports them, and its address."""
     where = shown_address(settings.conductor.url) if settings.conductor else "no address"
     try:
         return f"{orchestrator.server()} at {where}"
@@ -395,5 +405,5 @@ def name_orchestrator(orchestrator: Orchestrator, settings: Settings) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """Return the error's text without its remedy, which the caller gives."""
+    """Return the error's text without its remedy, because the caller adds one."""
     return str(error).partition("; check ")[0]

@@ -1,15 +1,15 @@
-"""Every error Perago raises, grouped by who must act.
+"""Every error that Perago raises, grouped by who must act.
 
     PeragoError
-    ├── TaskDefinitionError        the task's author: a declaration is wrong
-    ├── TrialError                 the test's author: a trial of `perago.testing` is set up wrongly
+    ├── TaskDefinitionError        the task's author: a declaration is invalid
+    ├── TrialError                 the test's author: a trial in `perago.testing` is set up incorrectly
     ├── RuntimeConfigError         the operator: settings, servers, folders
-    ├── TaskInputError             the caller who started the workflow: the input does not fit the contract
-    ├── TaskResultError            the task's author: the body's result does not fit the contract
+    ├── TaskInputError             the caller who started the workflow: the input does not match the contract
+    ├── TaskResultError            the task's author: the body's result does not match the contract
     ├── GuardrailViolation         the data: a check failed
     │   ├── PreGuardrailViolation      before the body: terminal
     │   └── PostGuardrailViolation     after the body: an ordinary failure
-    ├── TaskExecutionError         raised by authors, on purpose, from a body
+    ├── TaskExecutionError         raised deliberately by task authors, from a body
     │   ├── TaskFailed                 FAILED, may be retried
     │   └── TaskTerminalError          FAILED_WITH_TERMINAL_ERROR
     ├── StaleAttemptError          no action: Conductor has moved on from this attempt
@@ -20,16 +20,16 @@
     │   ├── LakeConflict               the name is taken
     │   ├── LakeForbidden              not allowed, e.g. a protected branch
     │   │   └── LakeUnauthenticated        the keys are unknown: nothing is allowed
-    │   ├── LakeRefused                the server decided against the call and nothing changed
+    │   ├── LakeRefused                the server refused the call, and nothing changed
     │   │   ├── HeadMoved                  the branch is not at the expected head
     │   │   ├── LakeBusy                   the server postponed the call
     │   │   ├── BranchDirty                the branch has uncommitted objects
-    │   │   └── NothingToCommit            the branch has none
-    │   ├── LandedElsewhere            a merge landed, on another parent than the expected head
+    │   │   └── NothingToCommit            the branch has no uncommitted objects
+    │   ├── LandedElsewhere            a merge landed on a parent other than the expected head
     │   └── LakeUnavailable            no answer, or an inconclusive one: the call may have happened
     └── OrchestratorError          the orchestrator's operator
         ├── OrchestratorNotFound       no such task, workflow or definition
-        ├── OrchestratorRefused        the server decided against the call
+        ├── OrchestratorRefused        the server refused the call
         └── OrchestratorUnavailable    no answer, or an inconclusive one
 
 Messages name the step, the path and the remedy. They never contain a secret.
@@ -47,23 +47,23 @@ class PeragoError(Exception):
 
 
 class TaskDefinitionError(PeragoError, ValueError):
-    """A declaration of a task is wrong; the message names the task, the field, the value and the rule."""
+    """A task's declaration is invalid. The message names the task, the field, the value and the rule."""
 
 
 class TrialError(PeragoError, ValueError):
-    """A trial of `perago.testing` is set up so that it cannot show anything; the message says what to change."""
+    """A trial in `perago.testing` is set up in a way that proves nothing. The message says what to change."""
 
 
 class RuntimeConfigError(PeragoError, ValueError):
-    """Settings, servers or folders do not meet the command's needs; the message names the remedy."""
+    """Settings, servers or folders do not meet the command's needs. The message names the remedy."""
 
 
 class TaskInputError(PeragoError, ValueError):
-    """The attempt's input does not fit the declared contract; only a different input or worker version can help."""
+    """The attempt's input does not match the declared contract. Only a different input or worker version can help."""
 
 
 class TaskResultError(PeragoError, ValueError):
-    """The body's result does not fit the declared contract; a retry may return a valid one."""
+    """The body's result does not match the declared contract. A retry may return a valid one."""
 
 
 class GuardrailViolation(PeragoError):
@@ -71,15 +71,15 @@ class GuardrailViolation(PeragoError):
 
 
 class PreGuardrailViolation(GuardrailViolation):
-    """A check before the body failed; retrying on the same input is useless."""
+    """A check before the body failed. Retrying on the same input is useless."""
 
 
 class PostGuardrailViolation(GuardrailViolation):
-    """A check after the body failed; nothing is published."""
+    """A check after the body failed. Nothing is published."""
 
 
 class TaskExecutionError(PeragoError):
-    """Base class of the errors that task authors raise; Conductor shows `reason`."""
+    """Base class of the errors that task authors raise. Conductor shows `reason`."""
 
     def __init__(self, reason: str) -> None:
         if not isinstance(reason, str):
@@ -101,11 +101,11 @@ class StaleAttemptError(PeragoError):
 
 
 class PublishFenceError(PeragoError):
-    """The target branch may not be moved by this attempt."""
+    """This attempt may not move the target branch."""
 
 
 class PublishUnknownError(PeragoError):
-    """A publish call ended without an answer; the branch must be read to settle it."""
+    """A publish call ended without an answer. The branch must be read to settle it."""
 
 
 class LakeError(PeragoError):
@@ -129,11 +129,11 @@ class LakeUnauthenticated(LakeForbidden):
 
 
 class LakeRefused(LakeError):
-    """The server decided against the call, and nothing changed."""
+    """The server refused the call, and nothing changed."""
 
 
 class HeadMoved(LakeRefused):
-    """The branch is not at the head the caller expected."""
+    """The branch is not at the head that the caller expected."""
 
 
 class LakeBusy(LakeRefused):
@@ -149,7 +149,7 @@ class NothingToCommit(LakeRefused):
 
 
 class LandedElsewhere(LakeError):
-    """A merge landed on another parent than the expected head; `commit` is the id of the merge commit."""
+    """A merge landed on a parent other than the expected head. `commit` is the id of the merge commit."""
 
     def __init__(self, text: str, commit: str) -> None:
         super().__init__(text)
@@ -157,7 +157,7 @@ class LandedElsewhere(LakeError):
 
 
 class LakeUnavailable(LakeError):
-    """No answer, or one that does not tell the outcome: the call may have happened."""
+    """The lake gave no answer, or an inconclusive one: the call may have happened."""
 
 
 class OrchestratorError(PeragoError):
@@ -169,25 +169,25 @@ class OrchestratorNotFound(OrchestratorError):
 
 
 class OrchestratorRefused(OrchestratorError):
-    """The server decided against the call."""
+    """The server refused the call."""
 
 
 class OrchestratorUnavailable(OrchestratorError):
-    """No answer, or one that does not tell the outcome."""
+    """The orchestrator gave no answer, or an inconclusive one."""
 
 
 def install_extra(extra: str) -> str:
     """Return the command that adds an extra to the running Perago.
 
-    With the exact version, pip keeps the installed Perago and installs only the extra's requirements.  Without it, pip of
-    another environment would install the package called perago from the index, which is a different product.
+    With the exact version, pip keeps the installed Perago and installs only the extra's requirements.  Without it, a
+    pip in another environment would install the package called perago from the index, which is a different product.
     """
-    # Slow to import, and every command imports this module.
+    # Imported here because it is slow to import, and every command imports this module.
     from importlib.metadata import PackageNotFoundError, version
 
     try:
         requirement = f"perago[{extra}]=={version('perago')}"
     except PackageNotFoundError:
-        # Not installed: Perago runs from a checkout on PYTHONPATH.
+        # Perago is not installed, but runs from a checkout on PYTHONPATH.
         requirement = f"{Path(__file__).parents[2]}[{extra}]"
     return shlex.join([sys.executable, "-m", "pip", "install", requirement])

@@ -1,7 +1,7 @@
-"""Reads lakectl's configuration file, for LAKECTL_* variables that are not set.
+"""Read lakectl's configuration file, to fill in LAKECTL_* variables that are not set.
 
-The file only completes the settings for reaching lakeFS.  It never makes a command use lakeFS: the caller has decided that
-before (see `load_settings`).
+The file only completes the settings for reaching lakeFS.  It never makes a command use lakeFS: the caller has already
+decided that (see `load_settings`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from perago.errors import RuntimeConfigError
 
 FILE_SETTING = "LAKECTL_CONFIG_FILE"
 DEFAULT_FILE = ".lakectl.yaml"
-"""The file's name in the home folder."""
+"""The name of the file in the home folder."""
 
 _KEYS = {
     "LAKECTL_SERVER_ENDPOINT_URL": ("server", "endpoint_url"),
@@ -24,7 +24,7 @@ _KEYS = {
 
 
 def read_lakectl_file(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of lakectl's file by variable name.  Empty if there is no file; lakectl does the same."""
+    """Return the values in lakectl's file, keyed by variable name. Like lakectl, it treats a missing file as empty."""
     file = _file_of(environ)
     if file is None:
         return {}
@@ -51,14 +51,14 @@ def _file_of(environ: Mapping[str, str]) -> Path | None:
 
 
 def _sections(text: str, file: Path) -> dict[str, dict[str, Any]]:
-    # Imported here, so that only commands that talk to lakeFS pay for it.
+    # Imported here, so that only commands that use lakeFS pay for the import.
     import yaml
 
     try:
         # BaseLoader keeps every scalar a string: an access key of digits must not become a number.
         found = yaml.load(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
-        # Not the error's own text: it quotes the file, which contains a secret.
+        # Do not include the error's own text: it quotes the file, which contains a secret.
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         raise RuntimeConfigError(

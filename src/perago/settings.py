@@ -1,9 +1,9 @@
 """Settings: the environment, read once into one frozen object.
 
-The names for servers are those that lakectl, the lakeFS SDK and the Conductor client use; the rest is
-`PERAGO_*`.  Defaults and descriptions are in `settings_reference.py`.  A wrong value raises `RuntimeConfigError`, which
-names the variable and the values it takes.  An unknown `PERAGO_*` name is only a warning, because another program may
-read it.
+The variables for servers have the same names as in lakectl, the lakeFS SDK and the Conductor client.  All others start
+with `PERAGO_`.  Defaults and descriptions are in `settings_reference.py`.  An invalid value raises
+`RuntimeConfigError`, which names the variable and the values that it takes.  An unknown `PERAGO_*` name only causes a
+warning, because another program may read it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DURATIONS = "a duration such as 30s, 5m, 1h or 2d"
 _BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _OURS = "PERAGO_"
 _DEVELOPMENT = "PERAGO_DEV_"
-"""The prefix of the variables that `dev/servers` reads."""
+"""The prefix of variables that `dev/servers` reads."""
 LAKEFS_NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
     "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
@@ -44,7 +44,7 @@ CONDUCTOR_KEYS = ("CONDUCTOR_AUTH_KEY", "CONDUCTOR_AUTH_SECRET")
 
 @dataclass(frozen=True, slots=True)
 class LakeFSSettings:
-    """The address of lakeFS and its credentials."""
+    """The address of lakeFS, and the credentials for it."""
 
     endpoint: str
     access_key_id: str
@@ -53,7 +53,7 @@ class LakeFSSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConductorSettings:
-    """The address of Conductor's API, and credentials if it requires them."""
+    """The address of Conductor's API, and the credentials if it requires them."""
 
     url: str
     auth_key: str | None = None
@@ -62,10 +62,10 @@ class ConductorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings; `root` holds the embedded servers and, by default, all local state."""
+    """All settings. `root` contains the embedded servers and, by default, all local state."""
 
     servers: ServerKind
-    """The servers that a command uses: from its option, else from PERAGO_SERVERS."""
+    """The servers that a command uses, from its option or else from PERAGO_SERVERS."""
     root: Path
     workspace_root: Path
     cache_dir: Path
@@ -86,21 +86,21 @@ class Settings:
     """The effective master, whether from PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
     spark_conf: str
     spark_session: SparkSessionKind
-    """Quick sessions suit short work on one machine; auto: the caller that creates the session decides."""
+    """Quick sessions suit short work on one machine. With auto, the caller that creates the session decides."""
 
 
 def load_settings(
     environ: Mapping[str, str], *, root: Path | None = None, remote: bool | None = None
 ) -> Settings:
-    """Read the settings from `environ`; `root` and `remote`, from the command line, take precedence.
+    """Read the settings from `environ`. `root` and `remote` come from the command line and take precedence.
 
-    With the real servers, lakectl's configuration file supplies the variables that are not set.
+    With the real servers, lakectl's configuration file supplies lakeFS variables that are not set.
     """
     return _read_settings(_Reader(environ), root=root, remote=remote)
 
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence for each `PERAGO_*` variable that is not a setting, with the closest setting if there is one."""
+    """Return a warning for each `PERAGO_*` variable that is not a setting, with the closest setting if there is one."""
     read = _Reader({})
     _read_settings(read, root=None, remote=None)
     known = sorted(name for name in read.names if name.startswith(_OURS))
@@ -115,7 +115,7 @@ def unknown_settings(environ: Mapping[str, str]) -> list[str]:
 
 
 def shown_address(url: str) -> str:
-    """Return an address for people: without the user name and password that it may contain."""
+    """Return an address that is safe to show, without the user name and password that it may contain."""
     head, separator, rest = url.partition("://")
     return f"{head}{separator}{rest.rpartition('@')[2]}" if separator else url.rpartition("@")[2]
 
@@ -155,7 +155,7 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a number with a unit (seconds by default).  Raises `ValueError` for anything else."""
+    """Parse a number with a unit (seconds by default) into seconds. Raises `ValueError` for anything else."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)", text.strip().lower())
     if match is None:
         raise ValueError(f"{text!r} is not {DURATIONS}")
@@ -198,9 +198,9 @@ def _lakefs(read: _Reader, *, remote: bool) -> LakeFSSettings | None:
 
 
 def _address(name: str, url: str, example: str) -> str:
-    """Return the URL without a trailing slash.  Raises `RuntimeConfigError` if it is not an HTTP address.
+    """Return the URL without a trailing slash. Raises `RuntimeConfigError` if it is not an HTTP address.
 
-    It may come from lakectl's file, which has the same rule.
+    The same rule applies to a URL from lakectl's file.
     """
     if not re.match(r"https?://[^/]", url, re.IGNORECASE):
         raise RuntimeConfigError(f"{name}={shown_address(url)!r} is not an address such as {example}")
@@ -208,12 +208,12 @@ def _address(name: str, url: str, example: str) -> str:
 
 
 class _Reader:
-    """Reads typed values from the environment; a blank value counts as unset."""
+    """Reads typed values from the environment. A blank value is treated as unset."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
         self.names: set[str] = set()
-        """Every name that was read: after `_read_settings`, the names of all settings."""
+        """Every name read so far. After `_read_settings`, these are the names of all settings."""
 
     def text(self, name: str) -> str | None:
         self.names.add(name)
@@ -223,7 +223,7 @@ class _Reader:
         return self.text(name) or default_of(name)
 
     def path(self, name: str, root: Path | None = None) -> Path:
-        """Return the path that the variable names; by default a folder below `root`."""
+        """Return the path in the variable, or else its default, which may be below `root`."""
         value = self.text(name)
         return Path(value).expanduser() if value else Path(default_of(name).replace(ROOT, str(root)))
 

@@ -1,8 +1,8 @@
-"""The reference of every environment variable that Perago reads: default, meaning and the commands that use it.
+"""A reference of every environment variable that Perago reads: its default, its meaning, and the commands that use it.
 
 A variable's default and description are written here and nowhere else.  `settings.py` takes the defaults from this
-table, `docs/settings.md` is generated from it (`python dev/settings_page.py`), and a test checks that every variable
-the code reads is listed here.
+module, `docs/settings.md` is generated from it (`python dev/settings_page.py`), and a test checks that it lists every
+variable that the code reads.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ROOT = "<root>"
-"""The placeholder for the root in a default."""
+"""The placeholder for the root in a default value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable; `unset` describes the behaviour of an unset variable that has no default."""
+    """One variable. `unset` describes the behaviour if the variable is not set and has no default."""
 
     name: str
     meaning: str
@@ -23,12 +23,12 @@ class Variable:
     default: str | None = None
     unset: str = "not set"
     values: str = ""
-    """The form of the value."""
+    """The format of the value."""
     secret: bool = False
 
     @property
     def shown_default(self) -> str:
-        """The default as documentation shows it: a value as code, anything else in words."""
+        """The default as the documentation shows it: a value as code, anything else in words."""
         return self.unset if self.default is None else f"`{self.default}`"
 
 
@@ -317,7 +317,7 @@ VARIABLES = {variable.name: variable for group in GROUPS for variable in group.v
 
 
 def default_of(name: str) -> str:
-    """Return the default of a variable.  Raises `LookupError` if it has none."""
+    """Return a variable's default. Raises `LookupError` if it has none."""
     default = VARIABLES[name].default
     if default is None:
         raise LookupError(f"{name} has no default")

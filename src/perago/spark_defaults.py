@@ -2,8 +2,8 @@
 
     Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER  <  PERAGO_SPARK_CONF
 
-This precedence holds for every key.  The master is decided here, once, so that sessions, placements and checks cannot
-disagree about it.  Nothing here imports pyspark.
+This precedence applies to every key.  The master is chosen here, once, so that sessions, placements and checks cannot
+disagree about it.  This module does not import pyspark.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def chosen_master(environ: Mapping[str, str], *, default: str) -> tuple[str, str
 
 
 def parse_conf(text: str) -> dict[str, str]:
-    """Parse PERAGO_SPARK_CONF: `key=value` pairs separated by `;`.  Raises `RuntimeConfigError` for anything else."""
+    """Parse PERAGO_SPARK_CONF: `key=value` pairs separated by `;`. Raises `RuntimeConfigError` for anything else."""
     pairs: dict[str, str] = {}
     for item in filter(None, (part.strip() for part in text.split(";"))):
         key, separator, value = item.partition("=")
@@ -47,7 +47,7 @@ def parse_conf(text: str) -> dict[str, str]:
 
 
 def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the pairs of spark-defaults.conf from the folder where spark-submit looks for it, or {}."""
+    """Return the settings in spark-defaults.conf, from the folder where spark-submit looks for it, or {}."""
     folder = environ.get("SPARK_CONF_DIR") or _conf_folder(environ)
     file = Path(folder) / "spark-defaults.conf" if folder else None
     try:
@@ -59,7 +59,7 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _conf_folder(environ: Mapping[str, str]) -> str | None:
-    """Return the folder `conf` of SPARK_HOME, or of the PySpark package if that is not set.  None if there is neither."""
+    """Return the folder `conf` in SPARK_HOME or, if that is not set, in the PySpark package. None if neither exists."""
     if home := environ.get("SPARK_HOME"):
         return os.path.join(home, "conf")
     package = find_spec("pyspark")

@@ -1,7 +1,8 @@
-"""The pytest plugin: fixtures for tests of Perago tasks, there in every environment that has Perago.
+"""The pytest plugin: fixtures for testing Perago tasks, available wherever Perago is installed.
 
-The rule: whoever does not use them notices nothing.  pytest imports this module at every start, so it is no part of the
-package `perago`, and imports nothing of it before a fixture is asked for.  `pytest -p no:perago` leaves it out.
+Tests that do not use the fixtures must not notice the plugin.  pytest imports this module at every start, so it is not
+part of the package `perago`, and imports nothing from it until a fixture is requested.  `pytest -p no:perago` disables
+the plugin.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def perago_worker() -> Iterator[TrialWorker]:
-    """A worker that runs tasks and workflows on `perago_lake`, in this process; its folder goes after the test."""
+    """A worker that runs tasks and workflows on `perago_lake`, in this process.
+
+    Its folder is removed after the test.
+    """
     from perago.testing.environment import open_environment
     from perago.testing.worker import TrialWorker
 
@@ -29,13 +33,13 @@ def perago_worker() -> Iterator[TrialWorker]:
 
 @pytest.fixture
 def perago_lake(perago_worker: TrialWorker) -> TrialLake:
-    """An embedded lake with one empty repository, for this test alone."""
+    """An embedded lake with one empty repository, used only by this test."""
     return perago_worker.lake
 
 
 @pytest.fixture(scope="session")
 def perago_spark() -> Any:
-    """The one Spark session of this test process, which the Spark tasks that are tried use too."""
+    """The one Spark session of this test process, which trials of Spark tasks also use."""
     from perago.testing.shared_spark import shared_session
 
     return shared_session()

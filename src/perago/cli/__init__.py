@@ -1,4 +1,7 @@
-"""The `perago` command: parse, call, print.  One file per command; the errors of all commands are printed here."""
+"""The `perago` command: parse, call, print.
+
+Each command has its own file.  Errors from all commands are printed here.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.process.process_setup import mark_main_program
 from perago.settings import load_settings, unknown_settings
 
-# Some versions of Typer contain their own copy of click: this is the class in both cases.
+# Some versions of Typer contain their own copy of click. This expression finds the class in either case.
 _UsageError: Any = typer.BadParameter.__mro__[1]
 
 _COMMANDS = {
@@ -46,12 +49,12 @@ _COMMANDS = {
     "sweep": "sweep",
     "doctor": "doctor",
 }
-"""The object's name in each command's module, in the order of `--help` and of docs/commands.md: declare, run here,
+"""The name of the object in each command's module, in the order of `--help` and of docs/commands.md: declare, run here,
 inspect, then work with servers."""
 
 
 class _LazyCommands(Mapping[str, Any]):
-    """The commands by name; each is loaded on first use, since most processes run one."""
+    """The commands, keyed by name. Each is loaded on first use, because most processes run only one."""
 
     def __getitem__(self, name: str) -> Any:
         return _load(name)
@@ -65,7 +68,7 @@ class _LazyCommands(Mapping[str, Any]):
 
 @cache
 def _load(name: str) -> Any:
-    """Return a command or a group of commands by name."""
+    """Return the command or group of commands with this name."""
     called = _COMMANDS[name]
     found = getattr(import_module(f"perago.cli.{name}"), called)
     around = typer.Typer()
@@ -77,7 +80,7 @@ def _load(name: str) -> Any:
 
 
 class _Commands(TyperGroup):
-    """The commands; a `PeragoError` of any of them is printed in one line, without a traceback."""
+    """The group of all commands. A `PeragoError` from any of them is printed on one line, without a traceback."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**{**given, "commands": _LazyCommands()})
@@ -89,7 +92,7 @@ class _Commands(TyperGroup):
         return found
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return their names.  Typer would load every command for that."""
+        """Return the names of the commands. Typer's own method would load every command."""
         del ctx
         return list(_COMMANDS)
 
@@ -112,8 +115,8 @@ class _Commands(TyperGroup):
 def _tidy(command: Any, ctx: Any) -> None:
     """Remove uninformative types from the help of a command and its subcommands.
 
-    Typer writes `<bool>` beside flags, `<str>` beside arguments, and braces around required arguments; names and texts say
-    it better.
+    Typer writes `<bool>` beside flags, `<str>` beside arguments, and braces around required arguments.  The names and
+    help texts are clearer.
     """
     for parameter in command.get_params(ctx):
         if parameter.param_type_name == "argument":
@@ -126,28 +129,28 @@ def _tidy(command: Any, ctx: Any) -> None:
 
 
 def _metavar(option: Any, ctx: Any) -> str | None:
-    """Return the placeholder of an option without a metavar: N for a number, None to list choices."""
+    """Return the placeholder for an option without a metavar: N for a number, or None to list the choices."""
     return "N" if str(option.display_type_rich(ctx)).startswith("<int") else None
 
 
 def _usage(argument: Any) -> Callable[[Any], list[str]]:
-    """Return the function that names an argument in a usage line, as the docs do."""
+    """Return the function that writes an argument in a usage line as the docs do."""
     name = argument.metavar
     text = f"{name}…" if argument.nargs == -1 and "…" not in name and " " not in name else name
     return lambda ctx: [text if argument.required or text.startswith("[") else f"[{text}]"]
 
 
 def _no_type(ctx: Any) -> None:
-    """Return no type; typer calls this for an argument."""
+    """Return None, so that typer shows no type for an argument."""
 
 
 @contextmanager
 def _printing_usage_errors() -> Iterator[None]:
-    """Print a wrong command line in one line as well, with the command that shows the usage."""
+    """Print command-line errors on one line, too, with the command that shows the usage."""
     try:
         yield
     except _UsageError as error:
-        # Without any command, the help page itself is shown.
+        # If no command was given, the help page itself is shown.
         if type(error).__name__ == "NoArgsIsHelpError":
             raise
         path = error.ctx.command_path if error.ctx is not None else "perago"
@@ -159,11 +162,11 @@ def _printing_usage_errors() -> Iterator[None]:
 
 
 def _without_secrets(text: str) -> str:
-    """Mask secrets in an error's text: it may quote a server's answer, which may quote the request."""
+    """Mask secrets in an error's text, because it may quote a server's answer, which may quote the request."""
     try:
         settings = load_settings(os.environ, remote=True)
     except RuntimeConfigError:
-        # The settings themselves are wrong, so no server was called.
+        # The settings themselves are invalid, so no server was called.
         return text
     return Masker(secrets_of(settings))(text)
 

@@ -1,4 +1,4 @@
-"""`perago cat`: the bytes of one object."""
+"""`perago cat`: write one object's bytes to stdout."""
 
 from __future__ import annotations
 

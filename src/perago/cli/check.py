@@ -1,4 +1,4 @@
-"""`perago check`: load modules and workflows, print their declarations, and every mistake in them."""
+"""`perago check`: load modules and workflows, and print their declarations and every mistake in them."""
 
 from __future__ import annotations
 

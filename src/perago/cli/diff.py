@@ -37,7 +37,7 @@ def diff(
 
 
 def differences(one: Iterable[Entry], two: Iterable[Entry]) -> Iterator[dict[str, Any]]:
-    """Yield the differences of two listings in the same order."""
+    """Yield the differences between two listings that are sorted in the same order."""
     left, right = iter(one), iter(two)
     old, new = next(left, None), next(right, None)
     while old is not None or new is not None:

@@ -1,4 +1,4 @@
-"""`perago doctor`: check settings, machine and servers, one line per finding with its remedy."""
+"""`perago doctor`: check the settings, the machine and the servers, and print each finding with its remedy."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def doctor(
     with _without_logs():
         for finding in _findings(read, repository, tasks or []):
             findings.append(finding.masked(mask))
-            # Print each finding at once: the next one may wait for a slow server.
+            # Print each finding immediately, because the next one may wait for a slow server.
             if as_lines:
                 output.say(_line(findings[-1]))
     if as_json:
@@ -81,7 +81,7 @@ def doctor(
 
 
 def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
-    # Imported here: the adapters import their SDKs, which other commands do not need.
+    # Imported here because the adapters import their SDKs, which other commands do not need.
     from perago.backend import ProbedServers
 
     yield check_python(__version__)
@@ -102,7 +102,7 @@ def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Ite
 
 @contextmanager
 def _without_logs() -> Iterator[None]:
-    """Silence logging: the findings already contain what the checks would log."""
+    """Silence logging, because the findings already contain whatever the checks would log."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -121,7 +121,7 @@ def _wrong_spark_conf(read: Read) -> Iterator[Finding]:
 
 
 def _new_scratch_name() -> str:
-    """Return a dated name, like that of a probe branch, so that a sweep recognizes a branch left after a kill."""
+    """Return a dated branch name, like a probe branch's, so that a sweep recognizes the branch if doctor is killed."""
     return proof_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 
@@ -131,7 +131,7 @@ def _line(finding: Finding) -> str:
 
 
 def _print_tables(settings: Sequence[Setting], findings: Sequence[Finding]) -> None:
-    # Imported here: Rich is slow to import, and most output does not need it.
+    # Imported here because Rich is slow to import, and most output does not need it.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

@@ -21,7 +21,7 @@ def extract(
         typer.Option("-o", "--output", metavar="FILE", help="Write to this file instead of stdout."),
     ] = None,
 ) -> None:
-    """Print the TaskDefs of the tasks as a JSON array. The same tasks always give the same bytes."""
+    """Print the TaskDefs of the tasks as a JSON array. The same tasks always produce the same bytes."""
     tasks = load_tasks(targets)
     warn_about(tasks)
     taskdefs = [build_taskdef(task) for task in tasks]

@@ -1,4 +1,4 @@
-"""`perago fence`: install, prove or remove the hard fence of a branch on lakeFS."""
+"""`perago fence`: install, prove or remove the hard fence on a lakeFS branch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @contextmanager
 def _lakefs(question: str | None = None, *, yes: bool = False) -> Iterator[Lake]:
-    """Name and open lakeFS, and ask `question`. A command that leaves nothing behind does not ask."""
+    """Open lakeFS, name it on stderr, and ask `question`. A command that leaves nothing behind asks no question."""
     asks: Asks = "before it writes" if question is not None else "never"
     choice = choose_servers(None, True, asks=asks, yes=yes, lake_only=True)
     with choice.open_lake() as lake:

@@ -1,4 +1,4 @@
-"""`perago history`: list the commits of a branch, newest first, and the attempts that made them."""
+"""`perago history`: list the commits on a branch, newest first, and the attempts that made them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def history(
     limit: Limit = 1000,
     as_json: AsJson = False,
 ) -> None:
-    """List the commits of a branch along its first parents, newest first."""
+    """List the commits on a branch, newest first, following first parents."""
     repository, named = read_repository(where)
     ref = named or branch or "main"
     with open_lake_to_read(root, remote) as lake, suggesting_existing_names(lake, repository, ref):

@@ -1,4 +1,4 @@
-"""`perago init`: write a project that runs as it is."""
+"""`perago init`: write a project that runs as is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`perago logs`: show what the bodies of a run printed and logged; with --follow, as it arrives."""
+"""`perago logs`: show what the tasks in a run printed and logged.  With --follow, lines are shown as they arrive."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def logs(
 
 
 def _print_failures(tasks: list[TaskState]) -> None:
-    """Print why attempts failed: their logs do not contain it, but users look for it here."""
+    """Print why attempts failed. Their logs do not contain the reason, but users look for it here."""
     from perago.runtime.runs.format import status_line
 
     for task in tasks:

@@ -1,4 +1,4 @@
-"""`perago ls`: list the objects of a ref."""
+"""`perago ls`: list the objects in a ref."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rest = Annotated[
 def ls(
     where: RepositoryAt, rest: Rest = None, root: Root = None, remote: Remote = None, as_json: AsJson = False
 ) -> None:
-    """List the objects of a branch, tag or commit, with their sizes."""
+    """List the objects in a branch, tag or commit, with their sizes."""
     repository, ref = read_repository(where)
     words = list(rest or [])
     if ref is None:
@@ -40,7 +40,7 @@ def ls(
 
 
 def _entries(lake: ReadableLake, repository: str, ref: str, prefix: str) -> list[Entry]:
-    """Return the objects below a prefix, or the single object of that name.  Ends the command if there is none."""
+    """Return the objects below a prefix, or the single object with that name. Ends the command if there is none."""
     with suggesting_existing_names(lake, repository, ref):
         found = list(lake.list(repository, ref, f"{prefix}/" if prefix else ""))
     if not found and prefix:

@@ -1,6 +1,6 @@
 """`perago map`: run one task over a table of workspaces, as one Spark job.
 
-Exit codes: 0 if every requested row is done; 1 if rows failed or are left; 2 if the command line is wrong.
+Exit codes: 0 if every requested row is done; 1 if rows failed or are left; 2 if the command line is invalid.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def map_(
     asks: Asks = "never" if dry_run else "before it writes"
     choice = choose_servers(root, remote, asks=asks, yes=yes, lake_only=True)
     settings = choice.settings
-    # Imported here: these import the runtime, the adapters and Spark.
+    # Imported here because these modules import the runtime, the adapters and Spark.
     from perago.assembly import check_map, check_pyspark, open_engine
     from perago.runtime.maps.plan import write_outcomes
     from perago.runtime.maps.run_file import held
@@ -114,12 +114,15 @@ def _task_of(target: str) -> tuple[str, TaskDefinition]:
         raise RuntimeConfigError(
             f"{module} declares no task {name!r}; it declares {', '.join(tasks)}{did_you_mean(name, list(tasks))}"
         )
-    # Absolute, because executors have a different current folder.
+    # Make the path absolute, because executors have a different current folder.
     return (str(Path(module).absolute()) if module.endswith(".py") else module), tasks[name]
 
 
 def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings) -> list[Row]:
-    """Return the rows, after checking that the outcomes can be written, before anything is opened."""
+    """Return the rows.
+
+    First checks the task and the outcomes file, so that a mistake ends the command before anything is opened.
+    """
     from perago.runtime.maps.rows import rows_of
     from perago.runtime.maps.table import format_of, read_table
     from perago.runtime.worker.plan import check_tasks
@@ -168,7 +171,10 @@ def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
 
 
 def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
-    """Print the state of all rows and the command that resumes the run; as JSON if `seconds` is given."""
+    """Print how many rows are done, failed or left, and the command that resumes the run.
+
+    Uses JSON if `seconds` is set.
+    """
     row_counts = mapped.row_counts()
     bad = [row for row in left if not mapped.is_done(row)]
     if seconds is not None:
@@ -188,6 +194,6 @@ def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: flo
 
 
 def _resume_command() -> str:
-    """Return the command that resumes the run: this one, with --resume."""
+    """Return the command that resumes the run: the current command line with --resume added."""
     words = [word for word in sys.argv[1:] if word != "--resume"]
     return shlex.join(["perago", *words, "--resume"])

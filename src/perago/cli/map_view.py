@@ -1,6 +1,6 @@
-"""The progress of `perago map`: a bar with rate and remaining time on a terminal, occasional lines elsewhere.
+"""The progress of `perago map`: a bar with rate and remaining time on a terminal, or occasional lines elsewhere.
 
-Failures are printed as they arrive, the first ones in full.  All of it goes to stderr.
+The first failures are printed as they arrive.  All output goes to stderr.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 10.0
 MOST_FAILURES = 20
-"""The number of failures that are printed one by one; the table of outcomes has all of them."""
+"""The number of failures that are printed one by one. The table of outcomes has all of them."""
 
 
 class MapView:
-    """Shows the progress of this session's rows."""
+    """Shows the progress of the rows that run in this session."""
 
     def __init__(self, rows: int, *, quiet: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._rows = rows
@@ -54,7 +54,7 @@ class MapView:
             self._bar = None
 
     def on_outcome(self, outcome: RowOutcome) -> None:
-        """Record and show that a row has ended."""
+        """Record that a row has ended, and update the display."""
         self._ended += 1
         if not outcome.done:
             self._failed += 1

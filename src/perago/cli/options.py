@@ -1,4 +1,4 @@
-"""Arguments and options that commands share, and helpers to print times and warnings."""
+"""Arguments and options that several commands share, and helpers for printing times and warnings."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def duration(text: str) -> float:
 
 
 def read_repository(text: str) -> tuple[str, str | None]:
-    """Split REPO[@REF]; the ref is None if it is not given."""
+    """Split REPO[@REF] into its parts. The ref is None if it is missing."""
     repository, at, ref = text.partition("@")
     if not repository or (at and not ref):
         raise typer.BadParameter(f"{text!r} is not REPO[@REF], such as events@main")
@@ -88,5 +88,5 @@ def warn_about(tasks: Iterable[TaskDefinition], of: Warnings = taskdef_warnings)
 
 
 def when(seconds: float) -> str:
-    """Format a time for people, in UTC."""
+    """Format a timestamp as human-readable text, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

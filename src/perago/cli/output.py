@@ -1,10 +1,10 @@
-"""Printing of all commands: data on stdout, everything else on stderr, colour only on a terminal.
+"""Printing for all commands: data on stdout, everything else on stderr, colour only on a terminal.
 
-Nothing is wrapped or decorated if the output is not a terminal, so that it can be piped.  Foreign text (output of a body, a
-commit message, a name) must not control a terminal, where a pipe may end too, nor start a new line.  `--json` contains it
-unchanged.
+If the output is not a terminal, nothing is wrapped or decorated, so that it can be piped.  Untrusted text (the output
+of a body, a commit message, a name) must not control a terminal or start a new line.  This also applies to a pipe,
+which may end in a terminal.  `--json` output contains such text unchanged.
 
-Exit codes: 0 success; 1 a declaration is wrong or the command failed; 2 the command line is wrong.
+Exit codes: 0 for success, 1 if a declaration is invalid or the command failed, 2 if the command line is invalid.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ USAGE = 2
 
 
 def say(text: str, style: str | None = None, *, lines: bool = False) -> None:
-    """Print a line of the result; `lines` allows several, as in a failure's reason."""
+    """Print a line of the result. `lines` allows several lines, for example in the reason for a failure."""
     _print(printable(text) if lines else one_line(text), style, err=False)
 
 
 def say_printed(text: str) -> None:
-    """Print a line that a body printed, with its colours."""
+    """Print a line of a body's output, with its colours."""
     _print(printable(text, styles=True), None, err=False)
 
 
 def note(text: str, style: str | None = None, *, lines: bool = False) -> None:
-    """Print a line beside the result: what the command works on, or how to continue; `lines` as for `say`."""
+    """Print a line that is not part of the result: what the command works on, or how to continue.
+
+    `lines` has the same meaning as in `say`.
+    """
     _print(printable(text) if lines else one_line(text), style, err=True)
 
 
@@ -46,42 +49,42 @@ def warn(text: str) -> None:
 
 
 def error(text: str) -> None:
-    """Print an error; a traceback may follow on more lines."""
+    """Print an error. The text may have several lines, for example with a traceback."""
     _print(printable(f"error: {text}"), "red", err=True)
 
 
 def fail(text: str) -> NoReturn:
-    """Print an error and end the command with code 1."""
+    """Print an error and exit with code 1."""
     error(text)
     raise typer.Exit(FAILED)
 
 
 def refuse(text: str) -> NoReturn:
-    """Print an error about the command line and end the command with code 2."""
+    """Print an error about the command line and exit with code 2."""
     error(text)
     raise typer.Exit(USAGE)
 
 
 def confirm(question: str) -> bool:
-    """Ask on stderr, and return whether the answer is yes."""
-    # Not typer.confirm, which writes a space to stdout: that is for the command's result.
+    """Ask a question on stderr, and return whether the answer is yes."""
+    # Do not use typer.confirm: it writes a space to stdout, which is reserved for the command's result.
     typer.echo(f"{one_line(question)} [y/N]: ", nl=False, err=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def data(value: Any) -> None:
-    """Print the result as JSON, which contains every text unchanged."""
+    """Print the result as JSON, with all strings unmodified."""
     json_text(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def json_text(text: str) -> None:
-    """Print JSON text of one or more lines."""
-    # JSON escapes control characters, except a few that only some terminals obey.
+    """Print JSON text, which may have several lines."""
+    # JSON escapes control characters, except for a few that only some terminals obey.
     typer.echo(printable(text) if sys.stdout.isatty() else text)
 
 
 def contents(pieces: Iterable[bytes]) -> None:
-    """Write an object's bytes unchanged into a pipe; a terminal gets text that cannot control it."""
+    """Write an object's bytes to stdout: unchanged to a pipe, and to a terminal as text that cannot control it."""
     if not sys.stdout.isatty():
         for piece in pieces:
             sys.stdout.buffer.write(piece)
@@ -95,11 +98,14 @@ def contents(pieces: Iterable[bytes]) -> None:
 
 @contextmanager
 def transfer_bar(what: str, files: Sequence[Upload], *, quiet: bool) -> Iterator[Progress | None]:
-    """Show how many bytes of `files` are transferred, on stderr.  Yields None if `quiet` or without a terminal."""
+    """Show on stderr how many bytes of `files` have been transferred.
+
+    Yields a function that reports progress, or None if `quiet` is set or stderr is not a terminal.
+    """
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    # Imported here: it is slow to import, and most output does not need it.
+    # Imported here because Rich is slow to import, and most output does not need it.
     from rich import progress as bars
     from rich.console import Console
 
@@ -114,7 +120,7 @@ def _print(text: str, style: str | None, *, err: bool) -> None:
     if style is None or not stream.isatty():
         typer.echo(text, err=err)
         return
-    # Imported here: Rich is slow to import, and most output does not need it.
+    # Imported here for the same reason as in `transfer_bar`.
     from rich.console import Console
 
     Console(file=stream).print(text, style=style, markup=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`perago put`: put a folder's files onto a branch, as one commit."""
+"""`perago put`: put a folder's files onto a branch in one commit."""
 
 from __future__ import annotations
 

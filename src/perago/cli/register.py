@@ -44,10 +44,10 @@ def register(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create or update the TaskDefs of modules, and workflows, on the Conductor of CONDUCTOR_SERVER_URL."""
+    """Create or update the TaskDefs of modules, and workflows, on the Conductor at CONDUCTOR_SERVER_URL."""
     if root is not None and not local:
         raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
-    # Imported here: the adapters import their SDKs, which other commands do not need.
+    # Imported here because the adapters import their SDKs, which other commands do not need.
     from perago.backend import open_conductor, open_local_orchestrator
 
     files = [source for source in sources if is_workflow(source)]
@@ -74,7 +74,7 @@ def register(
         workflows = plan_workflows(orchestrator, definitions)
         if not dry_run:
             _agree(ServerChoice(settings, yes), changes, workflows)
-            # TaskDefs first: otherwise a workflow could be started before its tasks are registered.
+            # Register TaskDefs first: otherwise a workflow could be started before its tasks are registered.
             apply_changes(orchestrator, changes)
             apply_workflows(orchestrator, workflows)
     finally:
@@ -85,7 +85,7 @@ def register(
 def _agree(
     choice: ServerChoice, changes: Sequence[TaskDefChange], workflows: Sequence[WorkflowChange]
 ) -> None:
-    """Show what would change on Conductor, and ask.  Does nothing if nothing would change."""
+    """Show what would change on Conductor, and ask for confirmation. Does nothing if nothing would change."""
     if not choice.remote or choice.yes or not (_changing(changes) or _changing(workflows)):
         return
     for line, style in format_changes(changes, workflows, planned=True):

@@ -90,7 +90,7 @@ def run(
         read_repository(workspace)
     if ui:
         check_page()
-    # Imported here: the runtime imports the process machinery, which other commands do not need.
+    # Imported here because the runtime imports the process machinery, which other commands do not need.
     from perago.assembly import build_archive_for_next_run, prepare_executors
     from perago.runtime.runs.run import run_to_end
 
@@ -172,7 +172,7 @@ def _begin(
     folders = [read_import(item) for item in imports]
     definition, payload = read_definition(request.workflow), read_payload(request.given)
     known = load_tasks(request.targets)
-    # The commit of --workspace is known only once the lake is open.
+    # The commit that --workspace refers to is known only once the lake is open.
     given = payload if request.workspace is None else {**payload, "workspace": UNKNOWN}
     refuse_diagnostics(definition, known, file=request.workflow, given=given)
     used = used_tasks(definition, {task.name for task in known})
@@ -191,7 +191,7 @@ def _begin(
     else:
         choice.name_lake()
     if folders and request.workspace is not None:
-        # Check before importing: a mistake in an option must not leave a repository that blocks the next try.
+        # Check before importing: a mistake in an option must not leave behind a repository that blocks the next try.
         with servers.opened() as (lake, _):
             expect_workspace(lake, request.workspace, to_come=[name for name, _ in folders])
     for name, folder in folders:

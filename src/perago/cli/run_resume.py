@@ -1,4 +1,4 @@
-"""Resuming for `perago run --resume` and `--from`: an earlier run, its tasks as they are now, and a worker for them."""
+"""Resume or rerun an earlier run (`perago run --resume` and `--from`), with a worker for its tasks as they are now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def find_completed(servers: Embedded | Real, run_id: str | None) -> tuple[Run, WorkflowState | None]:
-    """Return the run with that id, or the newest, and its state if it is COMPLETED, so that nothing is left to resume."""
+    """Return the run with this id, or the newest run, and its state if it is COMPLETED.
+
+    The state is None if there is something left to resume.
+    """
     from perago.runtime.runs import run
 
     found = run.find(servers, run_id)
@@ -28,7 +31,7 @@ def find_completed(servers: Embedded | Real, run_id: str | None) -> tuple[Run, W
 
 
 def resume_run(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerPlan, frozenset[str]]:
-    """Resume a run.  Returns its worker plan, and the task ids that a dead process may still hold."""
+    """Resume a run. Returns its worker plan, and the ids of tasks that may still be assigned to a dead process."""
     from perago.runtime.runs import run
 
     own = servers.of_run(found.id)
@@ -44,7 +47,7 @@ def resume_run(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerP
 def from_step(
     servers: Embedded | Real, run_id: str | None, step: str, *, jobs: int
 ) -> tuple[Run, WorkerPlan]:
-    """Start a new run at a step of an earlier one.  Returns the new run and its worker plan."""
+    """Start a new run at a step of an earlier one. Returns the new run and its worker plan."""
     from perago.backend import Embedded
     from perago.runtime.runs import run
     from perago.runtime.runs.record import new_run_id
@@ -81,7 +84,7 @@ def _workflow_changed(found: Run) -> bool:
     try:
         return digest_of(read_definition(found.workflow_file)) != found.workflow_digest
     except TaskDefinitionError:
-        # It was removed, or is no longer a workflow.
+        # The object was removed, or is no longer a workflow.
         return True
 
 

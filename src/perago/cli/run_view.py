@@ -1,10 +1,11 @@
-"""The view of a running workflow, and its summary at the end, for people and as data.
+"""The view of a running workflow, and its summary at the end, as text or as JSON.
 
-While it runs: a table on a terminal, with the output of bodies above it; lines elsewhere.  All of it goes to stderr.
-Output of a body is shown unchanged, even if it looks like markup; of control sequences only colours are kept.  The reason
-of a failed attempt is shown here only if another attempt follows; the summary has the last one's.
+While the workflow runs, a terminal shows a table with the output of bodies above it.  Elsewhere, lines are printed.
+All of this goes to stderr.  The output of a body is shown unchanged, even if it looks like markup, except that all
+control sequences but colours are removed.  The reason why an attempt failed is shown here only if another attempt
+follows.  The last attempt's reason is in the summary.
 
-The summary gives each reason once, at the step; the orchestrator's version of it is not repeated for the workflow.
+The summary shows each reason once, at its step, and does not repeat the orchestrator's version of it for the workflow.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIME
 FLUSH_SECONDS = 0.1
 
 Line = tuple[str, str | None]
-"""A text and its style."""
+"""A line of text and its style."""
 
 
 class Viewer:
-    """Shows a workflow while it runs; `silent` shows nothing, `prints` includes the output of bodies."""
+    """Shows a workflow while it runs.
+
+    With `silent`, nothing is shown. With `prints`, the output of bodies is included.
+    """
 
     def __init__(self, *, silent: bool, prints: bool = True, clock: Callable[[], float] = time.time) -> None:
         self._silent = silent
@@ -92,7 +96,10 @@ class Viewer:
             self._print(format.printed(reference, retry, line))
 
     def _print_change(self, task: TaskState, state: WorkflowState, *, followed: bool) -> None:
-        """Print a line for a change of status.  On a terminal, only a failed attempt's reason: the table has the rest."""
+        """Print a line if a task's status has changed.
+
+        On a terminal, only the reason for a failed attempt is printed, because the table shows everything else.
+        """
         why = task.reason if followed and task.status not in OPEN else None
         if why and task.task_id not in self._explained:
             self._explained.add(task.task_id)
@@ -107,7 +114,8 @@ class Viewer:
         if self._live is None:
             typer.echo(printable(text, styles=True), err=True)
             return
-        # Every print redraws the table: a body that prints a lot must not slow down the worker.
+        # Buffer lines, because every print redraws the table and a body that prints a lot must not slow down the
+        # worker.
         self._waiting.append(printable(text, styles=True))
         if self._clock() - self._flushed >= FLUSH_SECONDS:
             self._flush()
@@ -117,7 +125,7 @@ class Viewer:
 
         self._flushed = self._clock()
         if self._waiting and self._live is not None:
-            # Not as markup: a body may print `[red]` literally.
+            # Do not interpret markup: a body may print `[red]` literally.
             self._live.console.print(
                 Text.from_ansi("\n".join(self._waiting)), highlight=False, soft_wrap=True
             )
@@ -145,7 +153,7 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
     table = Table(title=title, title_justify="left", box=None, expand=True)
     for heading in ("step", "status", "time", "published", "now, or why"):
         table.add_column(heading, overflow="fold")
-    # Running steps come last, and a table higher than the terminal would be cut off there.
+    # Show only the last rows: a table higher than the terminal is cut off at the bottom, where the running steps are.
     for task in worker_tasks(state)[-max(1, height - 3) :]:
         why = (task.reason or "").partition("\n")[0][:80]
         if task.status in OPEN:
@@ -165,7 +173,10 @@ def _elapsed(state: WorkflowState, now: float) -> float | None:
 
 
 def summary(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> Iterator[Line]:
-    """Yield each step's last attempt with the number of attempts, duration and publication; then the workflow's outcome."""
+    """Yield a line for each step, and then the workflow's outcome.
+
+    A step's line shows its last attempt, the number of attempts, the duration and the publication.
+    """
     steps = by_step(attempts)
     width = max((len(reference) for reference in steps), default=0)
     for reference, tries in steps.items():
@@ -186,7 +197,7 @@ def summary(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> Iterator
 
 
 def workflow_reason(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> str:
-    """Return why the workflow did not complete, or "" if an attempt's reason says it."""
+    """Return why the workflow did not complete, or "" if it completed or an attempt's reason already says why."""
     explained = any(
         tries[-1].task.reason and tries[-1].task.status != "COMPLETED" for tries in by_step(attempts).values()
     )
@@ -194,13 +205,13 @@ def workflow_reason(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> 
 
 
 def output_lines(state: WorkflowState) -> Iterator[str]:
-    """Yield the workflow's output; for a failed workflow only if it has a value."""
+    """Yield the workflow's output. A failed workflow's output is included only if it has a value."""
     if state.output if state.status == "COMPLETED" else any(one is not None for one in state.output.values()):
         yield f"output: {json.dumps(dict(state.output), indent=2, ensure_ascii=False)}"
 
 
 def as_json(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> dict[str, Any]:
-    """Return the workflow as data, with every attempt."""
+    """Return the workflow as JSON values, with every attempt."""
     return {
         "workflow_id": state.id,
         "workflow": state.name,
@@ -214,7 +225,7 @@ def as_json(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> dict[str
 
 
 def workflow_seconds(state: WorkflowState) -> float | None:
-    """Return the duration of a workflow; None if it has not ended."""
+    """Return the duration of a workflow in seconds, or None if it has not ended."""
     if state.running or state.started is None or state.ended is None:
         return None
     return round(max(0.0, state.ended - state.started), 3)
@@ -230,7 +241,7 @@ def _step_line(tries: Sequence[LoggedAttempt]) -> str:
 
 
 def _seconds(tasks: Sequence[TaskState]) -> float | None:
-    """Return the total duration of all attempts of a step; None if unknown."""
+    """Return the total duration of all attempts at a step in seconds, or None if it is unknown."""
     known = [took for task in tasks if (took := seconds_of(task)) is not None]
     return sum(known) if known else None
 

@@ -1,4 +1,4 @@
-"""`perago runs`: list the runs of a root, newest first; `perago runs prune` removes old ones."""
+"""`perago runs`: list runs, newest first.  `perago runs prune` removes old ones."""
 
 from __future__ import annotations
 

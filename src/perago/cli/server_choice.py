@@ -1,13 +1,14 @@
-"""The choice of servers for a command, and the confirmation before it changes anything.
+"""Choose the servers for a command, and ask for confirmation before it changes anything.
 
     option      servers
     --remote    lakeFS and Conductor
     --local     the embedded ones
-    neither     the embedded ones, unless PERAGO_SERVERS=remote; `start`, `register` and `submit`: the real ones
+    neither     the embedded ones, unless PERAGO_SERVERS=remote; for `start`, `register` and `submit`, the real ones
 
-Every command that reads or writes a lake names it on stderr, and reading creates nothing.  On the real servers a command
-that writes shows what it would do and asks; on the embedded ones only what deletes asks.  Without a terminal `--yes` is
-required.  `start` never asks: it is a service, and `--register` says what it writes.
+Every command that reads or writes a lake names it on stderr, and reading creates nothing.  On the real servers, a
+command that writes shows what it would do and asks for confirmation.  On the embedded servers, only commands that
+delete something ask.  Without a terminal, `--yes` is required.  `start` never asks: it is a service, and `--register`
+reports what it writes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _PLANNED = {"create": "would be created", "update": "would be updated", "keep": 
 
 @dataclass(frozen=True, slots=True)
 class ServerChoice:
-    """The servers of one command, and whether the user agreed to every change in advance."""
+    """The servers that one command uses, and whether the user agreed to every change in advance."""
 
     settings: Settings
     yes: bool = False
@@ -56,7 +57,7 @@ class ServerChoice:
         return self.settings.servers == "remote"
 
     def backend(self, *, conductor: bool = True) -> Embedded | Real:
-        """Return the servers as a value. Raises `RuntimeConfigError` if a real one is not configured."""
+        """Return the servers as a backend. Raises `RuntimeConfigError` if a real server is not configured."""
         if not self.remote:
             return Embedded(self.settings)
         need_servers(self.settings, conductor=conductor)
@@ -64,7 +65,10 @@ class ServerChoice:
 
     @contextmanager
     def open_lake(self, *, create: bool = False) -> Iterator[Lake]:
-        """Open the lake, name it, and close it afterwards; `create` an embedded one that does not exist."""
+        """Open the lake, name it on stderr, and close it afterwards.
+
+        With `create`, a missing embedded lake is created.
+        """
         if not self.remote and not create:
             self._need_embedded_lake()
         lake = self.backend(conductor=False).open_lake()
@@ -75,7 +79,10 @@ class ServerChoice:
             lake.close()
 
     def name_lake(self, lake: Lake | None = None) -> None:
-        """Name the lake on stderr.  An open lakeFS is asked for its version, so that another server is not taken for it."""
+        """Name the lake on stderr.
+
+        An open lakeFS is asked for its version, so that another server is not mistaken for it.
+        """
         from perago.backend import name_lake
 
         if not self.remote:
@@ -86,12 +93,12 @@ class ServerChoice:
             output.note(f"lake: lakeFS at {shown_address(self.settings.lakefs.endpoint)}")
 
     def agree(self, question: str) -> None:
-        """Ask before a change on the real servers. Ends the command if the answer is no."""
+        """Ask for confirmation of a change on the real servers. Ends the command if the answer is no."""
         if self.remote:
             self.agree_to_delete(question)
 
     def agree_to_delete(self, question: str) -> None:
-        """Ask, on the embedded servers too. Ends the command if the answer is no."""
+        """Ask for confirmation, on the embedded servers too. Ends the command if the answer is no."""
         if not self.yes and not output.confirm(question):
             output.fail("nothing was changed")
 
@@ -120,7 +127,7 @@ def choose_servers(
 ) -> ServerChoice:
     """Return the servers that a command uses, and print a note if the environment configures others.
 
-    Ends a command that `asks` if there is no terminal.
+    Ends the command if it would have to ask for confirmation (`asks`) and there is no terminal.
     """
     settings = load_settings(os.environ, root=root, remote=remote)
     choice = ServerChoice(settings, yes)
@@ -131,12 +138,12 @@ def choose_servers(
 
 
 def open_lake_to_read(root: Path | None, remote: bool | None) -> AbstractContextManager[ReadableLake]:
-    """Return the lake of a command that only reads one."""
+    """Return the lake for a command that only reads it."""
     return choose_servers(root, remote, lake_only=True).open_lake()
 
 
 def servers_to_read(root: Path | None, remote: bool | None) -> Embedded | Real:
-    """Return the servers whose runs a command reads, and name a Conductor."""
+    """Return the servers whose runs a command reads. If Conductor is used, its address is printed on stderr."""
     choice = choose_servers(root, remote)
     if choice.remote and choice.settings.conductor is not None:
         output.note(f"Conductor: {Masker(secrets_of(choice.settings))(choice.settings.conductor.url)}")
@@ -144,7 +151,7 @@ def servers_to_read(root: Path | None, remote: bool | None) -> Embedded | Real:
 
 
 def refuse_without_terminal(asks: Asks, *, yes: bool) -> None:
-    """End a command that would ask if stdin is not a terminal and --yes is not given."""
+    """End a command that would have to ask for confirmation if stdin is not a terminal and --yes is not given."""
     if asks != "never" and not yes and not sys.stdin.isatty():
         does = {
             "before it writes": "changes anything on the real servers",
@@ -185,7 +192,10 @@ def need_servers(settings: Settings, *, lakefs: bool = True, conductor: bool = T
 
 
 def resumes_remotely(root: Path | None, run_id: str | None, *, remote: bool | None) -> bool:
-    """Return whether the recorded run is on the real servers.  Raises `RuntimeConfigError` if an option contradicts."""
+    """Return whether a recorded run is on the real servers.
+
+    Raises `RuntimeConfigError` if an option contradicts this.
+    """
     from perago.runtime.runs.record import find_run
 
     found = find_run(load_settings(os.environ, root=root).root, run_id)
@@ -207,7 +217,7 @@ def agree_to_run(
     *,
     imports: Iterable[tuple[str, Path]],
 ) -> None:
-    """Show the servers and what a run would change on them, and ask."""
+    """Show the servers and what a run would change on them, and ask for confirmation."""
     from perago.backend import name_orchestrator
 
     with servers.opened() as (lake, orchestrator):
@@ -225,7 +235,10 @@ def agree_to_run(
 def format_changes(
     changes: Iterable[TaskDefChange], workflows: Iterable[WorkflowChange], *, planned: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield lines with their styles: each change, then its fields before and after; `planned` if not applied yet."""
+    """Yield lines with their styles: each change, followed by its fields before and after.
+
+    `planned` says that the changes have not been applied yet.
+    """
     words = _PLANNED if planned else _DONE
     for change in changes:
         yield f"{change.name}: {words[change.action]}", "bold"

@@ -1,4 +1,4 @@
-"""`perago show`: show one run in full: its steps and attempts, their timing, checks, bytes and the output."""
+"""`perago show`: show one run in detail: its steps and attempts with their timing, checks and bytes, and the output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`perago start`: run a worker for the tasks of modules.
+"""`perago start`: run a worker for the tasks in modules.
 
-Exit codes: 0 after a drain in which all running attempts ended and their results were sent; 1 if it could not start,
-executors had to be killed, or results stay in the outbox; 2 if the command line is wrong.
+Exit codes: 0 after a drain in which all running attempts ended and their results were sent; 1 if the worker could not
+start, executors had to be killed, or results remain in the outbox; 2 if the command line is invalid.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def start(
         settings = replace(settings, log_format=log_format.value)
     if not local:
         need_servers(settings)
-    # Imported here: the adapters import their SDKs, the runtime the process machinery; other commands need neither.
+    # Imported here because the adapters import their SDKs, and the runtime imports the process machinery. Other
+    # commands need neither.
     from perago.assembly import assemble_worker, on_spark, prepare_executors
     from perago.backend import Embedded, Real, server_names
     from perago.runtime.worker.plan import check_lake, check_taskdefs, register_missing_taskdefs

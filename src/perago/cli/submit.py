@@ -1,7 +1,7 @@
-"""`perago submit`: start a registered workflow for running workers and, with --follow, show its progress.
+"""`perago submit`: start a registered workflow, which existing workers run, and with --follow show its progress.
 
-Exit codes: 0 it was started or, with --follow, is COMPLETED; 1 it was not started, ended otherwise, or following was
-stopped; 2 the command line is wrong.
+Exit codes: 0 if the workflow was started or, with --follow, is COMPLETED; 1 if it was not started or did not complete,
+or if following was stopped; 2 if the command line is invalid.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def submit(
     yes: Yes = False,
     as_json_: AsJson = False,
 ) -> None:
-    """Start a workflow that is registered on the Conductor of CONDUCTOR_SERVER_URL; workers run its steps."""
+    """Start a workflow that is registered on the Conductor at CONDUCTOR_SERVER_URL; workers run its steps."""
     if root is not None and not local:
         raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
     payload = read_payload(input_)
@@ -103,7 +103,7 @@ def submit(
 
 
 def _agree(choice: ServerChoice, prepared: Prepared) -> None:
-    """Show what would be started on Conductor, and ask."""
+    """Show what would be started on Conductor, and ask for confirmation."""
     if choice.remote and not choice.yes:
         output.note(f"input: {json.dumps(prepared.input, ensure_ascii=False)}")
         choice.agree(f"Start workflow {prepared.name} version {prepared.version} there?")
@@ -111,14 +111,14 @@ def _agree(choice: ServerChoice, prepared: Prepared) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Where:
-    """The servers that a workflow is started on; each is named on stderr when it is opened."""
+    """The servers on which a workflow is started. Each is named on stderr when it is opened."""
 
     settings: Settings
     local: bool
     root: Path | None
 
     def orchestrator(self) -> Orchestrator:
-        # Imported here: the adapters import their SDKs, which other commands do not need.
+        # Imported here because the adapters import their SDKs, which other commands do not need.
         from perago.backend import open_conductor, open_local_orchestrator
 
         if not self.local:
@@ -143,12 +143,12 @@ class _Where:
         return open_lakefs(self.settings)
 
     def command(self, name: str, *arguments: str) -> str:
-        """Return a command that works on the same servers."""
+        """Return a command line that uses the same servers."""
         root = ["--root", str(self.root)] if self.root is not None else []
         return shlex.join(["perago", name, *arguments, *(["--local", *root] if self.local else [])])
 
     def inspect_hint(self, workflow_id: str) -> str:
-        """Return a sentence with the commands that show the workflow."""
+        """Return a hint with the commands that show the workflow."""
         root = str(self.root or self.settings.root)
         named = [workflow_id, "--root", root] if self.local else ["--remote", workflow_id]
         show, logs = (shlex.join(["perago", command, *named]) for command in ("show", "logs"))
@@ -157,7 +157,7 @@ class _Where:
 
 @dataclass(frozen=True, slots=True)
 class _SubmitProgress:
-    """Shows a workflow whose workers run elsewhere, in the view of a run."""
+    """Shows the progress of a workflow whose workers run elsewhere, using the same view as `perago run`."""
 
     viewer: Viewer
     lines: NewLines

@@ -1,4 +1,4 @@
-"""`perago sweep`: remove branches and tags that ended attempts have left in a lake."""
+"""`perago sweep`: remove branches and tags that finished attempts have left in a lake."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sweep(
         need_servers(choice.settings)
     with choice.open_lake() as lake, ExitStack() as stack:
         leftovers = find_leftovers(lake, repositories or [], tags=tags)
-        # Opened after the listing, so that the orchestrators know the attempt of every listed branch.
+        # Opened after the listing, so that the orchestrators know the attempt behind every listed branch.
         owners = _owners(stack, choice, lake)
         judged = partial(judge, lake, leftovers, owners, now=time.time(), older_than=age)
         verdicts = judged()
@@ -82,7 +82,7 @@ def sweep(
 
 
 def _agree(choice: ServerChoice, verdicts: Sequence[Verdict]) -> None:
-    """Show what would be removed, and ask."""
+    """Show what would be removed, and ask for confirmation."""
     going = [verdict for verdict in verdicts if verdict.goes]
     for verdict in going:
         one = verdict.leftover
@@ -91,12 +91,12 @@ def _agree(choice: ServerChoice, verdicts: Sequence[Verdict]) -> None:
 
 
 def _owners(stack: ExitStack, choice: ServerChoice, lake: Lake) -> Owners:
-    """Return the possible owners of a branch: maps of this lake, and the orchestrators of the same servers."""
+    """Return the possible owners of a branch: maps on this lake, and the orchestrators that belong to it."""
     embedded, settings = not choice.remote, choice.settings
     orchestrators = open_local_orchestrators(settings) if embedded else [open_conductor(settings)]
     for orchestrator in orchestrators:
         stack.callback(orchestrator.close)
-    # Maps first: their tasks are recognized by name, so no orchestrator is asked about them.
+    # Maps come first: their tasks are recognized by name, so no orchestrator is asked about them.
     return Owners([MapRows(lake), *orchestrators], complete=embedded)
 
 

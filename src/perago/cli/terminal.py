@@ -1,9 +1,9 @@
 """A live table on the terminal, with lines above it.
 
-Only one thread draws or prints at a time.  Rich computes where the table begins before it writes a line; if another thread
-drew the table in between, the line would end up in its last row.
+Only one thread draws or prints at a time.  Before Rich writes a line, it computes where the table begins.  If another
+thread drew the table in between, the line would end up in the table's last row.
 
-This module imports Rich, which is slow: import it only where the output is a terminal.
+This module imports Rich, which is slow, so import it only if the output is a terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.live import Live
 
 
 class _Terminal(Console):
-    """A console that one thread uses at a time, from reading the table's position to the last byte."""
+    """A console that only one thread uses at a time, from reading the table's position to writing the last byte."""
 
     def __init__(self, **options: Any) -> None:
         self.lock = threading.RLock()
@@ -35,14 +35,14 @@ class _Terminal(Console):
 
 
 class LiveTable(Live):
-    """The table: `update` draws it; `console`, and writes to stderr, print above it."""
+    """A table that `update` draws. Output through `console` or to stderr appears above it."""
 
     def __init__(self, **options: Any) -> None:
         self._terminal = _Terminal(stderr=True, **options)
-        # No auto refresh: its thread would take the two locks in the opposite order.
+        # Disable auto refresh: its thread would take the two locks in the opposite order.
         super().__init__(console=self._terminal, auto_refresh=False, transient=True)
 
-    # Every method takes the terminal's lock before the table's own, in the same order as printing.
+    # Like printing, every method takes the terminal's lock before the table's own lock.
 
     def start(self, refresh: bool = False) -> None:
         """Start drawing."""

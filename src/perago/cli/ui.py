@@ -60,7 +60,7 @@ def ui(root: Root = None, remote: Remote = None, port: Port = None, host: Host =
 def serving_page(
     servers: Embedded | Real, *, host: str = "127.0.0.1", port: int | None = None
 ) -> AbstractContextManager[Served]:
-    """Serve the page over these servers for as long as the block runs."""
+    """Serve the page for these servers while the block runs."""
     check_page()
     from perago.backend import has_local_lake, open_lakefs, open_local_lake
     from perago.ui.data_source import DataSource
@@ -86,7 +86,7 @@ def serving_page(
 
 
 def check_page() -> None:
-    """Raise `RuntimeConfigError` if the packages of the extra `ui` are not installed."""
+    """Raise `RuntimeConfigError` if the packages in the extra `ui` are not installed."""
     try:
         import perago.ui.server  # noqa: F401 - to see whether it can be imported
     except ModuleNotFoundError as missing:
@@ -99,6 +99,6 @@ def check_page() -> None:
 
 
 def _short(root: Path) -> str:
-    """Return the root with the home folder as `~`."""
+    """Return the root, with the home folder abbreviated to `~`."""
     full = root.resolve()
     return f"~/{full.relative_to(Path.home())}" if full.is_relative_to(Path.home()) else str(full)

@@ -1,6 +1,6 @@
-"""Reads and checks the workflows and inputs of commands, before anything is written.
+"""Read and check the workflows and inputs of commands, before anything is written.
 
-Every mistake in a workflow is a line on stderr, and an error ends the command before anything starts.
+Every mistake in a workflow is printed as a line on stderr, and an error ends the command before anything starts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KINDS: dict[type, str] = {
 
 
 def read_import(item: str) -> tuple[str, Path]:
-    """Split REPO=DIR of --import."""
+    """Split a REPO=DIR value of --import into its parts."""
     name, separator, folder = item.partition("=")
     if not separator or not name or not folder:
         raise typer.BadParameter(f"--import takes REPO=DIR, not {item!r}")
@@ -41,19 +41,19 @@ def read_import(item: str) -> tuple[str, Path]:
 
 
 def is_workflow(source: str) -> bool:
-    """Return whether a command-line argument names a workflow, and not a module with tasks."""
+    """Return whether a command-line argument names a workflow rather than a module with tasks."""
     return source.endswith(".json") or is_python(source)
 
 
 def is_python(source: str) -> bool:
-    """Return whether a workflow is named as a Python object, `module:name` or `file.py:name`."""
+    """Return whether a workflow is named as a Python object: `module:name` or `file.py:name`."""
     return ":" in source and not source.endswith(".json")
 
 
 def read_definition(source: str) -> dict[str, Any]:
-    """Return the workflow's definition from a file or a module."""
+    """Return the workflow definition in a file or a module."""
     if is_python(source) or source.endswith(".py"):
-        # Imported here: it imports the official client, and most workflows are files.
+        # Imported here because it imports the official client, and most workflows are files.
         from perago.workflow.loading import load_definition
 
         return load_definition(source)
@@ -65,7 +65,7 @@ def read_definition(source: str) -> dict[str, Any]:
 
 
 def read_payload(given: str) -> dict[str, Any]:
-    """Return the workflow's input, given as JSON or as a file."""
+    """Return the workflow's input, which is passed as JSON or as the path of a file."""
     text = given if given.lstrip().startswith(("{", "[")) else None
     if text is not None:
         return _read_object(text, "--input")
@@ -97,7 +97,7 @@ def _read_text(file: Path) -> str:
 
 
 def _files_near(file: Path) -> str:
-    """Return the JSON files of its folder, as part of a sentence."""
+    """Return a phrase that suggests JSON files in the same folder, to complete an error message."""
     there = sorted(path.stem for path in file.parent.glob("*.json")) if file.parent.is_dir() else []
     # Compare without the suffix, which would make any two names similar.
     meant = nearest(file.stem, there)
@@ -130,7 +130,7 @@ def _read_object(text: str, what: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class CheckedWorkflow:
-    """A workflow file and its diagnostics; `name` is None if it could not be read."""
+    """A workflow file and its diagnostics. `name` is None if the file could not be read."""
 
     file: str
     name: str | None
@@ -139,11 +139,11 @@ class CheckedWorkflow:
 
     @property
     def wrong(self) -> bool:
-        """True if it cannot run."""
+        """True if the workflow has errors and cannot run."""
         return any(diagnostic.level == "error" for diagnostic in self.diagnostics)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as data."""
+        """Return the file, name, number of steps and diagnostics as JSON values."""
         diagnostics = [
             {"level": diagnostic.level, "step": diagnostic.step, "message": diagnostic.message}
             for diagnostic in self.diagnostics
@@ -161,12 +161,12 @@ def checked_file(file: str, found: Collected) -> CheckedWorkflow:
     try:
         definition = read_definition(file)
     except (RuntimeConfigError, TaskDefinitionError) as error:
-        # The message names the file.  If the module holds tasks too, the error was already reported.
+        # The message names the file. If the module also declares tasks, the error has already been reported.
         known = {str(diagnostic) for diagnostic in found.errors}
         diagnostics = [] if str(error) in known else [WorkflowDiagnostic("error", "", None, str(error))]
         return CheckedWorkflow(file, None, 0, diagnostics)
     tasks = {task.name: task for task in found.tasks}
-    # A missing task may be one with a wrong declaration, which is already reported.
+    # A missing task may be one with an invalid declaration, which has already been reported.
     elsewhere: Container[str] = _Everything() if found.errors else ()
     diagnostics = check_workflow(definition, tasks, file=file, elsewhere=elsewhere)
     return CheckedWorkflow(file, definition["name"], len(read_flow(definition)[0].steps), diagnostics)
@@ -180,14 +180,14 @@ def refuse_diagnostics(
     given: Mapping[str, Any] | None = None,
     elsewhere: Container[str] = (),
 ) -> None:
-    """Print the diagnostics of a workflow, and end the command if there is an error."""
+    """Print a workflow's diagnostics, and end the command if one of them is an error."""
     by_name = {task.name: task for task in tasks}
     if print_diagnostics(check_workflow(definition, by_name, file=file, given=given, elsewhere=elsewhere)):
         raise typer.Exit(output.FAILED)
 
 
 def print_diagnostics(diagnostics: Sequence[WorkflowDiagnostic]) -> bool:
-    """Print diagnostics, warnings first.  Returns whether there is an error among them."""
+    """Print diagnostics, warnings first. Returns whether any of them is an error."""
     errors = [diagnostic for diagnostic in diagnostics if diagnostic.level == "error"]
     for diagnostic in diagnostics:
         if diagnostic.level == "warning":

@@ -1,5 +1,5 @@
-"""Spark tasks: the optional extra.
+"""Support for Spark tasks, which is an optional extra.
 
-Task modules import `workspace`, which needs no pyspark; everything else is imported when the first Spark task of a
-process starts.
+Task modules import `workspace`, which does not need pyspark.  Everything else is imported when a process starts its
+first Spark task.
 """

@@ -1,13 +1,14 @@
-"""An AppCDS archive of Spark's classes for the JVM, which halves the start time of a session.
+"""Create and use an AppCDS archive of Spark's classes, which halves the startup time of a session.
 
-A JVM spends most of a short session on reading and verifying Spark's classes; the archive saves that work.  It lies in
-the user's cache folder, one for each Java and Spark, and is made by a Spark session that does nothing else:
+In a short session, the JVM spends most of its time reading and verifying Spark's classes, and the archive saves that
+work.  There is one archive for each combination of Java and Spark, in the user's cache folder.  It is created by a
+Spark session that does nothing else:
 
     python -m perago.spark.appcds
 
-An archive that is missing, damaged or of another Java costs only time.  The JVM checks it and continues without; if even
-that fails, the session is started again without it (`session.py`).  It is removed only if it is proven to be the cause
-(`ends_the_jvm`): a JVM killed by something else looks the same.
+An archive that is missing, damaged or made by another Java only costs time: the JVM checks it, and continues without
+it.  If even that fails, the session is started again without the archive (`session.py`).  The archive is removed only
+if it is proven to be the cause (`ends_the_jvm`), because a JVM killed by something else looks the same.
 """
 
 from __future__ import annotations
@@ -37,29 +38,33 @@ if TYPE_CHECKING:
 log = logging.getLogger("perago.spark")
 
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
-"""Only the first compiler: a short session ends before the work of the second one pays off."""
+"""Use only the first JIT compiler: a short session ends before the second one pays off."""
 
 _SERIAL = "-XX:+UseSerialGC"
 _FEW_CORES = 2
 
 _RETRY_AFTER = 24 * 3600.0
-"""Seconds to wait after a failed attempt to make an archive."""
+"""Seconds to wait before retrying after an archive could not be created."""
 
 _LONGEST_START = 60.0
-"""Seconds after which a silent JVM counts as failed to start."""
+"""Seconds after which a JVM that has not finished starting is considered failed."""
 
 
 def quick_options(cores: int | None = None) -> tuple[str, ...]:
-    """Return the JVM options of a session that starts quickly.
+    """Return the JVM options for a session that starts quickly.
 
-    On few cores a concurrent collector only takes CPU from the program: 13 % of a start's CPU, on two cores.
+    With few cores, a concurrent garbage collector only takes CPU time from the program: 13 % of the CPU time of a
+    start, on two cores.
     """
     few = (cores or os.cpu_count() or 1) <= _FEW_CORES
     return (QUICK_COMPILER, _SERIAL) if few else (QUICK_COMPILER,)
 
 
 def archive_file(environ: Mapping[str, str]) -> Path | None:
-    """Return the path of the archive for this Java and Spark, existing or not. None if they are not found."""
+    """Return the path of the archive for this Java and Spark, even if it does not exist.
+
+    Returns None if Java or Spark is not found, or if the user has no cache folder.
+    """
     java, spark, folder = _java_home(environ), _spark_home(environ), cache_folder(environ)
     if java is None or spark is None or folder is None:
         return None
@@ -71,20 +76,23 @@ def archive_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def use_options(archive: Path) -> tuple[str, ...]:
-    """Return the JVM options for an archive. The JVM verifies its checksums and silently ignores an unusable one."""
-    # Spark splits options at spaces, so a folder with a space gets no archive.
+    """Return the JVM options for an archive.
+
+    The JVM verifies its checksums, and silently ignores an unusable archive.
+    """
+    # Spark splits options at spaces, so an archive whose path contains a space cannot be used.
     if " " in str(archive) or not _is_whole(archive):
         return ()
     return (f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off")
 
 
 def ends_the_jvm(archive: Path, environ: Mapping[str, str]) -> bool:
-    """Return whether Spark's JVM starts without the archive but not with it, so that the archive is the cause."""
+    """Return whether the archive is the cause: Spark's JVM starts without it, but not with it."""
     return not _starts(use_options(archive), environ) and _starts((), environ)
 
 
 def _starts(options: Sequence[str], environ: Mapping[str, str]) -> bool:
-    """Return whether a JVM with these options can print its Spark version."""
+    """Return whether a JVM with these options starts and prints Spark's version."""
     spark = _spark_home(environ)
     if spark is None:
         return False
@@ -104,7 +112,7 @@ def _starts(options: Sequence[str], environ: Mapping[str, str]) -> bool:
 
 
 def make_in_background(environ: Mapping[str, str]) -> bool:
-    """Start making a missing archive, in a process that outlives this one. Returns whether it was started."""
+    """Create a missing archive in a process that outlives this one. Returns whether that process was started."""
     archive = archive_file(environ)
     with contextlib.suppress(OSError):
         if archive is None or archive.exists() or _failed_lately(archive):
@@ -123,7 +131,7 @@ def make_in_background(environ: Mapping[str, str]) -> bool:
 
 
 def make(archive: Path) -> bool:
-    """Make the archive now. Returns False if another process is making it, or on failure."""
+    """Create the archive now. Returns False on failure, or if another process is already creating it."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with _try_lock(archive) as locked:
         if not locked:
@@ -144,7 +152,7 @@ def make(archive: Path) -> bool:
 
 
 def _run_a_session(made: Path, folder: Path) -> None:
-    """Run a typical session. When its JVM exits, it writes the archive of the classes that were used."""
+    """Run a typical session. When its JVM exits, it archives the classes that were used."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder().master("local[2]")
@@ -196,7 +204,10 @@ def _try_lock(archive: Path) -> Iterator[bool]:
 
 
 def _is_whole(archive: Path) -> bool:
-    """Return whether the size is unchanged: a truncated archive crashes the JVM before it verifies checksums."""
+    """Return whether the archive has its original size.
+
+    A truncated one crashes the JVM before it verifies checksums.
+    """
     try:
         return archive.stat().st_size == int(_size_file(archive).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -233,7 +244,7 @@ def _spark_home(environ: Mapping[str, str]) -> Path | None:
 
 
 def main() -> int:
-    """Make the archive of this Java and Spark. Returns 0 also if it already exists."""
+    """Create the archive for this Java and Spark. Also returns 0 if it already exists."""
     archive = archive_file(os.environ)
     if archive is None:
         sys.stderr.write("there is no Java, or no Spark: no archive of Spark's classes was made\n")

@@ -2,8 +2,9 @@
 
     Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER  <  PERAGO_SPARK_CONF
 
-`perago.spark_defaults` picks the master.  The defaults suit a small machine with a local master; on a cluster Spark's
-own sizes stay.  Keys to a lake are never here: the configuration is on the JVM's command line, readable by everyone.
+`perago.spark_defaults` picks the master.  The defaults suit a small machine with a local master.  On a cluster, Spark's
+own sizes are kept.  Lake credentials are never part of the configuration: it appears on the JVM's command line, which
+everyone on the machine can read.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ _JVM_OPTIONS = "spark.driver.extraJavaOptions"
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 
 _NOISY_AT_START = (
-    "org.apache.spark.util.Utils",  # the host's name is a loopback address
+    "org.apache.spark.util.Utils",  # the host name resolves to a loopback address
     "org.apache.spark.SparkConf",  # the cluster manager may override the scratch folder
-    "org.apache.hadoop.util.NativeCodeLoader",  # Hadoop's native library is not there
+    "org.apache.hadoop.util.NativeCodeLoader",  # Hadoop's native library is missing
 )
 _LOG4J = """\
 rootLogger.level = warn
@@ -45,21 +46,21 @@ appender.err.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 _PACKAGES, _EXCLUDES, _JARS = "spark.jars.packages", "spark.jars.excludes", "spark.jars"
 _IVY_KEYS = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositories")
-"""Further settings that decide which files Ivy finds."""
+"""Other settings that determine which files Ivy finds."""
 
 
 def is_local(master: str) -> bool:
-    """Return whether a master runs everything in this process's JVM."""
+    """Return whether a master runs everything in the JVM of this process."""
     return master == "local" or master.startswith("local[")
 
 
 def runs_here(master: str) -> bool:
-    """Return whether all executors of a master are on this machine, and so share its folders."""
+    """Return whether a master's executors are all on this machine, and so share its folders."""
     return is_local(master) or master.startswith("local-cluster[")
 
 
 def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the configuration to build a session with; `scratch` is a folder private to this process."""
+    """Return the configuration for a new session. `scratch` is a folder private to this process."""
     explicit = parse_conf(settings.spark_conf)
     known = spark_defaults(environ)
     defaults = {"spark.app.name": "perago", **_defaults(settings, scratch, environ)}
@@ -68,7 +69,7 @@ def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) 
 
 
 def is_quick(settings: Settings) -> bool:
-    """Return whether to prefer a quick start over long-run speed: only if the session's JVM does all the work."""
+    """Return whether to prefer a quick start over long-run speed. True only if the session's JVM does all the work."""
     return settings.spark_session == "quick" and is_local(settings.spark_master)
 
 
@@ -77,8 +78,8 @@ def with_jvm_options(
 ) -> dict[str, str]:
     """Add options for the session's JVM to the configuration.
 
-    They come before those already set, so that the latter win.  The JVM accepts one collector only, so ours is left
-    out if another one is set.
+    They come before the options already set, so that those win.  The JVM accepts only one garbage collector, so ours is
+    left out if another one is set.
     """
     set_before = conf.get(_JVM_OPTIONS) or spark_defaults(environ).get(_JVM_OPTIONS) or ""
     if _COLLECTOR.search(set_before):
@@ -92,18 +93,18 @@ def _defaults(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> 
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # The same rows on every machine, whatever its time zone.
+        # Produce the same rows on every machine, whatever its time zone.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        # Spark commits below a folder that only this execution sees, and Perago publishes after the job has ended,
-        # so a second rename of every file and a success mark are of no use.
+        # Spark commits to a folder that only this execution sees, and Perago publishes after the job has ended, so
+        # there is no need to rename every file a second time or to write a success marker.
         "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     }
     if not is_local(settings.spark_master):
         return common
     cores = os.cpu_count() or 1
-    # Another Python may not have Perago.
+    # Perago may not be installed in another Python.
     own_python = environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
     return {
         **common,
@@ -115,13 +116,13 @@ def _defaults(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> 
         "spark.sql.shuffle.partitions": str(max(4, 2 * cores)),
         # Delta splits the log of even the smallest table into 50 partitions.
         "spark.databricks.delta.snapshotPartitions": str(cores),
-        # One process lists the folders either way; a Spark job for it is only overhead.
+        # One process lists the folders either way, so a Spark job for it would only be overhead.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
     }
 
 
 def _driver_gib() -> int:
-    """Return an eighth of the machine's memory, 1 to 8 GiB: several executors have a session each."""
+    """Return an eighth of the machine's memory, from 1 to 8 GiB, because several executors each have a session."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -130,10 +131,10 @@ def _driver_gib() -> int:
 
 
 def log_options(scratch: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return JVM options that log warnings and errors, without those of every start that cannot be acted on.
+    """Return JVM options that log warnings and errors, except for warnings at every start that nobody can act on.
 
-    The lines become output of the attempt that starts Spark.  Returns no options if the operator configures log4j, or
-    if Spark would split the path at a space.
+    The log lines become part of the output of the attempt that starts Spark.  Returns no options if the operator
+    configures log4j, or if Spark would split the path at a space.
     """
     home = environ.get("SPARK_HOME")
     folder = environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
@@ -149,13 +150,13 @@ def log_options(scratch: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the user's cache folder for Spark, which may not exist. None for a user without a home."""
+    """Return the user's cache folder for Spark, which may not exist. Returns None if the user has no home."""
     try:
         configured = Path(environ.get("XDG_CACHE_HOME", ""))
-        # The XDG standard ignores relative paths; the process that makes the archive runs in another folder.
+        # The XDG standard ignores relative paths, and the process that creates the archive runs in another folder.
         cache = configured if configured.is_absolute() else Path.home() / ".cache"
     except (ValueError, RuntimeError):
-        # RuntimeError: a user without a home, as in containers with an arbitrary user id.
+        # RuntimeError: the user has no home, as in containers with an arbitrary user id.
         return None
     return cache / "perago" / "spark"
 
@@ -164,17 +165,17 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
 class Packages:
     """Packages that Perago itself needs, as Maven coordinates, and dependencies to exclude.
 
-    Ivy resolves packages at every start, which takes as long as all the rest of it.  So a session that asked for only
-    these saves a list of their files in the user's cache folder, and later sessions use the files.  The list is valid
-    only while every file keeps its size.  Otherwise Ivy resolves; also if the operator names packages or jars, because
-    all must be resolved together.
+    Ivy resolves packages at every start, which takes as long as the rest of the start.  So a session that requested
+    only these packages saves a list of their files in the user's cache folder, and later sessions use the files
+    directly.  The list is valid only while every file keeps its size.  Ivy resolves the packages again if the list is
+    not valid, or if the operator names packages or jars, because all of them must be resolved together.
     """
 
     names: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
 
     def resolved_by_ivy(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the configuration with these packages appended to those already set."""
+        """Return the configuration with these packages appended to the ones already set."""
         known, complete = {**spark_defaults(environ), **conf}, {**conf}
         for key, items in ((_PACKAGES, self.names), (_EXCLUDES, self.excludes)):
             if items:
@@ -182,7 +183,10 @@ class Packages:
         return complete
 
     def by_their_files(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str] | None:
-        """Return the configuration with the listed files. None if there is no list, or a file is missing or changed."""
+        """Return the configuration with the listed files as jars.
+
+        Returns None if there is no list, or if a file is missing or has another size.
+        """
         kept = self._list_of_files(conf, environ)
         if kept is None:
             return None
@@ -192,7 +196,7 @@ class Packages:
                 return None
         except (OSError, ValueError, AttributeError):
             return None
-        # With a local master every task sees the driver's files: no need to serve copies of them.
+        # With a local master, every task sees the driver's files, so there is no need to serve copies of them.
         scheme = "local:" if is_local(conf.get("spark.master", "")) else "file:"
         return {**conf, _JARS: ",".join(scheme + uri.removeprefix("file:") for uri in sizes)}
 
@@ -201,17 +205,17 @@ class Packages:
     ) -> None:
         """Save the list of files that Ivy found.
 
-        `conf` is the argument of `by_their_files`, `started` the configuration of the running session.
+        `conf` is the configuration passed to `by_their_files`, and `started` is that of the running session.
         """
         kept = self._list_of_files(conf, environ)
         found = started.get(_JARS, "").split(",")
-        # A session that existed before ours may have asked for something else.
+        # If a session already existed before ours, it may have requested something else.
         if kept is None or started.get(_PACKAGES) != ",".join(self.names) or not self._are_all_in(found):
             return
         with contextlib.suppress(OSError, ValueError):
             sizes = {uri: _file(uri).stat().st_size for uri in found}
             kept.parent.mkdir(parents=True, exist_ok=True)
-            # Rename, so that readers see a complete list and a full disk leaves no partial one.
+            # Rename into place, so that readers only see a complete list and a full disk leaves no partial one.
             with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
                 made = Path(folder) / kept.name
                 made.write_text(json.dumps(sizes), encoding="utf-8")
@@ -222,7 +226,7 @@ class Packages:
         return all(any(uri.endswith(name) for uri in uris) for name in wanted)
 
     def _list_of_files(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
-        """Return the path of the list, existing or not. None if Ivy has to resolve."""
+        """Return the path of the list, even if it does not exist. Returns None if Ivy has to resolve the packages."""
         known = {**spark_defaults(environ), **conf}
         folder = cache_folder(environ)
         if folder is None or not self.names or any(known.get(key) for key in (_PACKAGES, _EXCLUDES, _JARS)):

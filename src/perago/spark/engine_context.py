@@ -1,7 +1,7 @@
 """The Spark context of an engine, whose executors run Perago's functions for a map or a worker.
 
-- Settings that the jobs rely on (how often Spark runs a task, no speculative copies) override the configuration.
-- Executors on this machine use this process's Python; --py-files reach all executors.
+- Settings that the jobs rely on (how often Spark tries a task, no speculative copies) override the configuration.
+- Executors on this machine use the same Python as this process.  All executors receive the --py-files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOST_TASK_LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.sc
 
 
 class EngineContext:
-    """Provides the context, made on first use and again after its JVM died. Thread-safe."""
+    """Provides the context. It is created on first use, and again after its JVM has died. Thread-safe."""
 
     def __init__(
         self, settings: Settings, py_files: Sequence[Path], *, failures: int, conf: Mapping[str, str]
@@ -40,14 +40,14 @@ class EngineContext:
 
     @property
     def made(self) -> SparkContext | None:
-        """The context, or None before the first use."""
+        """The context, or None if it has not been created yet."""
         return self._ready
 
     def get(self) -> SparkContext:
         """Return the context, with all --py-files added."""
         with self._lock:
             if self._on_this_machine:
-                # Executors on this machine use this process's Python, with its packages.
+                # Executors on this machine use the same Python as this process, with its packages.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             context = self._sessions.get().sparkContext
             if context is not self._ready:
@@ -59,12 +59,12 @@ class EngineContext:
 
 
 def scratch() -> Path:
-    """Return, in an executor, a folder that Spark or the session removes at its end."""
+    """Return a scratch folder for code in an executor. It is removed when Spark or the session ends."""
     return Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
 
 
 def _quieten(context: SparkContext) -> None:
-    """Keep Spark's stack traces of lost tasks out of the log: the outcome of the attempt or row has the reason."""
+    """Keep Spark's stack traces for lost tasks out of the log: the outcome of the attempt or row has the reason."""
     jvm: Any = context._jvm
     log4j = jvm.org.apache.logging.log4j
     for name in _LOST_TASK_LOGGERS:
@@ -87,6 +87,6 @@ def _for_jobs(settings: Settings, failures: int, conf: Mapping[str, str]) -> Set
 
 
 def failing(master: str, failures: int) -> str:
-    """Return a local master with this limit of task failures. Other masters take it from the configuration."""
+    """Return a local master with this limit on task failures. Other masters read the limit from the configuration."""
     match = re.fullmatch(r"local(?:\[([^,\]]+)(?:,[^\]]*)?\])?", master)
     return f"local[{match[1] or 1},{failures}]" if match else master

@@ -1,8 +1,9 @@
 """Shorten Spark's failures to one reason: the cause, the line of user code, the table.  The stack stays in the log.
 
 Spark wraps the cause in a job abort, a stage failure and a lost task, with a stack in each message.  People need the
-first line of the innermost cause, without the paths of this machine.  If Python code in a Spark worker raised, such as a
-UDF, its traceback is text in the message, and the last line of user code in it is named.
+first line of the innermost cause, without the paths on this machine.  If Python code in a Spark worker raised an
+exception, for example in a UDF, its traceback is part of the message text.  The reason names the last line of user code
+in that traceback.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 
 
 def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ()) -> str:
-    """Return the cause on one line; `base` is removed from paths, `tables` are those the attempt has used."""
+    """Return the cause on one line.
+
+    `base` is removed from paths, and `tables` are the ones that the attempt has used.
+    """
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return JVM_IS_GONE
     text = _cause(error)
@@ -49,14 +53,14 @@ def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ())
 
 
 def remote_place(error: BaseException) -> str:
-    """Return the last line of user code in a Spark worker, "tasks.py:12 in clean". Empty if none raised there."""
+    """Return the last line of user code in a Spark worker's traceback, as "tasks.py:12 in clean", or "" if none."""
     frames = _REMOTE_FRAME.findall(all_messages(error))
     own = [frame for frame in frames if not _is_library_there(frame[0])]
     return "{}:{} in {}".format(own[-1][0].rpartition("/")[2], *own[-1][1:]) if own else ""
 
 
 def all_messages(error: BaseException) -> str:
-    """Return the messages of the error, of the Java exception behind it, and of its causes."""
+    """Return the messages of an error, of the Java exception behind it, and of that exception's causes."""
     messages, java = [str(error)], _java_exception(error)
     for _ in range(_DEEPEST):
         if java is None:
@@ -83,13 +87,13 @@ def _cause(error: BaseException) -> str:
         innermost = following
     message = str(innermost.getMessage() or "")
     kind = innermost.getClass().getSimpleName()
-    # An exception of Python code in a worker is text that contains Python's last line.
+    # An exception from Python code in a worker arrives as text, which includes the last line of the traceback.
     python = _PYTHON_ERROR.findall(message or wrapped) if kind == "PythonException" else []
     if python:
         return str(python[-1])
     line = _first_line(message)
     if line.startswith("["):
-        return line  # Spark's own errors start with their error condition
+        return line  # Spark's own errors start with the error condition
     return f"{kind}: {line}" if line else kind
 
 
@@ -100,7 +104,7 @@ def _java_exception(error: BaseException) -> Any:
 
 
 def _first_line(text: str) -> str:
-    """Return the first paragraph on one line."""
+    """Return the first paragraph, but at most three lines of it, joined into one line."""
     lines = []
     for line in text.strip().splitlines():
         if not line.strip() or line.startswith(("\tat ", "  at ", "JVM stacktrace", "Driver stacktrace")):

@@ -1,7 +1,8 @@
 """Run an attempt's Spark work in its own job group, with progress messages and short failure reasons.
 
-Spark tracks job groups per thread, so concurrent attempts of one process stay apart.  Jobs of the group that still run
-when the attempt ends are cancelled: nothing may write to a place whose result is being published.
+Spark tracks job groups per thread, so concurrent attempts in one process stay separate.  Jobs in the group that are
+still running when the attempt ends are cancelled, because nothing may write to a place while its result is being
+published.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ log = logging.getLogger("perago.spark")
 
 _LOOK_SECONDS = 0.5
 _SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
-"""`AttributeError` is raised if the body stopped Spark: the context then has no Java object."""
+"""`AttributeError` is included because the context has no Java object once the body has stopped Spark."""
 
 
 @contextlib.contextmanager
 def at_work(session: AttemptSession, request: PlaceRequest, workspace: SparkWorkspace) -> Iterator[None]:
-    """Run checks and body as one job group. Raises `TaskFailed` with a short reason for failures of Spark."""
+    """Run the checks and the body as one job group. Raises `TaskFailed` with a short reason if Spark fails."""
     spec = request.task.workspace
     stopped: str | None = None
     try:
@@ -71,12 +72,12 @@ def _job_group(context: SparkContext, request: PlaceRequest, session: AttemptSes
     finally:
         with contextlib.suppress(*_SPARK_IS_GONE):
             _cancel_jobs(context, request.execution_id, alone=session.alone)
-            # Restore job group, tags, pool and description, which the body may have changed.
+            # Restore the job group, tags, pool and description, which the body may have changed.
             jvm_context.sc().setLocalProperties(before)
 
 
 def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
-    """Cancel jobs that threads of the body left running; of all groups if no other attempt has jobs."""
+    """Cancel jobs that the body's threads left running, in all groups if no other attempt is at work."""
     tracker = context.statusTracker()
     active = set(tracker.getActiveJobsIds())
     if alone and active:
@@ -87,7 +88,7 @@ def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
 
 @contextlib.contextmanager
 def _report_progress(context: SparkContext, group: str, note: Note) -> Iterator[None]:
-    """Report the progress of the group's stages while the block runs."""
+    """Report the progress of the job group's stages while the block runs."""
     reported = ""
 
     def look() -> bool:

@@ -1,8 +1,8 @@
-"""Check tables that keep files of the input and get new ones: all files must have the same column types.
+"""Check tables that keep files from the input and get new ones: all files must have the same column types.
 
 Spark reads a table with one schema, so a decimal(15,2) next to a decimal(38,18) makes the column unreadable for every
-later reader.  The check covers everything an attempt is about to publish, however it was written: appended, by
-partition, through the workspace or not.  Delta manages its own files, so Delta tables are left out.
+later reader.  The check covers everything that an attempt is about to publish, however it was written: appended, by
+partition, through the workspace or not.  Delta tables are skipped, because Delta manages its own files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _IN_DELTA_LOG = re.compile(rf"((?:.*/)?){DELTA_LOG}/")
 
 
 def check_kept_files(spark: SparkSession, base: str, changes: Changes, files: Collection[str]) -> None:
-    """Raise `PostGuardrailViolation` if new files of a table have other column types than the files that stay."""
+    """Raise `PostGuardrailViolation` if a table's new files have other column types than its unchanged files."""
     new = _first_of_each_table(changes.put)
     if not new:
         return
@@ -43,7 +43,7 @@ def check_kept_files(spark: SparkSession, base: str, changes: Changes, files: Co
         try:
             written, stored = (stored_schema(spark, f"{base}/{one}", format) for one in (path, kept[key]))
         except SPARK_ERRORS as error:
-            # The name misleads: not a file of Spark, which need not be able to read it.
+            # The name is misleading: Spark did not write this file, and may not be able to read it.
             log.warning(
                 "could not compare the column types of %s and %s, skipping", path, kept[key], exc_info=error
             )

@@ -1,11 +1,12 @@
-"""The engine of a map: all rows as one Spark job, a task for each row, outcomes as they come.
+"""Run a map on Spark: all rows form one Spark job, with one task per row, and outcomes are yielded as they arrive.
 
-- Each row is a separate Spark task, so a slow one does not delay the others.
-- An outcome travels back in an accumulator, which Spark delivers when a task has ended: also from another machine, and
-  without waiting for the job.  It is in the run's record by then.
-- Spark runs a task again if its executor dies.  That is a new execution of the row, which claims the row in the record.
-  Speculative copies of slow tasks are off.
-- The plan, with the keys to the lake, travels inside the job's function: no page, log or command line shows it.
+- Each row is a separate Spark task, so a slow row does not delay the others.
+- Outcomes come back in an accumulator, which Spark delivers when a task has ended, even from another machine, and
+  without waiting for the whole job.  By then the outcome is in the run's record.
+- Spark reruns a task if its executor dies.  The rerun is a new execution of the row, which claims the row in the
+  record.  Speculative copies of slow tasks are disabled.
+- The plan, including the keys to the lake, is sent inside the job's function, so no page, log or command line shows
+  them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _MOST_FAILURES = 50
-"""Limit of failures of one Spark task before Spark fails the job; the record gives up on a row much sooner."""
+"""The number of failures of one task after which Spark fails the job. The record gives up on a row much sooner."""
 _GROUP = "perago-map"
 _ENDED = object()
 _NO_FOLDER = "(no folder)"
@@ -43,7 +44,7 @@ class SparkEngine:
         self._context = EngineContext(settings, py_files, failures=_MOST_FAILURES, conf={})
 
     def check(self, plan: MapPlan) -> None:
-        """Load the task once on an executor. Raises `RuntimeConfigError` before the first row if that fails."""
+        """Load the task once on an executor. Raises `RuntimeConfigError` if that fails, before any row is run."""
         context = self._context.get()
         [wrong] = context.parallelize([plan], 1).map(_problem).collect()
         if wrong:
@@ -52,7 +53,7 @@ class SparkEngine:
             )
 
     def outcomes(self, plan: MapPlan, rows: Sequence[Row]) -> Iterator[RowOutcome]:
-        """Run rows as one job, and yield the outcome of each when it ends."""
+        """Run rows as one job, and yield the outcome of each row when it ends."""
         from pyspark import InheritableThread
 
         if not rows:
@@ -67,7 +68,7 @@ class SparkEngine:
                     raise _job_error(item) from item
                 yield item
         except BaseException:
-            # The caller stopped: start no more rows. Those that run end by themselves, or with Spark.
+            # The caller stopped, so start no more rows. Running rows end by themselves, or when Spark does.
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(_GROUP)
             raise
@@ -85,13 +86,13 @@ def _run_job(context: SparkContext, plan: MapPlan, rows: list[Row], arrived: que
 
 
 def _run_rows(plan: MapPlan, outcomes: Any, rows: Iterable[Row]) -> None:
-    """Run rows, in a Python process of an executor."""
+    """Run rows. This is called in an executor's Python process."""
     for row in rows:
         outcomes.add([run_here(plan, row, scratch=scratch())])
 
 
 def _problem(plan: MapPlan) -> str:
-    """Return why a Python process of an executor cannot run rows, or ""."""
+    """Return why an executor's Python process cannot run rows, or "" if it can."""
     try:
         load_task(plan)
     except Exception as error:
@@ -100,7 +101,7 @@ def _problem(plan: MapPlan) -> str:
 
 
 def _outcome_param(arrived: Callable[[RowOutcome], None] | None) -> Any:
-    """Return the accumulator's rule: executors collect a list, the driver passes each outcome to `arrived`."""
+    """Return the accumulator's merge rule: executors collect a list, the driver passes each outcome to `arrived`."""
     from pyspark.accumulators import AccumulatorParam
 
     class OutcomeParam(AccumulatorParam[list[RowOutcome]]):

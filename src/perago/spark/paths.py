@@ -1,15 +1,18 @@
-"""Paths of a Spark workspace: relative to the prefix, and inside what the task sees, or may change.
+"""Validate paths in a Spark workspace, and recognize Spark's leftovers.
 
-Also the leftovers that Spark puts below a table it wrote.  They are not data and are not published.  A user's file whose
-name only starts alike is not a leftover.
+Paths are relative to the prefix and must lie within what the task sees or, for writes, may change.
+
+Leftovers are files that Spark leaves in the folder of a table it wrote.  They are not data and are not published.  A
+user file whose name merely starts the same way is not a leftover.
 
     _temporary/  __magic/  __magic_job-…/       tasks that did not finish (Hadoop's committers)
     .spark-staging-<id>/                        partitions that were not moved into place
-    _SUCCESS                                    the mark of a finished job
-    .<name>.crc beside <name>                   Hadoop's checksums, if <name> is a file of Spark, or the size fits
-    _delta_log/.<name>.tmp  .<name>.crc         entries of a Delta log that were not moved into place, and Hadoop's checksums
+    _SUCCESS                                    the marker of a finished job
+    .<name>.crc beside <name>                   Hadoop's checksums, if Spark wrote <name> or the size matches
+    _delta_log/.<name>.tmp  .<name>.crc         Delta log entries that were not moved into place, and Hadoop's checksums
 
-The rest of a `_delta_log/` is the table itself: versions, checkpoints, `_last_checkpoint`, and Delta's own `<version>.crc`.
+Everything else in a `_delta_log/` belongs to the table: versions, checkpoints, `_last_checkpoint`, and Delta's own
+`<version>.crc`.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ _CRC_EVERY = 512
 
 
 def seen_path(path: str, view: View) -> str:
-    """Return the path, which may be a pattern. Raises `TaskFailed` if the task may not see all it can match."""
+    """Return the path, which may be a pattern. Raises `TaskFailed` if it could match anything the task may not see."""
     wrong = _wrong(path, prefix=view.prefix)
     if wrong is None and not view.sees(path):
         wrong = f"it is outside what the task sees ({view.describe_roots(view.roots)}); name it in WorkspaceSpec(reads=…)"
@@ -60,7 +63,10 @@ def seen_path(path: str, view: View) -> str:
 
 
 def written_path(path: str, view: View) -> str:
-    """Return the path of a table to be written. Raises `TaskFailed` if the task may not change all of it."""
+    """Return the path of a table to write.
+
+    Raises `TaskFailed` if any part of it is outside what the task may change.
+    """
     wrong = _wrong(path, prefix=view.prefix)
     if wrong is None and has_wildcard(path):
         wrong = "a table is written to a plain path, without '*', '?', '[' or '{'"
@@ -76,7 +82,10 @@ def written_path(path: str, view: View) -> str:
 
 
 def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> bool:
-    """Return whether the file is a leftover of Spark; `size_of` gives the size of another file, None if missing."""
+    """Return whether a file is one of Spark's leftovers.
+
+    `size_of` returns the size of another file, or None if that file does not exist.
+    """
     *folders, name = path.split("/")
     if any(_LEFT_FOLDER.fullmatch(part) for part in folders) or name == _SUCCESS:
         return True
@@ -88,7 +97,7 @@ def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> b
     found = size_of("/".join([*folders, sibling]))
     if found is None:
         return False
-    # A checksum file has a magic number, the chunk's length, and a CRC for each chunk.
+    # A checksum file consists of a magic number, the chunk length, and one CRC per chunk.
     return bool(_SPARK_FILE.fullmatch(sibling)) or size == 8 + 4 * -(-found // _CRC_EVERY)
 
 

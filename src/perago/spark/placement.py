@@ -1,18 +1,18 @@
 """The placement of Spark tasks: in their workdir (local), or on their staging branch over s3a (direct).
 
-    placement     master      lake        where
+    placement     master      lake        result
     local         here        any         the workdir
-    local         elsewhere   any         refused at start
+    local         elsewhere   any         rejected at start
     auto          local       any         the workdir
     auto          here        embedded    the workdir
-    auto          elsewhere   embedded    refused at start
+    auto          elsewhere   embedded    rejected at start
     auto          a cluster   lakeFS      direct
     direct        any         lakeFS      direct
-    direct        any         embedded    refused at start
+    direct        any         embedded    rejected at start
 
-A cluster is any master that is not local.  It is here if all its executors are on this machine, and otherwise elsewhere:
-executors there do not see the workdir, and what they write would be lost.  Impossible placements are refused before a
-worker polls, not in an attempt.  Nothing here imports pyspark.
+A cluster is any master that is not local.  A master is "here" if all its executors are on this machine, and otherwise
+"elsewhere": executors on other machines do not see the workdir, and whatever they wrote would be lost.  Impossible
+placements are rejected before a worker polls, not during an attempt.  This module does not import pyspark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Where = Literal["local", "direct"]
 
 
 def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) -> Where:
-    """Return the placement of a Spark task; `embedded` if the lake is the embedded one."""
+    """Return the placement of a Spark task. `embedded` says whether the lake is the embedded one."""
     spec = task.workspace
     wanted = spec.placement if spec is not None else "local"
     if wanted == "auto":
@@ -40,7 +40,7 @@ def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) ->
 
 
 def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embedded: bool) -> None:
-    """Raise `RuntimeConfigError` or `TaskDefinitionError` for Spark tasks that cannot work where they are placed."""
+    """Raise `RuntimeConfigError` or `TaskDefinitionError` if a Spark task cannot run with its placement."""
     parse_conf(settings.spark_conf)
     for task in tasks:
         spec = task.workspace

@@ -28,7 +28,7 @@ from perago.spark.write_scope import check_outside, reset
 
 
 def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedded: bool) -> SparkPlaces:
-    """Return the places of these tasks. The session has s3a only if one of them is placed directly."""
+    """Return the places for these tasks. The session gets s3a only if at least one task has direct placement."""
     spark_tasks = [task for task in tasks if task.kind == "spark"]
     direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
     sessions = Sessions(settings, S3A_PACKAGES) if direct else Sessions(settings)
@@ -37,7 +37,7 @@ def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedde
 
 @dataclass(frozen=True, slots=True)
 class SparkPlaces:
-    """Opens the place of any task: the workdir of a plain task, or the placement of a Spark task."""
+    """Opens the place for any task: the workdir for a plain task, or the chosen placement for a Spark task."""
 
     settings: Settings
     sessions: Sessions
@@ -59,7 +59,7 @@ class SparkPlaces:
 
 
 class LocalPlace(WorkdirPlace):
-    """Tables in the workdir. Perago moves the files, without Spark's leftovers."""
+    """A place whose tables are in the workdir. Perago transfers the files, except for Spark's leftovers."""
 
     def __init__(self, request: PlaceRequest, sessions: Sessions) -> None:
         super().__init__(request, self._is_leftover)
@@ -77,11 +77,11 @@ class LocalPlace(WorkdirPlace):
 
     @property
     def argument(self) -> object:
-        """The workspace over the folder."""
+        """The workspace that accesses the folder."""
         return self._workspace
 
     def result(self, recorded: str | None) -> Result:
-        """Return the content of the folder. Raises if new files would make a table unreadable."""
+        """Return the content of the folder. Raises `PostGuardrailViolation` if new files make a table unreadable."""
         result = super().result(recorded)
         check_kept_files(self._session(), self._workspace.base, result.changes, result.states)
         return result
@@ -91,24 +91,25 @@ class LocalPlace(WorkdirPlace):
         return at_work(self._session, self._request, self._workspace)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """Return the folder, with access to its tables for checks."""
+        """Return the folder's file tree, which gives checks access to its tables."""
         auditor = Auditor(self._workspace, self._session.for_checks, checks)
         return AuditedTree(super().tree(checks), auditor)
 
 
 class DirectPlace:
-    """The view on the execution's staging branch over s3a; no bytes pass through this process.
+    """A place on the execution's staging branch, accessed over s3a. No bytes pass through this process.
 
-    The branch is made at the input commit before the body, the one exception to "fence before stage" (decision 0008):
-    it is hidden, private to this execution, and only this execution merges it.  It is committed only after the jobs of
-    the attempt have ended and the attempt fence has held, and dropped if nothing changed.  A read-only task needs no
-    branch: it reads the input commit itself, and cannot write.  The workdir holds only the marker.
+    The branch is created at the input commit before the body runs.  This is the only exception to "fence before stage"
+    (decision 0008): the branch is hidden, private to this execution, and merged only by this execution.  It is
+    committed only after the attempt's jobs have ended and the attempt fence has held, and it is dropped if nothing
+    changed.  A read-only task needs no branch: it reads the input commit itself, and cannot write.  The workdir
+    contains only the marker.
 
-    Spark's leftovers (unfinished tasks, success marks, folder markers that the input does not have) are deleted from
-    the branch before the commit; folder markers of the input that Spark removed are restored.
+    Spark's leftovers (unfinished tasks, success markers, folder markers that the input does not have) are deleted from
+    the branch before the commit.  Folder markers from the input that Spark removed are restored.
 
-    The keys reach the whole repository, so a body can write anywhere on the branch.  A change outside what the task may
-    change, or in `_lakefs_actions/`, fails the attempt and is named (`write_scope`).
+    The keys give access to the whole repository, so a body can write anywhere on the branch.  A change outside what the
+    task may change, or in `_lakefs_actions/`, fails the attempt with an error that names it (`write_scope`).
     """
 
     def __init__(self, request: PlaceRequest, sessions: Sessions, lakefs: LakeFSSettings) -> None:
@@ -125,7 +126,10 @@ class DirectPlace:
         self._parents: list[str] = []
 
     def fill(self) -> None:
-        """List the input. Nothing is downloaded: the branch was made at the input commit, or is that commit."""
+        """List the input, without downloading anything.
+
+        Spark reads the branch created at the input commit or, for a read-only task, the commit itself.
+        """
         repository, prefix = self._request.workspace.repository, self._request.workspace.prefix
         self._base = self._listing(self._request.workspace.ref)
         base = f"s3a://{repository}/{self._branch}/{prefix}"
@@ -136,7 +140,7 @@ class DirectPlace:
 
     @property
     def argument(self) -> SparkWorkspace:
-        """The workspace over the branch."""
+        """The workspace that accesses the branch."""
         assert self._workspace is not None  # noqa: S101 - `fill` comes first
         return self._workspace
 
@@ -146,15 +150,18 @@ class DirectPlace:
         return at_work(self._session, self._request, self.argument)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """Return the listing of the branch, with access to its tables for checks."""
+        """Return the branch's file tree, which gives checks access to its tables."""
         auditor = Auditor(self.argument, self._session.for_checks, checks)
         return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
 
     def verify(self) -> None:
-        """Do nothing: Spark reads the lake itself."""
+        """Do nothing, because Spark reads the lake itself."""
 
     def result(self, recorded: str | None) -> Result:
-        """Return the view's files on the branch, without Spark's leftovers. Raises if others than `writes` changed."""
+        """Return the view's files on the branch, without Spark's leftovers.
+
+        Raises `PostGuardrailViolation` if the task changed anything that it may not write.
+        """
         self._parents = check_outside(self._request.lake, self._request.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
@@ -168,7 +175,10 @@ class DirectPlace:
         return b"".join(self._request.lake.read(workspace.repository, self._branch, workspace.prefix + path))
 
     def tidy_up(self, result: Result) -> None:
-        """Delete Spark's leftovers and restore folder markers it removed. Unchanged branches are left to be dropped."""
+        """Delete Spark's leftovers and restore folder markers that it removed.
+
+        An unchanged branch is left alone, because it will be dropped.
+        """
         if not result.changes:
             return
         lake, repository = self._request.lake, self._request.workspace.repository
@@ -182,7 +192,7 @@ class DirectPlace:
             lake.copy(repository, self._branch, self._request.workspace.ref, lost)
 
     def _listing(self, ref: str) -> FileStates:
-        """Return every object of the view, by its full path."""
+        """Return every object in the view, keyed by full path."""
         workspace = self._request.workspace
         found = FileStates()
         for entry in objects_in(self._request.lake, workspace.repository, ref, workspace.view):
@@ -190,7 +200,7 @@ class DirectPlace:
         return found
 
     def _states(self, listing: FileStates) -> FileStates:
-        """Return the part of a listing that a task may see, by path below the prefix."""
+        """Return the part of a listing that a task may see, keyed by the path below the prefix."""
         states = FileStates()
         for path, state in listing.items():
             self._check_name(path)
@@ -200,7 +210,7 @@ class DirectPlace:
         return states
 
     def _is_leftover(self, path: str, state: FileState, listing: FileStates) -> bool:
-        # Objects of the input are data, even if they have the name of a leftover.
+        # Objects in the input are data, even if they are named like a leftover.
         if path in self._base:
             return False
         prefix = self._request.workspace.prefix

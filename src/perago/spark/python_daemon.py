@@ -1,6 +1,7 @@
-"""Spark's Python daemon, prepared for the import of task modules.
+"""Spark's Python daemon, prepared to import task modules.
 
-Spark starts it as `python -m perago.spark.python_daemon` (`spark.python.daemon.module`) and forks Python workers from it.
+Spark starts it as `python -m perago.spark.python_daemon` (`spark.python.daemon.module`) and forks Python workers from
+it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Make the modules of this process importable in Spark's Python workers.
 
-Spark sends a function to its workers as the name of its module.  If all executors are on this machine, a Python worker
-finds every module that this process finds: it gets the same folders on its path, in the same order.  A task file outside
-any package (`--tasks tasks.py`) has a name made up by Perago; a small loader of that name in the session's scratch folder
-runs it.
+Spark sends a function to its workers by the name of its module.  If all executors are on this machine, a Python worker
+finds every module that this process finds, because it gets the same folders on its path, in the same order.  For a task
+file outside any package (`--tasks tasks.py`), Perago makes up a module name, and a small loader with that name in the
+session's scratch folder runs the file.
 
-Spark starts new workers when the path changes, so none keeps an old version of a task file that was reloaded.
+Spark starts new workers when the path changes, so no worker keeps an old version of a task file that was reloaded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ spec.loader.exec_module(module)
 
 
 def share_modules(context: SparkContext, scratch: Path) -> None:
-    """Let Python workers started after this call import every module that this process can import."""
+    """Make every module that this process can import available to Python workers started after this call."""
     configured = context.getConf().get("spark.executorEnv.PYTHONPATH")
     folders = [configured, *_own_folders(), _loaders(loaded_files(), scratch)]
     context.environment["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
@@ -50,7 +50,7 @@ def _own_folders() -> list[str]:
 
 
 def _loaders(files: list[FileModule], scratch: Path) -> str | None:
-    """Write a loader for each of these files and return their folder, which depends on names and contents."""
+    """Write a loader for each file and return their folder. Its name depends on the files' names and contents."""
     if not files:
         return None
     versions = "\n".join(f"{one.name} {one.file} {one.digest}" for one in files)

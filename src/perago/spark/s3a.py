@@ -1,7 +1,7 @@
 """Give Spark access to a lakeFS repository: Hadoop's s3a over lakeFS's S3 gateway.
 
-The keys are set per repository in the running session, not in its configuration: that would put them on the JVM's
-command line, and would direct every other `s3a://` address of a body to lakeFS too.
+The keys are set per repository in the running session, not in its configuration.  The configuration would expose them
+on the JVM's command line, and would also send every other `s3a://` address in a body to lakeFS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from perago.spark.config import Packages
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The Hadoop version that PySpark 4.3 bundles, and the parts of the SDK it needs; the whole SDK would be 600 MB.
+# The Hadoop version that PySpark 4.3 bundles, and the parts of the AWS SDK that it needs. The whole SDK is 600 MB.
 S3A_PACKAGES = Packages(
     names=(
         "org.apache.hadoop:hadoop-aws:3.5.0",
@@ -29,7 +29,7 @@ S3A_PACKAGES = Packages(
 
 
 def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) -> None:
-    """Let the session read and write a repository as the bucket `s3a://<repository>`."""
+    """Configure the session to read and write a repository as the bucket `s3a://<repository>`."""
     values = {
         "endpoint": lakefs.endpoint,
         "endpoint.region": "us-east-1",
@@ -38,9 +38,9 @@ def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) ->
         "access.key": lakefs.access_key_id,
         "secret.key": lakefs.secret_access_key,
         "aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider",
-        # lakeFS does not store what Hadoop compares to notice that an object changes while it is read.
+        # lakeFS does not store the values by which Hadoop detects that an object changed while being read.
         "change.detection.mode": "none",
-        # The branch has one writer, so no checks are needed before each file.
+        # The branch has only one writer, so no checks are needed before each file is written.
         "performance.flags": "create,mkdir",
     }
     conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
@@ -51,8 +51,8 @@ def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) ->
 def make_room(spark: SparkSession, uri: str) -> None:
     """Delete the table at `uri` if it is at the top of a branch, before Spark overwrites it.
 
-    s3a puts a marker for a folder that became empty, and lakeFS accepts none for a branch itself: deleting the only table
-    of a branch works, but s3a reports a failure, on which Spark would give up.
+    s3a writes a marker for a folder that has become empty, but lakeFS rejects a marker for the branch itself.  So
+    deleting the only table on a branch works, but s3a reports a failure, and Spark would give up.
     """
     where = urlsplit(uri)
     if where.scheme == "s3a" and where.path.strip("/").count("/") == 1:

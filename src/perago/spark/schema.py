@@ -1,11 +1,12 @@
 """Compare tables with a declared schema: a pydantic model or a StructType.
 
-A table fits, or the error lists every difference: names, types and nullability.  A StructType must match exactly.  A
-model is read as Python reads it: `int` is any integer, `float` any floating-point number, `datetime` a timestamp with or
-without a zone, `Decimal` any decimal unless `Field(max_digits=…, decimal_places=…)` says which, `X | None` a column that
-may hold nulls; `extra="allow"` permits further columns.
+If a table does not match, the error lists every difference in names, types and nullability.  A StructType must match
+exactly.  A model is interpreted as in Python: `int` is any integer, `float` any floating-point number, `datetime` a
+timestamp with or without a zone, `Decimal` any decimal unless `Field(max_digits=…, decimal_places=…)` specifies one,
+and `X | None` a nullable column.  `extra="allow"` permits additional columns.
 
-The files of one table must also agree in what a model leaves open: Spark reads all of them with one schema.
+The files of one table must also agree on details that a model leaves open, because Spark reads them all with one
+schema.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSchema:
-    """A declared table: its Spark columns, whether they must match exactly, and whether others are permitted."""
+    """A declared table: its Spark columns, whether they must match exactly, and whether other columns are allowed."""
 
     struct: StructType
     exact: bool
@@ -45,7 +46,7 @@ class DeclaredSchema:
 
 
 def declared(schema: TableSchema) -> DeclaredSchema:
-    """Return the table that a model or StructType declares."""
+    """Return the table schema that a model or StructType declares."""
     from pyspark.sql.types import StructType
 
     if isinstance(schema, StructType):
@@ -58,7 +59,7 @@ def declared(schema: TableSchema) -> DeclaredSchema:
 
 
 def differences(wanted: DeclaredSchema, found: StructType, tells_nulls: Callable[[str], bool]) -> list[str]:
-    """Return every difference from the declaration; `tells_nulls(column)` if its nullability is known."""
+    """Return every difference from the declaration. `tells_nulls(column)` says whether its nullability is known."""
     there = {field.name: field for field in found.fields}
     wrong = []
     for field in wanted.struct.fields:
@@ -81,7 +82,7 @@ def differences(wanted: DeclaredSchema, found: StructType, tells_nulls: Callable
 
 
 def other_types(written: StructType, stored: StructType) -> list[str]:
-    """Return every column with another type than in the stored files. Columns of only one side do not count."""
+    """Return every column whose type differs from the stored files. Columns on only one side are ignored."""
     there = {field.name: field.dataType.simpleString() for field in stored.fields}
     return [
         f"column {field.name!r} is {field.dataType.simpleString()}, and {there[field.name]} in files that stay"
@@ -125,7 +126,7 @@ def _struct(model: type[BaseModel]) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An annotation without `Annotated` and `None`, with their metadata and nullability."""
+    """An annotation stripped of `Annotated` and `None`, plus the metadata and nullability that they expressed."""
 
     annotation: Any
     nullable: bool
@@ -133,12 +134,12 @@ class _Read:
 
     @classmethod
     def of(cls, annotation: Any, metadata: Iterable[Any] = ()) -> _Read:
-        """Read an annotation; `metadata` is that of the field itself."""
+        """Parse an annotation. `metadata` is the metadata of the field itself."""
         collected, nullable = list(metadata), annotation is type(None)
         while True:
             if get_origin(annotation) is Annotated:
                 annotation, *more = get_args(annotation)
-                # `Field(…)` inside an annotation holds its constraints in a separate list.
+                # `Field(…)` inside an annotation keeps its constraints in a separate list.
                 collected += [one for item in more for one in getattr(item, "metadata", [item])]
                 continue
             if get_origin(annotation) in (Union, types.UnionType):
@@ -151,7 +152,7 @@ class _Read:
 
 
 def _decimal(metadata: Iterable[Any], where: str) -> DataType:
-    """Return the column type of a `Decimal`: that of its constraints, or a placeholder for any decimal."""
+    """Return the column type for a `Decimal`, as its constraints specify, or a placeholder for any decimal."""
     from pyspark.sql.types import DecimalType
 
     limits = {

@@ -1,12 +1,13 @@
-"""The Spark session of a process, made for its first Spark task, and a separate session for each attempt.
+"""The Spark session of a process, created for its first Spark task, and a separate session for each attempt.
 
-- All attempts of a process share one JVM and one Spark context.  An attempt's session starts from the configuration, and
-  shared state that it changed is restored when it ends (`shared_state`): a retry computes the same as the first attempt.
+- All attempts in a process share one JVM and one Spark context.  An attempt's session starts from the configuration,
+  and any shared state that it changed is restored when it ends (`shared_state`), so a retry computes the same result as
+  the first attempt.
 - While an attempt runs, its session is PySpark's default: `SparkSession.builder.getOrCreate()` returns it.
-- The scratch folder is below the root and marked with its process; a new session removes those of dead processes,
-  because a killed JVM leaves its shuffle files behind.
-- Spark's own signal handling is undone: the supervisor decides when an attempt ends.
-- An attempt ends if its body stops Spark, or if its JVM dies; the next attempt gets a new JVM.
+- The scratch folder is below the root and is marked with its process.  A new session removes the folders of dead
+  processes, because a killed JVM leaves its shuffle files behind.
+- Spark's own signal handling is undone, because the supervisor decides when an attempt ends.
+- An attempt ends if its body stops Spark, or if its JVM dies.  The next attempt gets a new Spark.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ log = logging.getLogger("perago.spark")
 
 
 class Sessions:
-    """Provides the session of this process, and those of its attempts. Thread-safe."""
+    """Provides the process's session and the sessions of its attempts. Thread-safe."""
 
     def __init__(self, settings: Settings, packages: Packages | None = None) -> None:
         self._settings = settings
@@ -60,7 +61,7 @@ class Sessions:
         self._users = 0
 
     def get(self) -> SparkSession:
-        """Return the session, made on first use."""
+        """Return the process's session, creating it if there is no usable one."""
         with self._lock:
             if self._session is None or not _is_usable(self._session):
                 self._for_checks = None
@@ -68,14 +69,14 @@ class Sessions:
             return self._session
 
     def warm_up(self) -> None:
-        """Start making the session on another thread, during the download of the attempt that needs it."""
-        # Not on that thread: the environment is restored after a body to its state before the body.
+        """Start creating the session on another thread, while the attempt that needs it downloads its input."""
+        # Set the environment here, not on that thread: after a body, it is restored to its state before the body.
         self._choose_python()
         if self._session is None:
             threading.Thread(target=self._get_or_log, name="perago-spark-start", daemon=True).start()
 
     def for_checks(self) -> SparkSession:
-        """Return a session in which a query is one Spark job: adaptive execution would make a job per shuffle."""
+        """Return a session in which each query is one Spark job. Adaptive execution would start a job per shuffle."""
         session = self.get()
         with self._lock:
             if self._for_checks is None:
@@ -85,7 +86,7 @@ class Sessions:
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[SparkSession]:
-        """Yield a new session for one attempt. Shared state is restored when the last attempt ends."""
+        """Yield a new session for one attempt. Shared state is restored when the last running attempt ends."""
         process_session = self.get()
         with self._lock:
             if self._scratch is not None and runs_here(self._settings.spark_master):
@@ -104,7 +105,7 @@ class Sessions:
                     self._restore(process_session)
 
     def check_left(self, session: SparkSession, *, publishes: bool) -> None:
-        """Raise `TaskFailed` if an attempt stopped Spark, left a query running, or has tables that would be lost."""
+        """Raise `TaskFailed` if an attempt stopped Spark, left a query running, or created tables that will be lost."""
         if reason := why_gone(session):
             raise TaskFailed(reason)
         if self._shared is None or self._users > 1:
@@ -122,7 +123,7 @@ class Sessions:
 
     @property
     def users(self) -> int:
-        """The number of attempts that use the session now."""
+        """The number of attempts that are using the session."""
         return self._users
 
     def _restore(self, process_session: SparkSession) -> None:
@@ -134,7 +135,7 @@ class Sessions:
                 return
         except Exception as error:
             log.warning("could not restore Spark's state, the next attempt gets a new Spark", exc_info=error)
-        # Also a context that the body made after stopping ours: it lacks our configuration.
+        # This also stops a context that the body created after stopping ours, because it lacks our configuration.
         _stop_spark()
 
     def _get_or_log(self) -> None:
@@ -144,7 +145,7 @@ class Sessions:
             log.warning("Spark did not start, the next attempt retries", exc_info=error)
 
     def _choose_python(self) -> None:
-        """Run Python functions in the Python of this process, with its packages, not in the one on PATH."""
+        """Run Python functions with this process's Python and its packages, not with the Python on PATH."""
         if is_local(self._settings.spark_master):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -181,7 +182,7 @@ class Sessions:
         except RuntimeConfigError:
             if archive is None or not options:
                 raise
-        # A JVM that exits without a message may have a damaged archive, or was killed.
+        # If a JVM exits without a message, its archive may be damaged, or it may have been killed.
         if ends_the_jvm(archive, os.environ):
             log.warning("Spark did not start with the archive %s, removing it and starting without", archive)
             with contextlib.suppress(OSError):  # we may not be allowed to remove it
@@ -218,12 +219,12 @@ class AttemptSession:
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
-        """Return the attempt's session, or that of the process before the attempt is at work."""
+        """Return the attempt's session, or the process's session if the attempt is not yet at work."""
         return self._session or self._sessions.get()
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[SparkSession]:
-        """Make the session for the block, and end its use afterwards."""
+        """Create the session for the block, and release it afterwards."""
         with self._sessions.in_use() as session:
             self._session = session
             yield session
@@ -235,18 +236,18 @@ class AttemptSession:
         return self._sessions.for_checks()
 
     def check_left(self, *, publishes: bool) -> None:
-        """Raise `TaskFailed` if the attempt may not end with Spark in its present state."""
+        """Raise `TaskFailed` if the attempt left Spark in a state in which it may not end."""
         if self._session is not None:
             self._sessions.check_left(self._session, publishes=publishes)
 
     @property
     def alone(self) -> bool:
-        """True if no other attempt of this process is at work."""
+        """True if no other attempt in this process is at work."""
         return self._sessions.users == 1
 
 
 def why_gone(session: SparkSession) -> str | None:
-    """Return why a session is no longer usable, or None if it is."""
+    """Return why a session is no longer usable, or None if it is usable."""
     if _is_usable(session):
         return None
     context: Any = session.sparkContext
@@ -257,7 +258,7 @@ def why_gone(session: SparkSession) -> str | None:
 
 
 def _make_default(session: SparkSession) -> None:
-    """Make this session the current one of PySpark and the JVM, as `SparkSession.builder.getOrCreate()` does."""
+    """Make this session the default in PySpark and in the JVM, as `SparkSession.builder.getOrCreate()` does."""
     from pyspark.sql import SparkSession, SQLContext
 
     SparkSession._instantiatedSession = session
@@ -269,7 +270,7 @@ def _make_default(session: SparkSession) -> None:
 
 
 def _stop_spark() -> None:
-    """Stop any Spark context of this process."""
+    """Stop any Spark context in this process."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -313,7 +314,7 @@ def _forget_dead_jvm() -> None:
 
 
 def _end(session: SparkSession, scratch: Path) -> None:
-    # On a regular exit the JVM removes its files, and we remove the rest.
+    # On a regular exit, the JVM removes its own files, and we remove the rest of the folder.
     with contextlib.suppress(Exception):
         session.stop()
     with contextlib.suppress(OSError):
@@ -322,7 +323,7 @@ def _end(session: SparkSession, scratch: Path) -> None:
 
 @contextlib.contextmanager
 def _keep_sigint_handler() -> Iterator[None]:
-    """Keep the process's SIGINT handler, which Spark replaces."""
+    """Preserve the process's SIGINT handler, which Spark would replace."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,15 +1,15 @@
-"""State that all sessions of one JVM share, restored when an attempt ends.
+"""State that all sessions in one JVM share, and that is restored when an attempt ends.
 
     Spark's catalog            new databases, tables and functions are dropped
     global temporary views     dropped
     caches                     cached tables and RDDs are dropped
     streaming queries          stopped
-    Hadoop's configuration     as it was; open file systems are closed if their settings (`fs.…`) changed
+    Hadoop's configuration     restored; open file systems are closed if their settings (`fs.…`) changed
     added files, archives, .py files       removed
-    checkpoint folder, log level, environment of Python workers        as they were
+    checkpoint folder, log level, environment of Python workers        restored
 
-SQL settings, the current database, temporary views and registered functions belong to a session; each attempt has its own.
-A catalog that outlives the JVM, such as Hive's, belongs to the operator and is not touched.
+SQL settings, the current database, temporary views and registered functions belong to a session, and each attempt has
+its own session.  A catalog that outlives the JVM, such as Hive's, belongs to the operator and is left alone.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 LOG_LEVEL = "WARN"
 
 _DEFAULT = "default"
-"""The first database, and the group of files added without naming a session."""
+"""The name of the initial database, and of the group of files that were added without naming a session."""
 
 
 class SharedState:
-    """Saves the shared state of a session's JVM, and restores it."""
+    """Saves the shared state of a session's JVM, and restores it later."""
 
     def __init__(self, session: SparkSession) -> None:
         jvm: Any = session._jvm
@@ -46,7 +46,7 @@ class SharedState:
         self._checkpoints = self._scala.checkpointDir()
 
     def new_managed_tables(self) -> list[str]:
-        """Return the new tables of Spark's own warehouse, whose files are in no workspace."""
+        """Return the new tables in Spark's own warehouse. Their files are outside any workspace."""
         catalog = self._external_catalog
         new = [
             (database, table)
@@ -87,7 +87,7 @@ class SharedState:
         return self._jvm_session.sharedState().externalCatalog()
 
     def _catalog(self) -> Iterator[tuple[str, tuple[set[str], set[str]]]]:
-        """Yield the tables and functions of each database."""
+        """Yield each database with its tables and functions. Yields nothing unless the catalog is in memory."""
         if self._session.conf.get("spark.sql.catalogImplementation") != "in-memory":
             return
         catalog = self._external_catalog
@@ -135,12 +135,12 @@ class SharedState:
             for uri in [str(uri) for uri in files.keySet()]:
                 if uri not in self._files_before.get(name, set()):
                     files.remove(uri)
-                    # Spark refuses another file of the same name while this one exists.
+                    # Spark rejects another file with the same name while this one exists.
                     _remove(folder / uri.partition("#")[0].rpartition("/")[2])
         self._context._python_includes[:] = self._python_files
 
     def _added(self) -> Iterator[tuple[str, Any]]:
-        """Yield the added files and archives by URI. These are Spark's own maps, so changes take effect."""
+        """Yield Spark's own maps of added files and archives, keyed by URI. Changes to them take effect in Spark."""
         for name in ("addedFiles", "addedArchives"):
             group = self._java(getattr(self._scala, name)()).get(_DEFAULT)
             if group is not None:
@@ -154,7 +154,7 @@ class SharedState:
 
 
 def write_no_checksum_files(session: SparkSession) -> None:
-    """Disable the checksum file that Hadoop puts next to each file of a local folder: lakes have their own."""
+    """Stop Hadoop from writing a checksum file next to each file in a local folder: lakes have their own checksums."""
     jvm: Any = session._jvm
     context: Any = session.sparkContext
     jvm.org.apache.hadoop.fs.FileSystem.getLocal(context._jsc.hadoopConfiguration()).setWriteChecksum(False)

@@ -1,8 +1,9 @@
-"""Evaluate table checks: all checks of one table cost one Spark job.
+"""Evaluate table checks: all checks on one table cost one Spark job.
 
-The whole-table counts (rows, nulls, values) come from one pass, each set of unique columns from a separate grouping;
-their one-row results are joined into one query.  Only counts reach the driver.  When a check fails, up to three
-offending rows are fetched and go to the worker's log, never into the reason: reasons leave the machine.
+The whole-table counts (rows, nulls, values) come from one pass, and each set of unique columns needs a separate
+grouping.  Their one-row results are combined into one query.  Only counts reach the driver.  When a check fails, up to
+three offending rows are fetched and written to the worker's log.  They never appear in the reason, because reasons
+leave the machine.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _SAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """The finding of a check, and for a failed one the query for its offending rows."""
+    """The finding of a check and, if the check failed, the query for the offending rows."""
 
     finding: CheckResult
     rows: Callable[[], DataFrame] | None = None
 
 
 class Auditor:
-    """Evaluates the table checks of one phase, a table at a time."""
+    """Evaluates the table checks of one phase, one table at a time."""
 
     def __init__(
         self, workspace: SparkWorkspace, session: Callable[[], SparkSession], checks: Sequence[Check]
@@ -50,7 +51,10 @@ class Auditor:
         self._found: dict[Source, dict[TableCheck, CheckResult]] = {}
 
     def finding(self, check: TableCheck, tree: Tree) -> CheckResult:
-        """Return the finding of a check. A failed one also names the other failed checks of its table."""
+        """Return the finding of a check.
+
+        If the check failed, the finding also names other failed checks on its table.
+        """
         if check.source not in self._found:
             checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])
             self._found[check.source] = self._evaluate(check.source, list(checks), tree)
@@ -85,7 +89,7 @@ class Auditor:
 
 
 class AuditedTree:
-    """A tree with findings of table checks."""
+    """A file tree that can also evaluate table checks."""
 
     def __init__(self, tree: Tree, auditor: Auditor) -> None:
         self._tree = tree
@@ -102,7 +106,7 @@ class AuditedTree:
 
 
 def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
-    """Return the finding of every check. Checks of columns, or with a missing column, do not read the rows."""
+    """Return the finding of every check. Rows are not read for checks on the columns, or if a column is missing."""
     found: dict[TableCheck, _Counted] = {}
     to_count = []
     for check in checks:
@@ -185,7 +189,7 @@ def _rows(total: int) -> str:
 
 
 def _offending(frame: DataFrame, check: TableCheck) -> list[Column]:
-    """Return the conditions for an offending row, one for each count that the check needs."""
+    """Return the conditions that make a row offending, one for each count that the check needs."""
     from pyspark.sql import functions as F
 
     if check.kind == "forbid_nulls":

@@ -1,15 +1,16 @@
 """Read and write tables, with a declared schema if there is one.
 
-    format                          its schema is          an overwrite
-    csv  json  text  xml            given by the reader    empties the folder (Spark)
-    avro  orc  parquet              in the files           empties the folder (Spark)
-    delta, and any other            in the table           is done by the format's package
+    format                          its schema is               an overwrite
+    csv  json  text  xml            supplied by the reader      empties the folder (Spark)
+    avro  orc  parquet              in the files                empties the folder (Spark)
+    delta, and any other            in the table                is handled by the format's package
 
-A Delta table is a folder of Parquet files and a log that says which of them are valid.  Read as Parquet it shows rows
-deleted long ago, and an overwrite as Parquet destroys it: so it is used as a Delta table, or refused.
+A Delta table is a folder of Parquet files with a log that says which of them are valid.  Reading it as Parquet would
+return rows deleted long ago, and overwriting it as Parquet would destroy it.  So any use other than as a Delta table is
+rejected.
 
-Spark's Parquet files hold their schema, with nullability, in the footer.  Reading one footer here saves the Spark job
-that would do the same; files without it (another writer, another format) need that job.
+Parquet files written by Spark contain their schema, with nullability, in the footer.  Reading one footer here saves the
+Spark job that would do the same.  Files from another writer or in another format need that job.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 
 
 def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = False) -> None:
-    """Raise `GuardrailViolation` for a Delta table used as plain files, and for Delta writes among plain files."""
+    """Raise `GuardrailViolation` if a Delta table is used as plain files, or if Delta is written among plain files."""
     if has_wildcard(uri) or not (format in FILES or (writing and format == DELTA)):
         return
     if _exists(spark, f"{uri}/{DELTA_LOG}"):
@@ -62,7 +63,7 @@ def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = 
 
 
 def unknown_format(error: Exception, format: str) -> str | None:
-    """Return how to add a format to the session, or None if the error has another cause."""
+    """Return a message on how to add a format to the session, or None if the error has another cause."""
     messages = all_messages(error)
     if not any(text in messages for text in _NOT_FOUND):
         return None
@@ -77,7 +78,7 @@ def unknown_format(error: Exception, format: str) -> str | None:
 
 
 def known_name(format: str) -> str:
-    """Return a format's name in lower case if this module knows it: Spark ignores case."""
+    """Return a format's name, in lower case if this module knows the format: Spark ignores case."""
     return format.lower() if format.lower() in FILES | {DELTA} else format
 
 
@@ -88,7 +89,7 @@ def _exists(spark: SparkSession, uri: str) -> bool:
 
 
 def first_file(spark: SparkSession, uri: str) -> str | None:
-    """Return the URI of any file that Spark would read of the table at `uri`, which may be a pattern, or None."""
+    """Return the URI of any one file that Spark would read from the table at `uri`, or None. `uri` may be a pattern."""
     jvm: Any = spark._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(uri)
@@ -108,7 +109,7 @@ def first_file(spark: SparkSession, uri: str) -> str | None:
 
 
 def parquet_schema(spark: SparkSession, file: str) -> StructType | None:
-    """Return the schema that Spark wrote into the file's footer. None if another writer made the file."""
+    """Return the schema that Spark wrote into the file's footer, or None if Spark did not write the file."""
     jvm: Any = spark._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(file)
@@ -126,7 +127,7 @@ def parquet_schema(spark: SparkSession, file: str) -> StructType | None:
 
 
 def stored_schema(spark: SparkSession, file: str, format: str) -> StructType:
-    """Return the schema of one file, with a Spark job if necessary."""
+    """Return the schema of one file, running a Spark job if necessary."""
     found = parquet_schema(spark, file) if format == "parquet" else None
     return found if found is not None else spark.read.format(format).load(file).schema
 
@@ -136,7 +137,7 @@ def read_table(
 ) -> DataFrame:
     """Return the table at `uri`. A Parquet table written by Spark is opened without a Spark job.
 
-    Raises `GuardrailViolation` with all differences if the table does not fit the schema.
+    Raises `GuardrailViolation`, listing all differences, if the table does not match the schema.
     """
     format = known_name(format)
     check_format(spark, uri, format)
@@ -167,9 +168,9 @@ def write_table(
     schema: TableSchema | None,
     options: Mapping[str, Any],
 ) -> None:
-    """Write a table; columns that the schema declares without nulls are written as such.
+    """Write a table. Columns that the schema declares as non-nullable are written as non-nullable.
 
-    Appended rows must have the column types of the existing files.
+    Appended rows must have the same column types as the existing files.
     """
     format = known_name(format)
     check_format(df.sparkSession, uri, format, writing=True)
@@ -186,7 +187,10 @@ def write_table(
 
 
 def _check_types(df: DataFrame, uri: str, format: str) -> None:
-    """Raise `GuardrailViolation`, before any work, if the rows' column types differ from the table's files."""
+    """Raise `GuardrailViolation` if column types differ from those in the table's files.
+
+    Runs before any work is done.
+    """
     file = first_file(df.sparkSession, uri)
     wrong = other_types(df.schema, stored_schema(df.sparkSession, file, format)) if file is not None else []
     if wrong:
@@ -196,7 +200,7 @@ def _check_types(df: DataFrame, uri: str, format: str) -> None:
 def _open(
     spark: SparkSession, uri: str, format: str, options: Mapping[str, Any]
 ) -> tuple[DataFrame, dict[str, bool]]:
-    """Return the table, and for each column with stored nullability whether it has no nulls."""
+    """Return the table and, for each column whose nullability is stored, whether it is non-nullable."""
     reader = spark.read.format(format).options(**options)
     merged = str(options.get("mergeSchema", "")).lower() == "true"
     file = first_file(spark, uri) if format == "parquet" and not merged else None
@@ -209,7 +213,7 @@ def _open(
 def _wrong_header(
     spark: SparkSession, uri: str, names: Sequence[str], options: Mapping[str, Any]
 ) -> list[str]:
-    """Return how the header of a CSV table differs from the declared columns, which Spark assigns by position."""
+    """Return the differences between a CSV header and the declared columns, which Spark assigns by position."""
     if str(options.get("header", "")).lower() != "true":
         return []
     plain = {key: value for key, value in options.items() if key.lower() != "inferschema"}
@@ -245,7 +249,7 @@ def _as_declared(df: DataFrame, schema: TableSchema) -> DataFrame:
 
 
 def _never_null(df: DataFrame, name: str) -> Column:
-    """Return the column, declared without nulls. PySpark has no function for this expression."""
+    """Return the column as non-nullable. PySpark has no function for this expression."""
     from pyspark.sql import Column
 
     jvm: Any = df.sparkSession._jvm

@@ -4,7 +4,8 @@ PySpark asks the JVM to parse the text of a return type while the decorator runs
 session: by `perago check`, by every worker, and in Spark's own Python workers.  So the type stays text until there is a
 session, and PySpark parses it when the function is first used.
 
-A UDF also caches its Java object, which a new context of the same process cannot use.  It is made again there.
+A UDF also caches its Java object, which a new context in the same process cannot use.  It is recreated for each
+context.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MODULE = "pyspark.sql.udf"
 
 
 def parse_types_late() -> None:
-    """Let UDFs be declared without a session. Takes effect when PySpark is imported, and imports nothing itself."""
+    """Allow UDFs to be declared without a session. Takes effect once PySpark is imported, and does not import it."""
     if _MODULE in sys.modules:
         _patch(sys.modules[_MODULE])
     elif not any(isinstance(finder, _PatchOnImport) for finder in sys.meta_path):
@@ -34,7 +35,7 @@ class _PatchOnImport(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find PySpark's module as Python does, and patch it after it has run."""
+        """Find PySpark's module in the usual way, and arrange for it to be patched after it has been executed."""
         if fullname != _MODULE:
             return None
         sys.meta_path.remove(self)
@@ -44,7 +45,7 @@ class _PatchOnImport(MetaPathFinder):
         loader: Any = spec.loader
 
         def run_and_patch(module: ModuleType) -> None:
-            # First, because all modules of a zip file share one loader.
+            # Do this first, because all modules in a zip file share one loader.
             del loader.exec_module
             loader.exec_module(module)
             _patch(module)

@@ -1,8 +1,8 @@
-"""The engine of a worker's attempts: each is a Spark job of one task, in a pool that Spark schedules fairly.
+"""Run a worker's attempts on Spark: each one is a single-task job in a pool that Spark schedules fairly.
 
-- Spark gives up on a task at its first failure: retries are the orchestrator's.  If Spark runs a task again all the same,
-  such as after an executor was decommissioned, the job gets the number of earlier runs.
-- The function, with the keys that it holds, travels inside the job: no page, log or command line shows it.
+- Spark gives up on a task at its first failure, because retrying is up to the orchestrator.  If Spark reruns a task
+  anyway, for example after an executor was decommissioned, the job is told the number of earlier runs.
+- The function, including the keys that it contains, is sent inside the job, so no page, log or command line shows them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 POOL = "perago"
 PORT = "spark.perago.port"
-"""Setting of the port on which the worker listens for its hosts; any free port by default."""
+"""Spark setting for the port on which the worker listens for its hosts. The default is any free port."""
 _POOLS = f"""\
 <?xml version="1.0"?>
 <allocations>
@@ -38,20 +38,20 @@ _NO_FOLDER = "(no folder)"
 
 
 class SparkJobs:
-    """Runs functions on the executors of this process's Spark context."""
+    """Runs functions on the executors of the Spark context in this process."""
 
     def __init__(self, settings: Settings, py_files: Sequence[Path] = ()) -> None:
         self._pools = settings.root / "spark" / "pools.xml"
         conf = {
             "spark.scheduler.mode": "FAIR",
-            # The plain path, not an escaped URI: Hadoop does not decode escapes.
+            # Use the plain path, not an escaped URI: Hadoop does not decode escapes.
             "spark.scheduler.allocation.file": f"file://{self._pools}",
             "spark.locality.wait": "0s",
         }
         self._context = EngineContext(settings, py_files, failures=1, conf=conf)
 
     def open(self) -> Endpoint:
-        """Start Spark. Returns where its executors can connect to this process."""
+        """Start Spark. Returns the endpoint at which its executors can connect to this process."""
         conf = self._open_context().getConf()
         host = conf.get("spark.driver.host") or "127.0.0.1"
         configured = conf.get(PORT, "0") or "0"
@@ -61,7 +61,7 @@ class SparkJobs:
         return Endpoint(conf.get("spark.driver.bindAddress") or host, host, port)
 
     def run(self, job: str, label: str, work: Callable[[JobContext], T]) -> T:
-        """Run a function as a job of one task, and wait for it. Raises `JobLost` if Spark fails."""
+        """Run a function as a single-task job, and wait for it. Raises `JobLost` if Spark fails."""
         from perago.spark.failures import SPARK_ERRORS
 
         try:
@@ -76,21 +76,21 @@ class SparkJobs:
         return value
 
     def cancel(self, job: str) -> None:
-        """Cancel a job, wherever it runs. Jobs that Spark no longer knows have ended."""
+        """Cancel a job, wherever it runs. Does nothing if Spark no longer knows the job, which has then ended."""
         if (context := self._context.made) is not None:
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(job)
 
     def _open_context(self) -> SparkContext:
         if self._context.made is None:
-            # Without this file the pool would serve its jobs first in, first out.
+            # Without this file, the pool would run its jobs in FIFO order.
             self._pools.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._pools.write_text(_POOLS, encoding="utf-8")
         return self._context.get()
 
 
 def _call(work: Callable[[JobContext], T], _: int) -> T:
-    """Call the function, in a Python process of an executor."""
+    """Call the function. This runs in an executor's Python process."""
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()
@@ -98,7 +98,7 @@ def _call(work: Callable[[JobContext], T], _: int) -> T:
 
 
 def lost_reason(error: Exception) -> str:
-    """Return a short reason for a lost job."""
+    """Return a short reason why a job was lost."""
     from perago.spark.failures import short_reason
 
     lost = re.search(r"ExecutorLostFailure \(executor \S+ exited.*?Reason: ([^\n]*)", str(error))

@@ -1,9 +1,9 @@
 """`SparkWorkspace`: the workspace of a Spark task, as its body sees it.
 
-Tables are named by their path below the task's prefix, and a path outside what the task sees, or may change, is refused.
-The body need not know whether the bytes are in a folder or on a staging branch.
+Tables are named by their path below the task's prefix.  A path outside what the task sees or, for writes, may change is
+rejected.  The body need not know whether the bytes are in a folder or on a staging branch.
 
-Every task module imports this, on machines with and without pyspark, so pyspark is imported only on use.
+Every Spark task module imports this one, on machines with and without pyspark, so pyspark is imported only when needed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
     from perago.spark.schema import TableSchema
 
-# Here, because every task module imports this module before it declares anything.
+# Called here because every Spark task module imports this module before it declares anything.
 parse_types_late()
 
 Mode = Literal["overwrite", "append", "error", "errorifexists", "ignore"]
 
 
 class SparkWorkspace:
-    """Tables by their path in the workspace.
+    """Reads and writes tables by their path in the workspace.
 
-    Perago makes one for each attempt; a unit test makes its own: `SparkWorkspace(tmp_path, spark)`.
+    Perago creates a workspace for each attempt. A unit test can create its own: `SparkWorkspace(tmp_path, spark)`.
     """
 
     __perago_workspace__: ClassVar[str] = "spark"
@@ -56,7 +56,7 @@ class SparkWorkspace:
 
     @property
     def base(self) -> str:
-        """The URI of the prefix, for Spark."""
+        """The URI of the prefix, as Spark uses it."""
         return self._base
 
     @property
@@ -65,7 +65,7 @@ class SparkWorkspace:
         return frozenset(self._tables)
 
     def uri(self, path: str) -> str:
-        """Return Spark's URI of a path. Raises `TaskFailed` if the task does not see it."""
+        """Return the URI of a path for Spark. Raises `TaskFailed` if the task does not see the path."""
         return f"{self._base}/{seen_path(path, self._view)}"
 
     def read(
@@ -73,7 +73,8 @@ class SparkWorkspace:
     ) -> DataFrame:
         """Return the table at a path, in any format that the session knows.
 
-        With a schema the table must fit it: `GuardrailViolation` lists all differences, before any work.
+        If a schema is passed, the table must match it. Otherwise `GuardrailViolation` is raised, before any work is
+        done, and lists all differences.
         """
         from perago.spark.tables import read_table
 
@@ -94,10 +95,10 @@ class SparkWorkspace:
         schema: TableSchema | None = None,
         **options: Any,
     ) -> None:
-        """Write a table to a path, in any format that the session knows. `mode` says what happens to an existing one.
+        """Write a table to a path, in any format that the session knows.
 
-        With a schema the table must fit it, and columns declared without nulls are written as such: a null in one
-        fails the job.
+        `mode` says what happens to an existing table. If a schema is passed, the table must match it, and columns
+        declared as non-nullable are written as such: a null in one of them fails the job.
         """
         from perago.spark.tables import write_table
 

@@ -1,8 +1,9 @@
-"""Fail an attempt with direct placement that changed its staging branch outside what the task may change.
+"""Fail a direct-placement attempt that changed paths on its staging branch which the task may not write.
 
-The branch becomes a commit as a whole, so the whole branch is checked: with prefix `audio/` a change to `audiobook/` is
-outside, and one to `_lakefs_actions/` always is, whatever the prefix.  If a task declares `writes`, so is everything else
-of its prefix, including what it reads.  Hadoop creates and deletes markers of the folders above; they are restored.
+The whole branch becomes a commit, so the whole branch is checked.  With prefix `audio/`, a change to `audiobook/` is
+out of scope, and a change to `_lakefs_actions/` always is, whatever the prefix.  If a task declares `writes`,
+everything else under its prefix is out of scope too, including its reads.  Hadoop creates and deletes directory markers
+in parent folders; these are restored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _LAST = "\U0010ffff"
 
 
 def check_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> list[str]:
-    """Raise `PostGuardrailViolation` naming changes outside. Returns the changed markers of folders above."""
+    """Raise `PostGuardrailViolation`, naming the paths, if any changes are out of scope.
+
+    Returns the changed directory markers of parent folders.
+    """
     above: list[str] = []
     roots = workspace.view.write_roots
 
@@ -38,7 +42,7 @@ def check_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> list
 
 
 def reset(lake: StagingLake, workspace: Workspace, branch: str, paths: Sequence[str]) -> None:
-    """Restore objects of a branch to their state in the input."""
+    """Restore these objects on a branch to their state in the input."""
     for path in paths:
         try:
             lake.stat(workspace.repository, workspace.ref, path)
@@ -63,8 +67,8 @@ def _changed_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> I
                 if not roots.hold(path):
                     yield path
             elif path < (behind := folder + _LAST):
-                # Skip the rest of the folder, which may hold any number of changes. The few paths in it that sort
-                # after `behind` are skipped one by one.
+                # Skip the rest of the folder, which may contain any number of changes. The few paths in the folder that
+                # sort after `behind` are skipped one by one.
                 after, more = behind, True
                 break
 

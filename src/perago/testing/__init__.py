@@ -11,8 +11,8 @@
         trial = try_task(clean_plays, FILES, faults={"hand over": crash()}, retries=1)
         assert [attempt.status for attempt in trial.attempts] == ["TIMED_OUT", "COMPLETED"]
 
-Input validation, checks, staging, fences, publication and retries all happen as in production; retries do not wait.
-The pytest fixtures `perago_lake`, `perago_worker` and `perago_spark` come with Perago.
+Input validation, checks, staging, fences, publication and retries all work as in production, except that retries do not
+wait.  The pytest fixtures `perago_lake`, `perago_worker` and `perago_spark` come with Perago.
 """
 
 from perago.errors import TrialError

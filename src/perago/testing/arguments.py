@@ -1,6 +1,6 @@
-"""Checks the arguments of a trial: tasks, params, a workflow, faults; before anything is created.
+"""Check the arguments of a trial (tasks, params, workflow, faults) before anything is created.
 
-The rule: an error is one line that says what was given and what to give instead.
+Every error is one line that says what was passed and what to pass instead.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from perago.workflow.check.check import check_workflow
 from perago.workflow.check.steps import read_flow
 
 Task = Callable[..., Any] | ModuleType | str
-"""A decorated function, a module that declares tasks, or the path of such a file."""
+"""A decorated function, a module that declares tasks, or the path of a file that does."""
 
 
 class PythonWorkflow(Protocol):
-    """A workflow of the official client's classes."""
+    """A workflow built with the official client's classes."""
 
     def to_workflow_def(self) -> Any:
         """Return the definition."""
 
 
 Workflow = Mapping[str, Any] | str | os.PathLike[str] | PythonWorkflow
-"""A workflow's definition, the path of its JSON file, or a workflow in Python: the object, or `module:name`."""
+"""A workflow's definition, the path of its JSON file, or a workflow in Python, as an object or as `module:name`."""
 
 
 def task_of(function: object) -> TaskDefinition:
@@ -46,7 +46,7 @@ def task_of(function: object) -> TaskDefinition:
 
 
 def tasks_of(given: Task | Iterable[Task]) -> list[TaskDefinition]:
-    """Return the tasks of functions, modules and files.  Raises `TrialError` if two share a name."""
+    """Return the tasks in functions, modules and files. Raises `TrialError` if two tasks share a name."""
     several = [given] if isinstance(given, str | ModuleType) or callable(given) else list(given)
     found: dict[str, TaskDefinition] = {}
     for one in several:
@@ -61,11 +61,11 @@ def tasks_of(given: Task | Iterable[Task]) -> list[TaskDefinition]:
 
 
 def params_of(task: TaskDefinition, given: object) -> Mapping[str, Any]:
-    """Return params as a workflow would send them: a mapping unchanged, a model as JSON."""
+    """Return the params as a workflow would send them: a mapping unchanged, a model converted to JSON values."""
     if given is None:
         return {}
     if isinstance(given, task.params_model):
-        # By JSON, so that a trial sends nothing that Conductor could not.
+        # Convert through JSON, so that a trial sends nothing that Conductor could not send.
         return dict(json.loads(given.model_dump_json(by_alias=True, round_trip=True)))
     if isinstance(given, Mapping):
         return given
@@ -77,7 +77,7 @@ def params_of(task: TaskDefinition, given: object) -> Mapping[str, Any]:
 
 
 def retries_of(task: TaskDefinition, retries: int) -> int:
-    """Return `retries`.  Raises `TrialError` if the task allows fewer."""
+    """Return `retries`. Raises `TrialError` if it is invalid, or if the task allows fewer retries."""
     allowed = task.controls.retry.count
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
         raise TrialError(
@@ -92,7 +92,7 @@ def retries_of(task: TaskDefinition, retries: int) -> int:
 
 
 def faults_of(task: TaskDefinition, faults: object, *, what: str = "faults") -> Faults:
-    """Return the checked faults of a task's attempts."""
+    """Validate and return the faults for a task's attempts."""
     checked = checked_faults({} if faults is None else faults, what=what)
     for step, fault in checked.items():
         if isinstance(fault, HeadMove) and task.workspace is None:
@@ -101,14 +101,14 @@ def faults_of(task: TaskDefinition, faults: object, *, what: str = "faults") -> 
 
 
 def workflow_of(given: Workflow) -> tuple[dict[str, Any], str]:
-    """Return a workflow's definition, and its name for messages."""
+    """Return a workflow's definition, and a name for it in messages."""
     if isinstance(given, Mapping):
         name = given.get("name")
         return dict(given), f"workflow {name!r}" if name else "the workflow"
     if not isinstance(given, str | os.PathLike):
         return _definition_of(given)
     if isinstance(given, str) and ":" in given and not given.endswith(".json"):
-        # Imported late: it imports the official client.
+        # Imported late, because it imports the official client.
         from perago.workflow.loading import load_definition
 
         return load_definition(given), given
@@ -138,7 +138,7 @@ def _definition_of(given: PythonWorkflow) -> tuple[dict[str, Any], str]:
 def check_fits(
     definition: Mapping[str, Any], tasks: Sequence[TaskDefinition], *, file: str, given: Mapping[str, Any]
 ) -> None:
-    """Raise `TrialError` if `perago check` would refuse the workflow."""
+    """Raise `TrialError` if `perago check` would reject the workflow."""
     if not isinstance(definition.get("name"), str):
         raise TrialError(f'{file} has no name; add "name": "…"')
     by_name = {task.name: task for task in tasks}
@@ -151,7 +151,7 @@ def check_fits(
 def workflow_faults(
     definition: Mapping[str, Any], tasks: Mapping[str, TaskDefinition], faults: object
 ) -> dict[str, Faults]:
-    """Return the checked faults of each step's attempts, by the step's reference name."""
+    """Validate and return the faults for each step's attempts, keyed by the step's reference name."""
     if faults is None:
         return {}
     if not isinstance(faults, Mapping):
@@ -165,7 +165,7 @@ def workflow_faults(
     }
     checked: dict[str, Faults] = {}
     for reference, given in faults.items():
-        # An iteration of a loop is named as Conductor names it, clean__2.
+        # Loop iterations have the names that Conductor gives them, such as clean__2.
         task = steps.get(reference) or steps.get(str(reference).rpartition("__")[0])
         if task is None:
             close = did_you_mean(str(reference), steps, otherwise=f"; the steps are {listed(steps)}")

@@ -1,10 +1,10 @@
-"""A manual clock, so that retries and leases cost a trial no time."""
+"""A manual clock, so that a trial never has to wait for retries and leases."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """A clock that moves only in `sleep`; `slept` records every call.
+    """A clock that advances only in `sleep`. `slept` records every call.
 
     Pass one to `try_workflow` to choose when the workflow starts, or to read afterwards how long it would have taken.
     """

@@ -1,7 +1,7 @@
-"""The environment of trials: an embedded lake, an orchestrator per trial, and a clock that never waits.
+"""The environment for trials: an embedded lake, an orchestrator per trial, and a clock that never waits.
 
-Except for the clock it equals that of `perago run`.  The rule: each trial has a separate orchestrator, so no trial polls a
-retry that another one left.
+Except for the clock, it is the same as that of `perago run`.  Each trial has a separate orchestrator, so no trial polls
+a retry that another one left behind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from perago.testing.clock import Clock
 
 
 class TrialEnvironment:
-    """An embedded lake with everything that attempts on it need."""
+    """An embedded lake, plus everything needed to run attempts against it."""
 
     def __init__(self, lake: Lake, settings: Settings, clock: Clock) -> None:
         self.lake = lake
@@ -35,7 +35,7 @@ class TrialEnvironment:
 
     @property
     def uploads(self) -> Path:
-        """The folder that holds a test's files before they are uploaded to the lake."""
+        """The folder in which a test's files are stored before they are uploaded to the lake."""
         return self.settings.root / "uploads"
 
     @contextmanager
@@ -46,7 +46,10 @@ class TrialEnvironment:
             yield opened
 
     def context(self, orchestrator: LocalOrchestrator, tasks: Sequence[TaskDefinition]) -> AttemptContext:
-        """Return the attempt context of these tasks.  Refuses tasks that cannot work on the embedded lake."""
+        """Return the attempt context for these tasks.
+
+        Raises an error if one of them cannot run on the embedded lake.
+        """
         return AttemptContext(
             self.lake,
             orchestrator,

@@ -1,11 +1,11 @@
-"""Faults that a test injects as a step of an attempt begins: a crash, a lost lease, a head that moves.
+"""Faults that a test injects at the start of a step: a crash, a lost lease, a head that moves.
 
-    faults={"publish": crash()}                the worker dies; its lease runs out, and the retry finds what it left
-    faults={"publish": lose_lease()}           the lease runs out, and the attempt continues without knowing
+    faults={"publish": crash()}                the worker dies, its lease expires, and the retry finds what it left
+    faults={"publish": lose_lease()}           the lease expires, and the attempt continues without noticing
     faults={"body": advance_head("x.csv")}     somebody else's commit lands
 
-The rule: a fault that never fires fails the trial.  Steps are named as in `protocol/steps.py`; a fault fires before the
-step does anything.
+A fault that never fires fails the trial.  Steps are named as in `protocol/steps.py`, and a fault fires before its step
+does anything.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from perago.protocol.steps import ORDER
 from perago.protocol.suggestions import did_you_mean, listed
 
 STEPS = tuple(step.name for step in ORDER)
-"""The names of the steps at which a fault can fire, in the order in which an attempt takes them."""
+"""The names of the steps at which a fault can fire, in the order in which an attempt runs them."""
 
 
 class Crashed(BaseException):
-    """The error of an attempt whose worker was made to crash; not an `Exception`, so that nothing catches it."""
+    """Raised in an attempt whose worker is made to crash. It is not an `Exception`, so that nothing catches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """The worker dies; made by `crash()`."""
+    """Fault: the worker dies. Created by `crash()`."""
 
     tries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class LostLease:
-    """The attempt goes stale; made by `lose_lease()`."""
+    """Fault: the attempt goes stale. Created by `lose_lease()`."""
 
     tries: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class HeadMove:
-    """Somebody else's commit; made by `advance_head()`."""
+    """Fault: somebody else commits to the branch. Created by `advance_head()`."""
 
     path: str
     content: str | bytes | None
@@ -52,39 +52,39 @@ class HeadMove:
 
 
 Fault = Crash | LostLease | HeadMove
-"""A value that `crash()`, `lose_lease()` or `advance_head()` returns."""
+"""A value returned by `crash()`, `lose_lease()` or `advance_head()`."""
 
 Faults = Mapping[str, Fault]
-"""The faults of an attempt, by the name of the step at which they fire."""
+"""The faults for an attempt, keyed by the name of the step at which they fire."""
 
 Given = TypeVar("Given")
 
 
 def crash(*, tries: int = 1) -> Crash:
-    """Kill the worker as the step begins, without cleanup; its lease runs out, as after a power failure.
+    """Kill the worker at the start of the step, without cleanup. Its lease expires, as after a power failure.
 
     Args:
-        tries: The number of attempts that crash, from the first on; 2 crashes the first retry, too.
+        tries: The number of attempts that crash, starting with the first. With 2, the first retry crashes too.
     """
     return Crash(_positive(tries, "crash"))
 
 
 def lose_lease(*, tries: int = 1) -> LostLease:
-    """Let Conductor give up on the attempt as the step begins; the attempt continues until a fence stops it.
+    """Make Conductor give up on the attempt at the start of the step. The attempt continues until a fence stops it.
 
     Args:
-        tries: The number of attempts that lose their lease, from the first on.
+        tries: The number of attempts that lose their lease, starting with the first.
     """
     return LostLease(_positive(tries, "lose_lease"))
 
 
 def advance_head(path: str, content: str | bytes | None = "", *, by: str | None = None) -> HeadMove:
-    """Commit to the target branch, as somebody else, when the step of the first attempt begins.
+    """Commit to the target branch, as somebody else, at the start of the step in the first attempt.
 
     Args:
-        path: The file to commit, below the task's prefix; with a leading `/`, from the root of the repository.
-        content: The file's new content; None deletes the file.
-        by: The name of another task that publishes the commit in another workflow. Without it the commit is unsigned,
+        path: The path of the file to commit, relative to the task's prefix, or to the repository if it starts with `/`.
+        content: The file's new content. None deletes the file.
+        by: The name of another task that publishes the commit in another workflow. Without it, the commit is unsigned,
             like one made by hand.
     """
     if not isinstance(path, str) or not path.strip("/"):
@@ -97,19 +97,19 @@ def advance_head(path: str, content: str | bytes | None = "", *, by: str | None 
 
 
 def goes_stale(*, tries: int = 1) -> LostLease:
-    """Return `lose_lease()`, under its old name."""
+    """Do the same as `lose_lease()`. This is its old name."""
     _warn_renamed("goes_stale()", "lose_lease()")
     return lose_lease(tries=tries)
 
 
 def head_moves(path: str, content: str | bytes | None = "", *, by: str | None = None) -> HeadMove:
-    """Return `advance_head()`, under its old name."""
+    """Do the same as `advance_head()`. This is its old name."""
     _warn_renamed("head_moves()", "advance_head()")
     return advance_head(path, content, by=by)
 
 
 def renamed_argument(faults: Given | None, at: Given | None) -> Given | None:
-    """Return `faults`, or `at`, its old name, with a warning.  Raises `TrialError` if a test passes both."""
+    """Return `faults`, or else `at`, its old name, with a warning. Raises `TrialError` if a test passes both."""
     if at is None:
         return faults
     if faults is not None:
@@ -124,7 +124,7 @@ def _warn_renamed(old: str, new: str, *, stacklevel: int = 3) -> None:
 
 
 def checked_faults(faults: object, *, what: str = "faults") -> Faults:
-    """Return the faults that a test gave.  Raises `TrialError` with one line if they make no sense."""
+    """Validate and return the faults passed by a test. Raises a one-line `TrialError` if they are invalid."""
     if not isinstance(faults, Mapping):
         raise TrialError(f'{what} is {type(faults).__name__}; give a dict such as {{"publish": crash()}}')
     for step, fault in faults.items():

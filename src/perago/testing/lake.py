@@ -1,6 +1,6 @@
-"""The lake of a test: one repository of an embedded lake, and the files that tests write to it and read from it.
+"""A lake for tests: one repository in an embedded lake, and the files that tests write to it and read from it.
 
-The rule: a path is checked before a byte is written, so a mistake in a test is one line and touches no file outside.
+Paths are checked before anything is written, so a mistake in a test is a one-line error and touches no file outside.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from perago.runtime.attempt.workdir import hash_file
 from perago.testing.results import Changes, TrialCommit
 
 Files = Mapping[str, str | bytes]
-"""Contents by path; text is written as UTF-8."""
+"""File contents, keyed by path. Text is written as UTF-8."""
 
 _NO_PATH = (
     (is_empty, "it is empty"),
@@ -45,7 +45,7 @@ _NO_PATH = (
 
 
 def checked_files(files: Any, *, what: str = "files") -> Files:
-    """Return the files of a test.  Raises `TrialError` with one line if they make no sense."""
+    """Validate and return the files passed by a test. Raises a one-line `TrialError` if they are invalid."""
     if not isinstance(files, Mapping):
         raise TrialError(
             f'{what} is {type(files).__name__}; give a dict of contents by path: {{"raw/monday.csv": "…"}}'
@@ -65,7 +65,7 @@ def checked_files(files: Any, *, what: str = "files") -> Files:
 
 @contextmanager
 def uploads_of(lake: ReadableLake, files: Files, *, folder: Path) -> Iterator[list[Upload]]:
-    """Write contents to `folder`, yield them as uploads, and remove them afterwards."""
+    """Write the contents to files in `folder`, yield these as uploads, and remove them afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     uploads = []
     for path, content in files.items():
@@ -81,7 +81,7 @@ def uploads_of(lake: ReadableLake, files: Files, *, folder: Path) -> Iterator[li
 def put_objects(
     lake: StagingLake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
 ) -> None:
-    """Write contents to a branch, uncommitted; None deletes.  The bytes pass through `folder`."""
+    """Write contents to a branch without committing. None deletes a file. The bytes pass through `folder`."""
     written = {path: content for path, content in files.items() if content is not None}
     with uploads_of(lake, written, folder=folder) as uploads:
         lake.upload(repository, branch, uploads)
@@ -89,7 +89,7 @@ def put_objects(
 
 
 def read_objects(lake: ReadableLake, repository: str, ref: str, prefix: str = "") -> dict[str, bytes]:
-    """Return every object below a prefix, by path below it."""
+    """Return every object below a prefix, keyed by path relative to it."""
     return {
         entry.path.removeprefix(prefix): b"".join(lake.read(repository, ref, entry.path))
         for entry in lake.list(repository, ref, prefix)
@@ -110,7 +110,7 @@ class TrialLake:
         self._repository = repository
 
     def create(self, files: Files) -> None:
-        """Create the repository; its first commit holds these files."""
+        """Create the repository with these files in its first commit."""
         with uploads_of(self._lake, files, folder=self._folder) as uploads:
             self._lake.create_repository(self._repository, uploads, "the files of the trial")
 
@@ -122,12 +122,12 @@ class TrialLake:
     def commit(
         self, files: Files, *, delete: Sequence[str] = (), branch: str = MAIN, by: str | None = None
     ) -> str:
-        """Commit files to a branch, by their paths in the repository, and return the commit's id.
+        """Commit files to a branch, and return the commit's id. Paths are relative to the repository.
 
         Args:
-            files: The files to write, as str or bytes by path.
+            files: The files to write, as str or bytes keyed by path.
             delete: Paths to remove.
-            branch: The branch to commit to; it must exist.
+            branch: The branch to commit to. It must exist.
             by: The name of a task that publishes the commit in another workflow. Without it, the commit is unsigned.
         """
         changed: dict[str, str | bytes | None] = dict(checked_files(files))
@@ -139,7 +139,7 @@ class TrialLake:
     def change(
         self, files: Mapping[str, str | bytes | None], *, branch: str = MAIN, by: str | None = None
     ) -> str:
-        """Commit changes given as one mapping, in which None deletes a file."""
+        """Commit changes passed as one mapping, in which None deletes a file."""
         head = self.head(branch)
         put_objects(self._lake, self._repository, branch, files, folder=self._folder)
         message = "a commit by hand" if by is None else f"a publication of {by}"
@@ -148,11 +148,11 @@ class TrialLake:
         )
 
     def create_branch(self, name: str, *, source: str = MAIN) -> None:
-        """Create a branch at another branch's head, or at a commit."""
+        """Create a branch at the head of another branch, or at a commit."""
         self._lake.create_branch(self._repository, name, source, hidden=False)
 
     def workspace(self, branch: str = MAIN) -> dict[str, str]:
-        """Return the workflow input that starts from the head of a branch."""
+        """Return the `workspace` input with which a workflow starts from the head of a branch."""
         return {
             "repository": self._repository,
             "branch": branch,
@@ -165,25 +165,28 @@ class TrialLake:
         return self._lake.head(self._repository, branch).id
 
     def files(self, ref: str = MAIN, *, prefix: str = "") -> dict[str, bytes]:
-        """Return the files of a branch or commit, by path; with a prefix such as `clean/`, by path below it."""
+        """Return the files in a branch or commit, keyed by path.
+
+        With a prefix such as `clean/`, only the files below it are returned, keyed by path relative to it.
+        """
         return read_objects(self._lake, self._repository, ref, prefix)
 
     def history(self, ref: str = MAIN) -> tuple[TrialCommit, ...]:
-        """Return the commits of a branch, newest first."""
+        """Return the commits on a branch, newest first."""
         return tuple(map(_shown, self._lake.log(self._repository, ref, _LONGEST_HISTORY)))
 
     def replaced(self) -> tuple[TrialCommit, ...]:
-        """Return the commits that retries took off a branch; each is kept under a tag."""
+        """Return the commits that retries removed from a branch. A tag preserves each of them."""
         tags = self._lake.tags(self._repository, REPLACED)
         return tuple(_shown(self._lake.commit_at(self._repository, tag.commit)) for tag in tags)
 
     def changes(self, before: str, after: str, *, prefix: str = "") -> Changes:
-        """Return the changes between the files of two refs."""
+        """Return the file changes between two refs."""
         found = changes_between(self._states(before, prefix), self._states(after, prefix))
         return Changes(tuple(sorted(found.put)), tuple(sorted(found.delete)))
 
     def is_by(self, commit: str, workflow_id: str) -> bool:
-        """Return whether a step of this workflow made the commit."""
+        """Return whether a step of this workflow published the commit."""
         found = self._lake.commit_at(self._repository, commit)
         return found.metadata.get(KEY, "").startswith(f"{workflow_id}/")
 
@@ -192,7 +195,7 @@ class TrialLake:
         return {one.path.removeprefix(prefix): FileState(one.size, one.checksum) for one in listed}
 
     def _signed(self, task: str, branch: str, head: str) -> dict[str, str]:
-        """Return the metadata of a publication by a step of another workflow."""
+        """Return the commit metadata of a publication by a step in another workflow."""
         attempt = Attempt(
             "another-workflow", f"a-task-of-{task}", task, task, retry_count=0, seq=1, iteration=0
         )

@@ -1,6 +1,6 @@
 """Results of trials: how attempts ended, what they printed, and what is on the branch afterwards.
 
-The rule: these are plain values.  They hold no reference to the lake, so they outlive its folder.
+These are plain values without any reference to the lake, so they outlive its folder.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes of a publication to the files of the task's prefix, as sorted paths below it."""
+    """Changes that a publication made to the files under the task's prefix, as sorted paths relative to it."""
 
     put: tuple[str, ...] = ()
-    """New files and files with other bytes."""
+    """New files, and files whose content changed."""
     deleted: tuple[str, ...] = ()
     """Removed files."""
 
@@ -25,28 +25,28 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class TrialCommit:
-    """A commit of the branch."""
+    """A commit on the branch."""
 
     id: str
     message: str
     by: str = ""
-    """The workflow step that published it, by its reference name; empty for a commit that no task made."""
+    """The reference name of the workflow step that published the commit. Empty if no task made it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialAttempt:
-    """One attempt: the first try of a step, or a retry of it."""
+    """One attempt at a step: the first one, or a retry."""
 
     status: str
     """The status in Conductor: COMPLETED, FAILED, FAILED_WITH_TERMINAL_ERROR, or TIMED_OUT after a crash."""
     reason: str | None = None
-    """The reason of a failure, as Conductor would show it."""
+    """The reason for a failure, as Conductor would show it."""
     error: BaseException | None = None
-    """The exception that ended it: yours, Perago's, or `Crashed`."""
+    """The exception that ended the attempt: yours, Perago's, or `Crashed`."""
     log: tuple[str, ...] = ()
-    """The lines that your code printed and logged, from INFO on."""
+    """The lines that your code printed, and those that it logged at level INFO or higher."""
     steps: tuple[str, ...] = ()
-    """The names of the steps it took, in order; without `body` the result of an earlier attempt was used again."""
+    """The names of the steps that ran, in order. A completed attempt without `body` reused an earlier result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,45 +56,48 @@ class Trial:
     status: str
     """The last attempt's status in Conductor: COMPLETED, FAILED, FAILED_WITH_TERMINAL_ERROR or TIMED_OUT."""
     reason: str | None
-    """The reason of a failure, as Conductor would show it."""
+    """The reason for a failure, as Conductor would show it."""
     result: Mapping[str, Any] | None
-    """The body's result as JSON values; None unless the task completed."""
+    """The body's result as JSON values. None unless the task completed."""
     files: Mapping[str, bytes]
-    """The files of the prefix afterwards, by path below it."""
+    """The files under the prefix after the trial, keyed by path relative to it."""
     published: bool
-    """True if the branch now holds a publication of this task."""
+    """True if the branch's head is now a publication from this trial."""
     error: BaseException | None = None
     """The exception that ended the last attempt: yours, Perago's, or `Crashed`."""
     log: tuple[str, ...] = ()
-    """The lines that your code printed and logged, from INFO on, in all attempts."""
+    """The lines that your code printed, and those that it logged at level INFO or higher, in all attempts."""
     changes: Changes = field(default_factory=Changes)
-    """Changes to the files of the prefix; empty unless the task completed."""
+    """Changes to the files under the prefix. Empty unless the task completed."""
     attempts: tuple[TrialAttempt, ...] = ()
-    """Every attempt, the first one first."""
+    """Every attempt, starting with the first."""
     history: tuple[TrialCommit, ...] = ()
-    """The commits of the branch, newest first."""
+    """The commits on the branch, newest first."""
     replaced: tuple[TrialCommit, ...] = ()
-    """Commits that a retry took off the branch (`on_abandoned="replace"`); each is kept under a tag."""
+    """Commits that a retry removed from the branch (`on_abandoned="replace"`). A tag preserves each of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialStep:
-    """One step of a workflow that a worker runs; every iteration of a loop is a step, `clean__1`, `clean__2` and so on."""
+    """One workflow step that a worker runs.
+
+    Each loop iteration is a step of its own: `clean__1`, `clean__2` and so on.
+    """
 
     task: str
-    """The name of its task."""
+    """The name of the step's task."""
     status: str
     """The last attempt's status in Conductor."""
     reason: str | None
-    """The reason of the last attempt's failure."""
+    """The reason why the last attempt failed."""
     output: Mapping[str, Any]
     """The output that later steps read: `result`, and `workspace` if the task has one."""
     attempts: tuple[TrialAttempt, ...]
-    """Every attempt, the first one first."""
+    """Every attempt, starting with the first."""
 
     @property
     def result(self) -> Mapping[str, Any] | None:
-        """The body's result as JSON values; None unless the step completed."""
+        """The body's result as JSON values. None unless the step completed."""
         return self.output.get("result")
 
     @property
@@ -115,16 +118,16 @@ class WorkflowTrial:
     status: str
     """The status in Conductor: COMPLETED, FAILED or TIMED_OUT."""
     reason: str | None
-    """The reason of a failure."""
+    """The reason for a failure."""
     output: Mapping[str, Any]
-    """The workflow's output, by its `outputParameters`."""
+    """The workflow's output, as its `outputParameters` define it."""
     steps: Mapping[str, TrialStep]
-    """The steps that ran, by reference name, in order; steps of untaken branches are missing."""
+    """The steps that ran, in order, keyed by reference name. Steps on branches that were not taken are missing."""
     files: Mapping[str, bytes]
-    """Every file of the repository's branch `main` afterwards, by its path."""
+    """Every file on the repository's branch `main` after the trial, keyed by path."""
     log: tuple[str, ...]
     """The lines that your code printed and logged, in the order in which the attempts ran."""
     history: tuple[TrialCommit, ...]
-    """The commits of the branch, newest first."""
+    """The commits on the branch, newest first."""
     replaced: tuple[TrialCommit, ...] = ()
-    """Commits that a retry took off the branch (`on_abandoned="replace"`); each is kept under a tag."""
+    """Commits that a retry removed from the branch (`on_abandoned="replace"`). A tag preserves each of them."""

@@ -1,10 +1,11 @@
-"""Runs the attempts of one trial, one after the other, through production's transaction and delivery.
+"""Run the attempts of one trial, one after the other, through the same transaction and delivery as in production.
 
-A crash leaves the transaction where it is and cleans nothing up; a lost lease is time that passes; a head that moves is a
-commit.  The clock stands still otherwise, so a slow machine never loses a lease.
+Faults are simulated: a crash abandons the transaction without any cleanup, a lost lease advances the clock, and a head
+move is a commit.  Otherwise the clock stands still, so a slow machine never loses a lease.
 
-Output of the author's code is captured as lines and still reaches the original streams and handlers.  Output that a child
-process or a C library writes to the descriptors is not captured: a JVM that starts meanwhile would hold the pipe forever.
+Output of user code is captured as lines, and still reaches the original streams and handlers.  Output that a child
+process or a C library writes to the file descriptors is not captured: a JVM started in the meantime would keep the pipe
+open forever.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ class _Tee:
         return int(written)
 
     def writelines(self, texts: Any) -> None:
-        """Write several texts."""
+        """Write several strings."""
         for text in texts:
             self.write(text)
 
     def finish(self) -> None:
-        """Record a last line without a line end."""
+        """Record the last line if it has no newline."""
         if self._rest:
             self._lines.append(self._rest)
             self._rest = ""
 
 
 class _Logged(BodyLogs):
-    """Records log records in production's format, unless a handler already wrote them to a captured stream."""
+    """Captures log records in the same format as a worker, unless a handler already wrote them to a captured stream."""
 
     def __init__(self, lines: list[str], tees: tuple[_Tee, ...]) -> None:
         super().__init__(lambda text: lines.extend(text.removesuffix("\n").split("\n")), running=lambda: True)
@@ -77,14 +78,14 @@ class _Logged(BodyLogs):
 
 @contextmanager
 def captured(lines: list[str]) -> Iterator[None]:
-    """Append everything printed and logged inside the block to `lines`."""
+    """Append everything that is printed and logged inside the block to `lines`."""
     before = sys.stdout, sys.stderr
     tees = _Tee(before[0], lines), _Tee(before[1], lines)
     root, handler = logging.getLogger(), _Logged(lines, tees)
     level = root.level
     sys.stdout, sys.stderr = tees
     root.addHandler(handler)
-    # As in a worker: bodies log from INFO on.
+    # As in a worker, bodies log at level INFO and higher.
     root.setLevel(min(level or logging.INFO, logging.INFO))
     try:
         yield
@@ -98,12 +99,12 @@ def captured(lines: list[str]) -> Iterator[None]:
 
 WORKER = "trial"
 LONGEST_RATE_LIMIT = 86_400
-"""Seconds of trial time after which a rate-limited task is given up."""
+"""Seconds on the trial's clock after which the runner gives up on a rate-limited task."""
 
 
 @dataclass(slots=True)
 class _Observed:
-    """Observations of one attempt."""
+    """Everything observed about one attempt."""
 
     lines: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
@@ -111,11 +112,11 @@ class _Observed:
     outcome: Outcome | None = None
     crashed: bool = False
     wrong: Exception | None = None
-    """Error of a fault that could not be injected: a mistake of the test, not of the attempt."""
+    """The error from a fault that could not be injected. It is a mistake in the test, not in the attempt."""
 
 
 class Runner:
-    """Runs the attempts that an orchestrator assigns; `faults` is keyed by reference name and step."""
+    """Runs the attempts that an orchestrator assigns. `faults` is keyed by the reference name and then by the step."""
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Runner:
         return tuple(attempt for step, attempt in self.ran if step == reference)
 
     def run_next(self, state: WorkflowState) -> bool:
-        """Run the next scheduled attempt without waiting.  Returns False if there is none."""
+        """Run the next scheduled attempt without waiting. Returns False if there is none."""
         waiting = [task for task in state.tasks if task.status == "SCHEDULED"]
         if not waiting:
             return False
@@ -179,11 +180,11 @@ class Runner:
                     f"what is to happen at {observed.steps[-1]!r} cannot: {observed.wrong}"
                 ) from observed.wrong
             observed.error = crashed
-            # The lease is no longer extended, so it runs out.
+            # The lease is no longer extended, so it expires.
             self._clock.sleep(attempt.response_timeout_seconds)
         state = self._orchestrator.workflow(attempt.workflow_instance_id)
         task = next(task for task in state.tasks if task.task_id == attempt.task_id)
-        # The orchestrator cuts long reasons; a test gets the whole text.
+        # The orchestrator truncates long reasons, but a test gets the whole text.
         accepted = observed.outcome is not None and observed.outcome.status == task.status
         reason = observed.outcome.reason if observed.outcome is not None and accepted else task.reason
         done = TrialAttempt(task.status, reason, observed.error, tuple(observed.lines), tuple(observed.steps))
@@ -199,7 +200,8 @@ class Runner:
             observed.error = error
 
         def clean_up(cleanup: ExitStack) -> None:
-            # A crashed worker cleans nothing up.  No port call is in flight: steps begin between calls.
+            # A crashed worker cleans up nothing. No call to the lake or the orchestrator is in flight here, because
+            # steps begin between calls.
             if not observed.crashed:
                 cleanup.close()
 

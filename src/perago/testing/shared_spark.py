@@ -1,7 +1,7 @@
-"""The one Spark session of a test process: started for the first trial of a Spark task, shared by all later ones.
+"""The single Spark session of a test process, started for the first Spark trial and shared by all later ones.
 
-Its scratch folder is outside the tests' folders, because the session outlives each test.  The
-session takes `PERAGO_SPARK_CONF` from the environment (jars, say), and nothing else.
+Its scratch folder is outside the tests' folders, because the session outlives each test.  The only setting that it
+takes from the environment is `PERAGO_SPARK_CONF` (for jars, for example).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _CONF = "PERAGO_SPARK_CONF"
 
 @cache
 def shared_places() -> SparkPlaces:
-    """Return the places of all Spark trials in this process."""
+    """Return the places for all Spark trials in this process."""
     folder = tempfile.mkdtemp(prefix="perago-spark-")
-    # Registered before the session's own exit handler, so it runs after it.
+    # Registered before the session's own exit handler, so that it runs after that handler.
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     environ = {_CONF: os.environ[_CONF]} if _CONF in os.environ else {}
     settings = for_short_run(load_settings(environ, root=Path(folder)))
@@ -34,7 +34,7 @@ def shared_places() -> SparkPlaces:
 
 
 def shared_session() -> object:
-    """Return the session.  Raises `RuntimeConfigError` with the install command if Spark is missing."""
+    """Return the session. Raises `RuntimeConfigError`, with the install command, if Spark is missing."""
     try:
         return shared_places().sessions.get()
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Tries a task or a workflow in one call, on a lake that is created, filled and removed for it."""
+"""Run a task or a workflow in one call, on a lake that is created, filled and removed for that trial."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def try_task(
     retries: int = 0,
     at: Faults | None = None,
 ) -> Trial:
-    """Run one attempt of a task on a workspace whose prefix holds `files`, and as many retries as you ask for.
+    """Run one attempt of a task on a workspace whose prefix contains `files`, and as many retries as you ask for.
 
     Args:
-        function: A function that is decorated with `@task`.
-        files: What the task's prefix holds before, as str or bytes by path below the prefix.
-        params: Its params, as the model that it takes or as a dict; a dict is checked as Conductor's input is.
-        root: The folder to keep the lake and the workdirs in. Without it a temporary one, which goes afterwards.
-        faults: `crash()`, `lose_lease()` or `advance_head(…)`, by the name of the step at which it fires.
-        retries: How many retries may follow while attempts fail; not more than the task's `RetryPolicy` allows.
+        function: A function decorated with `@task`.
+        files: The initial files under the task's prefix, as str or bytes keyed by path relative to the prefix.
+        params: The task's params, as its params model or as a dict. A dict is validated like Conductor's input.
+        root: The folder for the lake and the workdirs. The default is a temporary folder that is removed afterwards.
+        faults: `crash()`, `lose_lease()` or `advance_head(…)`, keyed by the name of the step at which it fires.
+        retries: The maximum number of retries if attempts fail. The task's `RetryPolicy` must allow as many.
         at: The old name of `faults`.
     """
     task = task_of(function)
@@ -64,15 +64,15 @@ def try_workflow(
     clock: Clock | None = None,
     at: Mapping[str, Faults] | None = None,
 ) -> WorkflowTrial:
-    """Run a whole workflow on a repository that holds `data`, with every retry, and without waiting for any of them.
+    """Run a whole workflow on a repository that contains `data`, with every retry, and without waiting for retries.
 
     Args:
-        workflow: Its definition as a dict, or the path of the JSON file.
-        tasks: The tasks that it uses: functions, modules, or paths of files with tasks. Others may be among them.
-        data: What the repository holds before: str or bytes by path, or the folder to import.
-        input: The workflow's input; `workspace` is added, and names the head of the repository's branch `main`.
-        root: The folder to keep the lake and the workdirs in. Without it a temporary one, which goes afterwards.
-        faults: The faults of each workflow step, such as `{"clean": {"publish": crash()}}`.
+        workflow: The workflow's definition as a dict, or the path of its JSON file.
+        tasks: The tasks that it uses: functions, modules, or paths of task files. Unused tasks are ignored.
+        data: The initial content of the repository: str or bytes keyed by path, or the path of a folder to import.
+        input: The workflow's input. If it has no `workspace`, one is added that names the head of `main`.
+        root: The folder for the lake and the workdirs. The default is a temporary folder that is removed afterwards.
+        faults: The faults for each workflow step, such as `{"clean": {"publish": crash()}}`.
         clock: The workflow's clock, if you want to set it or to read it.
         at: The old name of `faults`.
     """

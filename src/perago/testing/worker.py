@@ -1,7 +1,7 @@
-"""The worker of a test: runs tasks and whole workflows on one lake, in the test's process.
+"""A worker for tests: it runs tasks and whole workflows on one lake, in the test's process.
 
-Attempts run one after the other, through production's transaction and delivery.  The rule: a trial starts from the
-branch's current head and leaves what it published, so that one trial can continue from another.
+Attempts run one after the other, through the same transaction and delivery as in production.  A trial starts from the
+branch's current head and leaves its publications in place, so that one trial can continue from another.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from perago.testing.results import Changes, Trial, TrialStep, WorkflowTrial
 from perago.testing.runner import Runner
 
 STEP = "trial"
-"""The reference name of the one step that `try_task` runs."""
+"""The reference name of the single step that `try_task` runs."""
 MOST_ATTEMPTS = 1000
-"""A workflow that runs more attempts than this counts as endless."""
+"""The number of attempts after which a workflow is considered endless."""
 
 
 class TrialWorker:
-    """Runs tasks and workflows on the lake of a test; the fixture `perago_worker` is one."""
+    """Runs tasks and workflows on a test's lake. The fixture `perago_worker` is such a worker."""
 
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
@@ -63,11 +63,11 @@ class TrialWorker:
         """Run one attempt of a task from the head of a branch, and as many retries as you ask for.
 
         Args:
-            function: A function that is decorated with `@task`.
-            params: Its params, as the model that it takes or as a dict; a dict is checked as Conductor's input is.
+            function: A function decorated with `@task`.
+            params: The task's params, as its params model or as a dict. A dict is validated like Conductor's input.
             branch: The branch to start from and to publish to.
-            faults: `crash()`, `lose_lease()` or `advance_head(…)`, by the name of the step at which it fires.
-            retries: How many retries may follow while attempts fail; not more than the task's `RetryPolicy` allows.
+            faults: `crash()`, `lose_lease()` or `advance_head(…)`, keyed by the name of the step at which it fires.
+            retries: The maximum number of retries if attempts fail. The task's `RetryPolicy` must allow as many.
             at: The old name of `faults`.
         """
         task = task_of(function)
@@ -104,11 +104,11 @@ class TrialWorker:
         """Run a whole workflow from the head of `main`, with every retry, as the embedded orchestrator would.
 
         Args:
-            workflow: Its definition as a dict, or the path of the JSON file.
-            tasks: The tasks that it uses: functions, modules, or paths of files with tasks. Others may be among them.
-            input: The workflow's input; `workspace` is added, and names the head of `main`, unless it is there.
-            faults: The faults of each workflow step, such as `{"clean": {"publish": crash()}}`.
-            clock: The clock that the workflow goes by, if you want to set it or to read it.
+            workflow: The workflow's definition as a dict, or the path of its JSON file.
+            tasks: The tasks that it uses: functions, modules, or paths of task files. Unused tasks are ignored.
+            input: The workflow's input. If it has no `workspace`, one is added that names the head of `main`.
+            faults: The faults for each workflow step, such as `{"clean": {"publish": crash()}}`.
+            clock: The workflow's clock, if you want to set it or to read it.
             most_attempts: The trial gives up if the workflow has not ended after this number of attempts.
             at: The old name of `faults`.
         """
@@ -166,7 +166,7 @@ class TrialWorker:
         )
 
     def _workflow_trial(self, runner: Runner, state: WorkflowState) -> WorkflowTrial:
-        # Retries come after the attempts they repeat, so the last task of a step holds its result.
+        # Retries come after the attempts they repeat, so the last task of a step has the step's result.
         last = {task.reference: task for task in worker_tasks(state)}
         steps = {
             reference: TrialStep(

@@ -1,1 +1,1 @@
-"""`perago ui`, a web page that shows runs, branches, data and checks.  It only reads."""
+"""`perago ui`, a read-only web page that shows runs, branches, data and checks."""

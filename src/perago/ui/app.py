@@ -1,4 +1,4 @@
-"""The web application: routes, error pages, and the access guard around all of it."""
+"""The web application: routes, error pages, and the access guard around everything."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def make_app(source: DataSource, *, host: str, token: str | None) -> ASGIApp:
 
 def _handler(source: DataSource, page: Page) -> Callable[[Request], Response]:
     def handle(request: Request) -> Response:
-        # Not async, so that it runs on a thread: the ports block on servers and disks.
+        # Not async, so that it runs on a thread: calls to the lake and the orchestrator block.
         answer = page(source, request)
         return answer if isinstance(answer, Response) else HTMLResponse(answer)
 

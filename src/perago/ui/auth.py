@@ -1,10 +1,10 @@
-"""Access to the page, and the security headers of its responses.
+"""Access control for the page, and the security headers of its responses.
 
-    bound to loopback        no token; the Host must be this machine's, so that no foreign name can be pointed here
-    bound to anything else   the printed token, as ?token=… once, then as a cookie; or as a bearer token
+    bound to loopback        no token, but the Host header must name this machine, which prevents DNS rebinding
+    bound to anything else   the printed token, first as ?token=… and then as a cookie, or as a bearer token
 
-Only GET and HEAD are allowed.  Pages run no script but our own file, load nothing from elsewhere, and other sites cannot
-frame them.  A response that sets its own policy (an object from the lake) keeps it.
+Only GET and HEAD are allowed.  Pages run no script except our own file, load nothing from elsewhere, and cannot be
+framed by other sites.  A response that sets its own policy (an object from the lake) keeps it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OBJECT_POLICY = "; ".join(
         "frame-ancestors 'self'",
     ]
 )
-"""Policy for bytes from the lake: no scripts, no forms, nothing loaded, not even from this server."""
+"""Policy for bytes from the lake: no scripts, no forms, and nothing may be loaded, not even from this server."""
 _HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Wraps the app with access checks; `token` is None if only this machine can reach it."""
+    """Wraps the app with access checks. `token` is None if only this machine can reach the app."""
 
     def __init__(self, app: ASGIApp, *, host: str, token: str | None) -> None:
         self._app = app
@@ -74,7 +74,7 @@ class Guard:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or pass it on and set the headers of the response."""
+        """Reject the request or pass it on, and set the headers of the response."""
         if scope["type"] != "http":
             return
 
@@ -106,7 +106,7 @@ class Guard:
             if not _same(given[-1], token):
                 return _error(403, "this is not the token: open the address that `perago ui` printed")
             rest = urlencode([(name, value) for name, value in query if name != "token"])
-            # Relative to the current path, so that the target cannot name another host.
+            # Redirect relative to the current path, so that the target cannot name another host.
             answer = RedirectResponse("?" + rest, status_code=303)
             answer.set_cookie(cookie, token, httponly=True, samesite="lax", path="/")
             return answer

@@ -1,6 +1,6 @@
-"""Data of the pages: the runs of one pair of servers, and their lake, kept open while the page is served.
+"""The data behind the pages: the runs on one pair of servers and their lake, which stay open while the page is served.
 
-Reading changes nothing.  Immutable data, such as commits and the records of finished executions, is cached.
+Access is read-only.  Immutable data, such as commits and the records of finished executions, is cached.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from perago.settings import Settings
 
 _CACHE_SIZE = 4096
 MOST_CHANGES = 100
-"""Limit for counting the changes of a commit in a list."""
+"""The maximum number of changes that are counted for a commit in a list."""
 
 
 class DataSource:
-    """One pair of servers, read-only. Thread-safe."""
+    """Read-only access to one pair of servers. Thread-safe."""
 
     def __init__(
         self,
@@ -39,25 +39,25 @@ class DataSource:
     ) -> None:
         self.servers: ReadOnlyBackend = servers if servers.embedded else _SharedBackend(servers)
         self.where = where
-        """The servers' description, for people."""
+        """A human-readable description of the servers."""
         self.clock = clock
         self.mask = Masker(secrets_of(servers.settings))
         self.closing = threading.Event()
-        """Set when serving ends."""
+        """Set when the server stops."""
         self._open_lake = open_lake
         self._lake: Lake | None = None
         self._lock = threading.Lock()
         self._records: dict[tuple[str, str], AttemptRecord] = {}
         self.commit = lru_cache(maxsize=_CACHE_SIZE)(self._commit)
-        """A commit by its full id."""
+        """Return a commit by its full id."""
         self.count_changes = lru_cache(maxsize=_CACHE_SIZE)(self._count_changes)
-        """Changes between two commits, up to `MOST_CHANGES`."""
+        """Return the changes between two commits, up to `MOST_CHANGES`."""
         self.run_of = lru_cache(maxsize=_CACHE_SIZE)(self._run_of)
-        """The run that a workflow belongs to; raises `RuntimeConfigError` if it no longer exists."""
+        """Return the run that a workflow belongs to. Raises `RuntimeConfigError` if that run no longer exists."""
 
     @property
     def has_lake(self) -> bool:
-        """True if a lake exists by now."""
+        """True if a lake has been created by now."""
         with self._lock:
             if self._lake is None:
                 self._lake = self._open_lake()
@@ -65,21 +65,22 @@ class DataSource:
 
     @property
     def lake(self) -> Lake:
-        """The lake; raises `LakeNotFound` if none has been created yet."""
+        """The lake. Raises `LakeNotFound` if none has been created yet."""
         if not self.has_lake or self._lake is None:
             raise LakeNotFound("there is no lake yet: `perago put REPO FOLDER --create` makes one")
         return self._lake
 
     @contextmanager
     def orchestrator_of(self, found: RunHandle) -> Iterator[Orchestrator]:
-        """Open the orchestrator of a run for the block."""
+        """Open a run's orchestrator for the block."""
         with closing(found.open()) as orchestrator:
             yield orchestrator
 
     def record_of(self, commit: Commit) -> AttemptRecord | None:
-        """Return the record of the execution that made a commit. None if the commit or the task log has none.
+        """Return the record of the execution that made a commit.
 
-        Raises `RuntimeConfigError` if the run no longer exists.
+        Returns None if the commit names no execution, or if the task log has no record of it.  Raises
+        `RuntimeConfigError` if the run no longer exists.
         """
         from perago.runtime.runs.inspect import read_log
 
@@ -118,7 +119,7 @@ class DataSource:
 
 
 class _SharedBackend:
-    """Servers that all runs share. Their orchestrator is opened once, and closed at the end."""
+    """Servers that are shared by all runs. Their orchestrator is opened once, and closed at the end."""
 
     def __init__(self, servers: ReadOnlyBackend) -> None:
         self._servers = servers
@@ -127,21 +128,21 @@ class _SharedBackend:
 
     @property
     def settings(self) -> Settings:
-        """The settings that name the servers."""
+        """The settings with the servers' addresses."""
         return self._servers.settings
 
     @property
     def embedded(self) -> bool:
-        """False: each embedded run has its own orchestrator, so embedded servers are not shared."""
+        """Always False: each embedded run has its own orchestrator, so embedded servers are not shared."""
         return self._servers.embedded
 
     def of_run(self, run_id: str) -> ReadOnlyBackend:
-        """Return self: all runs share these servers."""
+        """Return self, because all runs share these servers."""
         del run_id
         return self
 
     def open_read_only(self) -> Orchestrator | None:
-        """Return the shared orchestrator; closing it does nothing."""
+        """Return the shared orchestrator. Its `close` is a no-op."""
         with self._lock:
             if self._opened is None:
                 self._opened = self._servers.open_read_only()
@@ -163,4 +164,4 @@ class _WithoutClose:
         return getattr(self._orchestrator, name)
 
     def close(self) -> None:
-        """Do nothing: the orchestrator is shared."""
+        """Do nothing, because the orchestrator is shared."""

@@ -2,13 +2,13 @@
 
     row           meaning
     publication   a commit that an attempt published
-    replaced      an abandoned publication that was replaced; it is off the branch, kept under its tag
-    fence         a commit of Perago: the fence was installed
+    replaced      an abandoned publication that was replaced: it is no longer on the branch, but a tag preserves it
+    fence         Perago's commit that installed the fence
     other         any other commit
 
-A replaced publication comes right above the commit that it was published on.  A superseded one stays on the branch, and
-names the commit that supersedes it.  A rebased one says how many commits it was rebased over, and a line connects it with
-the commit that it was staged on.
+A replaced publication is shown right above the commit on which it was published.  A superseded publication stays on the
+branch, and its row names the commit that supersedes it.  The row of a rebased publication says how many commits it was
+rebased over, and a line connects it with the commit on which it was staged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TOP, _MIDDLE, _BOTTOM = 0, 50, 100
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line inside a row, as an SVG path; `kind` is `branch`, `replaced` or `beside`."""
+    """A line inside a row, as an SVG path. `kind` is `branch`, `replaced` or `beside`."""
 
     path: str
     kind: str
@@ -46,7 +46,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class RowDrawing:
-    """The lines of a row, the horizontal position of its dot, and the total width."""
+    """The lines in a row, the horizontal position of its dot, and the total width."""
 
     lines: Sequence[Line] = ()
     dot: int = LANE // 2
@@ -55,7 +55,7 @@ class RowDrawing:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """The attempt that made a commit, by the commit's metadata."""
+    """The attempt that made a commit, according to the commit's metadata."""
 
     workflow_id: str
     reference: str
@@ -65,7 +65,7 @@ class Maker:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """A commit of a history."""
+    """A commit in a branch's history."""
 
     commit: Commit
     kind: Kind
@@ -74,7 +74,7 @@ class HistoryRow:
     superseded_by: str = ""
     supersedes: str = ""
     passed: int = 0
-    """Number of commits by others, made since it was staged, that it was published on top of."""
+    """The number of other commits, made since this one was staged, that it was rebased over."""
     base: str = ""
     changes: Changes | None = None
     drawn: RowDrawing = field(default_factory=RowDrawing)
@@ -82,7 +82,7 @@ class HistoryRow:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Some commits of a branch, and the first commit of the next page."""
+    """A page of a branch's commits, and the first commit of the next page."""
 
     rows: Sequence[HistoryRow]
     following: str | None
@@ -90,7 +90,7 @@ class History:
 
 
 def history_page(source: DataSource, repository: str, ref: str, count: int = COMMITS) -> History:
-    """Return the commits from `ref` along first parents."""
+    """Return one page of commits, starting at `ref` and following first parents."""
     found = list(islice(source.lake.log(repository, ref, count + 1), count + 1))
     commits, following = found[:count], found[count].id if len(found) > count else None
     replaced, left_out = _replaced_rows(source, repository, commits)
@@ -104,7 +104,7 @@ def history_page(source: DataSource, repository: str, ref: str, count: int = COM
 
 
 def row_of(commit: Commit, *, tag: str = "") -> HistoryRow:
-    """Return the row of a commit, from its metadata."""
+    """Return the row for a commit, based on its metadata."""
     metadata = commit.metadata
     maker = maker_of(commit)
     kind: Kind = "publication" if maker else "fence" if metadata.get(KEY) == FENCE_KEY else "other"
@@ -121,7 +121,7 @@ def row_of(commit: Commit, *, tag: str = "") -> HistoryRow:
 
 
 def maker_of(commit: Commit) -> Maker | None:
-    """Return the attempt that made a commit, or None if its metadata names none."""
+    """Return the attempt that made a commit, or None if the commit's metadata names no attempt."""
     metadata = commit.metadata
     workflow_id, slash, reference = metadata.get(KEY, "").partition("/")
     if not slash or TASK_ID not in metadata:
@@ -131,7 +131,7 @@ def maker_of(commit: Commit) -> Maker | None:
 
 
 def changes_of(source: DataSource, repository: str, commit: Commit) -> Changes | None:
-    """Return the changes of a commit against its first parent. None for a first commit, or if the lake fails."""
+    """Return a commit's changes from its first parent. Returns None if it has no parent, or if the lake fails."""
     if commit.first_parent is None:
         return None
     try:
@@ -143,7 +143,10 @@ def changes_of(source: DataSource, repository: str, commit: Commit) -> Changes |
 def _replaced_rows(
     source: DataSource, repository: str, commits: Sequence[Commit]
 ) -> tuple[Mapping[str, list[HistoryRow]], int]:
-    """Return replaced publications by the commit they were published on, newest first, and how many tags are left out."""
+    """Return replaced publications, newest first, keyed by the commit on which they were published.
+
+    Also returns the number of tags that were left out.
+    """
     on_page = {commit.id for commit in commits}
     tags = source.lake.tags(repository, REPLACED)
     found: dict[str, list[HistoryRow]] = {}
@@ -158,7 +161,7 @@ def _replaced_rows(
 
 
 def _with_superseded(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
-    """Return the rows; publications superseded by a later one of the same step get its commit id."""
+    """Return the rows. A publication superseded by a later one from the same step gets the later one's commit id."""
     later: dict[str, str] = {}
     done = []
     for row in rows:
@@ -170,10 +173,10 @@ def _with_superseded(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
 
 
 def draw(rows: Sequence[HistoryRow], *, more: bool) -> list[HistoryRow]:
-    """Return the rows with their lines; `more` rows follow on another page.
+    """Return the rows with their lines. `more` says whether more rows follow on the next page.
 
-    Lane 0 is the branch.  Each row is drawn separately, in a box 100 high: a line that leaves it at the bottom continues
-    at the top of the next one, whatever the height of the rows.
+    Lane 0 is the branch.  Each row is drawn separately, in a box 100 units high.  A line that leaves the box at the
+    bottom continues at the top of the next one, whatever the height of the rows.
     """
     lines: list[list[Line]] = [[] for _ in rows]
     on_branch = [number for number, row in enumerate(rows) if row.kind != "replaced"]
@@ -195,14 +198,14 @@ def draw(rows: Sequence[HistoryRow], *, more: bool) -> list[HistoryRow]:
 
 
 def _beside(rows: Sequence[HistoryRow], lines: list[list[Line]]) -> int:
-    """Add a line from each rebased commit to the one it was staged on. Returns the highest lane, or 0."""
+    """Add a line from each rebased commit to the one on which it was staged. Returns the highest lane used, or 0."""
     at = {row.commit.id: number for number, row in enumerate(rows)}
     ends: list[int] = []
     for number, row in enumerate(rows):
         if not row.passed or not row.base:
             continue
         end = at.get(row.base, len(rows))
-        # The first lane that is free from here on, starting at 2: replaced publications are in lane 1.
+        # Find the first lane that is free from this row on, starting at 2: replaced publications use lane 1.
         lane = next((lane for lane, until in enumerate(ends) if until <= number), len(ends))
         if lane >= _MOST_LANES:
             continue

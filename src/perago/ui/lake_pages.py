@@ -1,4 +1,4 @@
-"""The pages of branches: their list, a branch's history, its publications with their checks, and one commit."""
+"""The pages about branches: the list, a branch's history, its publications with their checks, and a single commit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class RepositoryEntry:
-    """A repository, some of its branches with their heads, and the number of further branches."""
+    """A repository, some of its branches with their heads, and the number of other branches."""
 
     name: str
     branches: Sequence[tuple[Ref, Commit]]
@@ -35,7 +35,7 @@ class RepositoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class CheckedCommit:
-    """A commit with the record of the execution that made it, or why there is none."""
+    """A commit with the record of the execution that made it, or the reason why there is no record."""
 
     row: HistoryRow
     record: AttemptRecord | None
@@ -43,7 +43,7 @@ class CheckedCommit:
 
 
 def branches(source: DataSource, request: Request) -> str:
-    """Render the repositories and branches, with links to a branch's history, data or checks."""
+    """Render the repositories and branches, with a link to each branch's history, data or checks."""
     view = request.url.path.strip("/")
     begin, after = _page(request)
     names = sorted(source.lake.repositories()) if source.has_lake else []
@@ -79,7 +79,7 @@ def history(source: DataSource, request: Request) -> str:
 
 
 def publications(source: DataSource, request: Request) -> str:
-    """Render the newest publications of a branch, with the checks that each passed."""
+    """Render a branch's newest publications, each with the checks that it passed."""
     repository, ref = place(source, request)
     found: History = history_page(source, repository, request.query_params.get("from") or ref, PUBLICATIONS)
     rows = [row for row in found.rows if row.maker is not None]
@@ -126,7 +126,7 @@ def commit(source: DataSource, request: Request) -> str:
 
 
 def check_results(source: DataSource, row: HistoryRow) -> CheckedCommit:
-    """Return a commit with the record of its execution, if its orchestrator still has it."""
+    """Return a commit with the record of its execution, if the orchestrator still has that record."""
     if row.maker is None:
         return CheckedCommit(row, None)
     try:
@@ -137,7 +137,7 @@ def check_results(source: DataSource, row: HistoryRow) -> CheckedCommit:
 
 
 def place(source: DataSource, request: Request) -> tuple[str, str]:
-    """Return the repository and ref of a request. Raises an error that suggests existing names if one is missing."""
+    """Return the repository and ref that a request names. If one does not exist, the error suggests existing names."""
     repository, ref = request.query_params.get("repo", ""), request.query_params.get("ref", "main")
     if not repository:
         raise LakeNotFound("the address names no repository")

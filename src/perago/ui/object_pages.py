@@ -1,7 +1,7 @@
-"""The pages of data: a folder of a commit, the preview of an object, its bytes, and two commits side by side.
+"""The pages about data: a folder in a commit, the preview of an object, its bytes, and two commits side by side.
 
-Bytes from the lake are served so that they cannot act here.  The browser never shows a download; a picture and a framed
-page have a separate policy under which nothing runs.
+Bytes from the lake are served in a way that keeps them from doing anything here.  The browser never displays a
+download.  Pictures and framed pages have a separate policy under which nothing runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHANGES = 200
 
 
 def folder(source: DataSource, request: Request) -> str:
-    """Render a folder of a commit."""
+    """Render a folder in a commit."""
     repository, ref = place(source, request)
     commit = source.lake.commit_at(repository, ref)
     prefix = _prefix(request.query_params.get("path", ""))
@@ -68,7 +68,7 @@ def show_object(source: DataSource, request: Request) -> str:
 
 
 def compare(source: DataSource, request: Request) -> str:
-    """Render two commits side by side: their differences, or one object at both."""
+    """Render two commits side by side: their differences, or one object in both."""
     repository, left = place(source, request)
     right = request.query_params.get("to", "main")
     commits = [source.lake.commit_at(repository, ref) for ref in (left, right)]
@@ -106,7 +106,7 @@ def download(source: DataSource, request: Request) -> StreamingResponse:
 
 
 def picture(source: DataSource, request: Request) -> StreamingResponse:
-    """Return a picture, for an <img>."""
+    """Return a picture for an <img> element."""
     one = _requested_object(source, request)
     kind = PICTURES.get(ending_of(one.entry.path))
     if kind is None or one.entry.size > MOST_SHOWN_WHOLE:
@@ -115,7 +115,7 @@ def picture(source: DataSource, request: Request) -> StreamingResponse:
 
 
 def frame(source: DataSource, request: Request) -> StreamingResponse:
-    """Return an HTML page, for a frame in which nothing runs."""
+    """Return an HTML page for a sandboxed iframe with scripts disabled."""
     one = _requested_object(source, request)
     if ending_of(one.entry.path) not in ("html", "htm") or one.entry.size > MOST_SHOWN_WHOLE:
         raise HTTPException(404, "this object is not shown as a page")
@@ -168,7 +168,7 @@ def _prefix(path: str) -> str:
 
 
 def _crumbs(prefix: str) -> list[tuple[str, str]]:
-    """Return the folders above with their paths, outermost first."""
+    """Return the name and path of each folder in the prefix, outermost first."""
     found, at = [], ""
     for name in prefix.split("/")[:-1]:
         at += f"{name}/"

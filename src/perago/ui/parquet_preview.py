@@ -1,8 +1,9 @@
 """Preview a Parquet file: its schema and first rows, read only from its footer and first pages.
 
-The preview is limited, whatever a file claims.  Bytes are read by ranges, up to `MOST_BYTES`; pyarrow decodes them in a
-separate process (`preview_decoder.py`), which may use `MOST_MEMORY` more than at its start and `MOST_SECONDS` of time, and
-is killed after that; its answer is JSON of limited size.  The process is reused for the next preview.
+The preview has limits that hold whatever a file claims.  Bytes are read as ranges, up to `MOST_BYTES` in total.
+pyarrow decodes them in a separate process (`preview_decoder.py`).  That process may use `MOST_MEMORY` more than at its
+start, and is killed after `MOST_SECONDS`.  Its answer is JSON of limited size.  The process is reused for the next
+preview.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 _LIMITS = {"rows": ROWS, "columns": COLUMNS, "cell": CELL, "schema": SCHEMA_COLUMNS}
 _TOO_MUCH = "Its first rows take too much memory or time to be shown here."
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "TMPDIR")
-"""The variables that the decoder gets; the rest of the environment may hold the keys to the servers."""
+"""The variables passed to the decoder. The rest of the environment may contain the keys to the servers."""
 _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 """Arrow's own allocators reserve more than they use, which would exceed the memory limit."""
 
@@ -47,7 +48,7 @@ _running: _Decoder | None = None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a schema."""
+    """A column in a schema."""
 
     name: str
     type: str
@@ -62,23 +63,23 @@ class ParquetPreview:
     row_groups: int
     columns: Sequence[Column]
     all_columns: int
-    """The number of all columns; `columns` has the first of them."""
+    """The total number of columns. `columns` has only the first of them."""
     table: Table
     created_by: str
     read: int
     size: int
-    """Bytes that the preview read, and bytes of the file."""
+    """`read` is the number of bytes that the preview read, and `size` is the size of the file."""
 
 
 def preview_parquet(part: Part, size: int, seconds: float = MOST_SECONDS) -> ParquetPreview | str:
-    """Return the preview, or a sentence that says why there is none; `part(start, length)` reads bytes."""
+    """Return the preview, or a sentence that says why there is none. `part(start, length)` reads bytes."""
     with _lock:
         try:
             return _decoder().preview(part, size, seconds)
         except _DecoderGone as gone:
             if not gone.was_used:
                 return _TOO_MUCH
-        # Retry in a new process: earlier files may have used up the memory.
+        # Retry in a new process, because earlier files may have used up the memory.
         try:
             return _decoder().preview(part, size, seconds)
         except _DecoderGone:
@@ -86,7 +87,7 @@ def preview_parquet(part: Part, size: int, seconds: float = MOST_SECONDS) -> Par
 
 
 class _DecoderGone(Exception):
-    """The decoder crashed or was killed by the page; `was_used` if it had decoded another file before."""
+    """The decoder crashed or was killed by the page. `was_used` says whether it had decoded another file before."""
 
     def __init__(self, *, was_used: bool) -> None:
         super().__init__()
@@ -94,7 +95,7 @@ class _DecoderGone(Exception):
 
 
 class _Decoder:
-    """One decoder process; a failure ends it."""
+    """One decoder process. Any failure ends it."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -112,7 +113,7 @@ class _Decoder:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                # pyarrow prints errors there before it aborts.
+                # pyarrow prints errors to stderr before it aborts.
                 stderr=subprocess.DEVNULL,
                 env={**_ENVIRONMENT, **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}},
             )
@@ -121,18 +122,18 @@ class _Decoder:
 
     @property
     def alive(self) -> bool:
-        """True if the process runs."""
+        """True if the process is running."""
         return self._process.poll() is None
 
     def preview(self, part: Part, size: int, seconds: float) -> ParquetPreview | str:
-        """Decode a file. Raises `_DecoderGone` if that exceeds a limit."""
+        """Decode a file. Raises `_DecoderGone` if a limit is exceeded."""
         if self.problem:
             return self.problem
         self._send(json.dumps({"size": size, **_LIMITS}).encode())
         left, read = seconds, 0
         while True:
             message, took = self._receive(left)
-            # Only the decoder's time counts, not that of the lake.
+            # Only the decoder's own time is limited, not the time spent reading from the lake.
             left -= took
             match message:
                 case {"read": [int(start), int(length)]}:
@@ -161,7 +162,7 @@ class _Decoder:
         try:
             return part(start, length)
         except BaseException:
-            # The decoder waits for bytes that will not come.
+            # The decoder is waiting for bytes that will never arrive.
             self.end()
             raise
 
@@ -172,7 +173,7 @@ class _Decoder:
             raise self._give_up() from None
 
     def _receive(self, seconds: float) -> tuple[Mapping[str, Any], float]:
-        """Return the next message of the decoder, and the seconds that it took."""
+        """Return the next message from the decoder, and the seconds that it took."""
         started = time.monotonic()
         try:
             if not self._pipe.poll(max(0.0, seconds)):
@@ -191,7 +192,7 @@ class _Decoder:
 
 
 def _decoder() -> _Decoder:
-    """Return the decoder of this process, a new one if the last one has ended."""
+    """Return this process's decoder, starting a new one if the last one has ended."""
     global _running
     if _running is None or _running.owner != os.getpid() or not _running.alive:
         _running = None
@@ -206,7 +207,7 @@ def _end_at_exit() -> None:
 
 
 def _reset_lock() -> None:
-    """Replace the lock after a fork: its holder may be a thread that the fork does not have."""
+    """Replace the lock after a fork: the thread holding it may not exist in the child."""
     global _lock
     _lock = threading.Lock()
 

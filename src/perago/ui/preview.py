@@ -1,16 +1,16 @@
 """Previews of objects. The kind depends on the name, or on the first bytes if the name does not say.
 
     kind       shown as                          bytes read
-    parquet    schema, and the first rows        footer and first pages, by ranges
+    parquet    the schema and the first rows     footer and first pages, as ranges
     csv        the first rows                    the first 64 KB
-    json       as it is, indented if complete    the first 64 KB
-               and not deep
+    json       as is, or indented if complete    the first 64 KB
+               and not deeply nested
     text       the first lines                   the first 64 KB
-    picture    itself                            all, by the browser, up to 20 MB
-    html       itself, in a sandbox              all, by the browser, up to 20 MB
+    picture    the picture                       all, by the browser, up to 20 MB
+    html       the page, in a sandbox            all, by the browser, up to 20 MB
     none       nothing, but it can be downloaded
 
-The bytes that a preview reads and shows are limited, whatever the object claims.
+The number of bytes that a preview reads and shows is limited, whatever the object claims.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BY_ENDING: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The preview of an object; `note` says what is not shown."""
+    """The preview of an object. `note` says what is not shown."""
 
     kind: Kind
     text: str = ""
@@ -61,7 +61,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """One object of a commit."""
+    """One object in a commit."""
 
     lake: ReadableLake
     repository: str
@@ -69,7 +69,7 @@ class Object:
     entry: Entry
 
     def part(self, start: int, length: int) -> bytes:
-        """Read a range of its bytes, cut at its end."""
+        """Read a range of the object's bytes, truncated at the end of the object."""
         length = min(length, self.entry.size - start)
         if length <= 0:
             return b""
@@ -77,7 +77,7 @@ class Object:
 
 
 def ending_of(path: str) -> str:
-    """Return the part of a name after its last dot, in lower case."""
+    """Return the part of the file name after its last dot, in lower case."""
     return path.rpartition("/")[2].rpartition(".")[2].lower()
 
 

@@ -1,7 +1,8 @@
 """A program that decodes Parquet files for the page, in a separate process with little memory and no keys.
 
-It imports nothing of Perago, so that it starts quickly, and speaks JSON and plain bytes: even if a hostile file takes over
-this process, its messages are only text to the page.  `parquet_preview.py` starts it, and kills it after a time limit.
+It imports nothing from Perago, so that it starts quickly.  It communicates in JSON and plain bytes, so even if a
+hostile file takes over this process, its messages are only text to the page.  `parquet_preview.py` starts it, and kills
+it after a time limit.
 
     page                            decoder
                             ◀──     {"ready": true}, or {"problem": …}
@@ -82,7 +83,7 @@ def _preview(file: Any, limits: dict[str, int]) -> dict[str, Any]:
 
 
 def _cells(column: Any, most: int) -> list[str]:
-    # One value at a time: its text may be large, and only the start is kept.
+    # Convert one value at a time: its text may be large, and only the start is kept.
     return ["–" if (value := one.as_py()) is None else _cut(value, most) for one in column]
 
 
@@ -96,7 +97,10 @@ def _send(page: Connection, message: dict[str, Any]) -> None:
 
 
 def _limit_memory(more: int) -> None:
-    """Limit the memory to `more` bytes above the present use. Systems without that have only the page's time limit."""
+    """Limit the memory to `more` bytes above the current use.
+
+    On systems that cannot limit memory, only the page's time limit applies.
+    """
     try:
         import resource
 
@@ -109,7 +113,7 @@ def _limit_memory(more: int) -> None:
 
 
 class _RangeFile(io.RawIOBase):
-    """The object as a file, whose bytes the page sends by ranges."""
+    """A file-like view of the object. The page process supplies its bytes range by range."""
 
     def __init__(self, page: Connection, size: int) -> None:
         self._page = page
@@ -129,17 +133,17 @@ class _RangeFile(io.RawIOBase):
         return self._at
 
     def size(self) -> int:
-        """Return the size; Arrow needs it."""
+        """Return the file's size, which Arrow asks for."""
         return self._size
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move the position, within the file."""
+        """Move the position, clamped to the bounds of the file."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = min(max(0, start + offset), self._size)
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """Read up to `size` bytes, or the rest."""
+        """Read up to `size` bytes, or the rest of the file if `size` is negative."""
         left = self._size - self._at
         wanted = left if size is None or size < 0 else min(size, left)
         if not wanted:

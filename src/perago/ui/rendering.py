@@ -1,7 +1,7 @@
 """Render templates, and format values for them.
 
-Everything is escaped, always.  Foreign text cannot hide anything either: control characters and those that change the
-direction of text are escaped visibly.  Links are made by `link`, so that no name can break out of one.
+Everything is always escaped.  Untrusted text cannot hide anything either: control and bidi characters are shown as
+visible escapes.  Links are built by `link`, so that no name can break out of one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BAD = ("bad", "✕")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page that is sent again when it changes."""
+    """A live part of a page, which is sent again whenever it changes."""
 
     id: str
     html: str
@@ -65,20 +65,20 @@ def part(name: str, template: str, **values: Any) -> Part:
 
 
 def shown(text: object) -> str:
-    """Return foreign text, with characters that hide or turn text escaped visibly."""
+    """Return untrusted text, with characters that hide or reverse text shown as visible escapes."""
     safe = str(text).encode("utf-8", "backslashreplace").decode()
     return _HIDING.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(safe))
 
 
 def link(path: str, /, **query: object) -> str:
-    """Return a link to a page of this application."""
+    """Return a link to a page in this application."""
     given = {name: str(value) for name, value in query.items() if value not in (None, "")}
     text = urlencode(given, quote_via=quote, errors="surrogatepass")
     return f"{path}?{text}" if text else path
 
 
 def pretty(value: Any) -> str:
-    """Format JSON for people, cut if it is very long."""
+    """Format a value as human-readable JSON, truncated if it is very long."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     if depth_of(text) <= DEPTH:
         text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
@@ -88,7 +88,7 @@ def pretty(value: Any) -> str:
 
 
 def moment(seconds: float | None) -> str:
-    """Format a moment in UTC."""
+    """Format a timestamp in UTC."""
     return "–" if seconds is None else _utc(seconds).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -133,7 +133,7 @@ def _environment() -> Environment:
 
 
 def _version() -> str:
-    """Return a digest of the static files, which browsers cache by it."""
+    """Return a digest of the static files, which tells browsers when to reload them."""
     total = hashlib.sha256()
     for file in sorted(STATIC.iterdir()):
         total.update(file.read_bytes())

@@ -1,4 +1,4 @@
-"""The pages of runs: the list, one run, and the output of an attempt.  Live content is made of parts."""
+"""The pages about runs: the list, a single run, and the output of an attempt.  Live content is divided into parts."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def runs(source: DataSource, request: Request) -> str:
 
 
 def runs_parts(source: DataSource, at: At) -> list[Part]:
-    """Render the live parts of the list."""
+    """Render the live parts of the list of runs."""
     page = page_of_runs(source.servers, RUNS, at)
     return [part("runs", "parts/runs.html", page=page, embedded=source.servers.embedded)]
 
 
 def run(source: DataSource, request: Request) -> str:
-    """Render one run: its graph, and one of its steps in full."""
+    """Render one run: its graph, and one of its steps in detail."""
     found, step, skip = requested_run(source, request)
     parts, state, over = run_parts(source, found, step, skip)
     return render(
@@ -58,7 +58,7 @@ def run(source: DataSource, request: Request) -> str:
 
 
 def requested_run(source: DataSource, request: Request) -> tuple[RunHandle, str | None, int]:
-    """Return the run, the step and the offset of its attempts that a request names."""
+    """Return the run and step that a request names, and the offset into the step's attempts."""
     found = find(source.servers, request.query_params.get("id", ""))
     return found, request.query_params.get("step"), _number(request, "older")
 
@@ -68,7 +68,7 @@ def run_parts(
 ) -> tuple[list[Part], WorkflowState, bool]:
     """Render the live parts of a run. Also returns the workflow's state, and whether the parts are final."""
     with source.orchestrator_of(found) as orchestrator:
-        alive = found.is_running  # read before the state, which is then the final one
+        alive = found.is_running  # read first: if the run has ended, the state read next is final
         state = orchestrator.workflow(found.workflow_id)
         step = chosen_step(state, wanted)
         page = step_page(orchestrator, state, step, skip) if step is not None else None
@@ -80,7 +80,7 @@ def run_parts(
 
 
 def printed(source: DataSource, request: Request) -> StreamingResponse:
-    """Return all lines that an attempt printed, as text."""
+    """Return all lines that an attempt printed, as plain text."""
     found, task_id = (
         find(source.servers, request.query_params.get("id", "")),
         request.query_params.get("task", ""),

@@ -1,4 +1,4 @@
-"""Serve the page from a thread of this process."""
+"""Serve the page from a thread in this process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from perago.ui.data_source import DataSource
 from perago.ui.rendering import link
 
 PORT = 8642
-"""Default port; if it is taken, any free port is used."""
+"""The default port. If it is in use, any free port is used."""
 _LONGEST_START_SECONDS = 30.0
 _LONGEST_STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Address of the page; `token` is part of it if one is needed."""
+    """The address of the page. If a token is needed, it is part of the address."""
 
     host: str
     port: int

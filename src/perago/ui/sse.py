@@ -1,7 +1,7 @@
 """Live updates: server-sent events with the parts of a page that have changed.
 
-The browser connects once; while nothing changes, only a keep-alive is sent.  When a run is over, its final parts are sent
-and the stream ends.
+The browser connects once.  While nothing changes, only a keep-alive is sent.  When a run is over, its final parts are
+sent, and the stream ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Parts = tuple[list[Part], bool]
 
 
 def endpoint(source: DataSource) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    """Return the handler that streams the changes of a page."""
+    """Return the handler that streams a page's changes."""
 
     async def live(request: Request) -> Response:
         return StreamingResponse(_events(source, _reader(source, request)), media_type="text/event-stream")
@@ -77,7 +77,7 @@ async def _events(source: DataSource, read: Callable[[], Parts]) -> AsyncIterato
 
 
 async def _pause(source: DataSource) -> None:
-    """Wait a moment, or less if serving ends."""
+    """Wait for `PAUSE_SECONDS`, or less if the server is stopping."""
     waited = 0.0
     while waited < PAUSE_SECONDS and not source.closing.is_set():
         await asyncio.sleep(_STEP_SECONDS)
@@ -85,5 +85,5 @@ async def _pause(source: DataSource) -> None:
 
 
 def _event(name: str, data: dict[str, Any]) -> str:
-    # ASCII on one line, so that no text can end the event or start another.
+    # Send ASCII on one line, so that no text can end the event or start another one.
     return f"event: {name}\ndata: {json.dumps(data)}\n\n"

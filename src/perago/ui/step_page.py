@@ -1,4 +1,7 @@
-"""One step of a run in full: its attempts, newest first, with times, checks, reason, printed lines, params and result."""
+"""The details of one step in a run: its attempts, newest first.
+
+Each attempt has its times, checks, reason, printed lines, params and result.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from perago.runtime.runs.inspect import OPEN, read_attempt, seconds_of, worker_t
 from perago.ui.graph import step_of
 
 ATTEMPTS = 10
-"""Attempts of a step on one page."""
+"""The number of attempts shown on one page of a step."""
 LINES = 200
-"""Printed lines of an attempt on one page: the newest."""
+"""The number of printed lines shown for an attempt. The newest are shown."""
 _WIDTH = 1000
 _WELL = OPEN | {"COMPLETED", "SKIPPED", "CANCELED"}
 PHASES: Mapping[str, Sequence[str]] = {
@@ -26,12 +29,12 @@ PHASES: Mapping[str, Sequence[str]] = {
     "stage": ("changes", "first fence", "stage"),
     "publish": ("claim", "publish", "hand over", "cleanup"),
 }
-"""Steps of an attempt, grouped under the names that people know."""
+"""The steps of an attempt, grouped under names that users know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """The time that an execution spent in a phase, and its place in a bar of width 1000."""
+    """The time that an execution spent in a phase, and the phase's position in a bar 1000 units wide."""
 
     name: str
     seconds: float
@@ -41,7 +44,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRef:
-    """A workspace that an attempt read or made."""
+    """A workspace that an attempt read or produced."""
 
     repository: str
     branch: str
@@ -71,7 +74,7 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True)
 class StepPage:
-    """Some attempts of a step, newest first; `older` is the offset of the next page, or None."""
+    """A page of a step's attempts, newest first. `older` is the offset of the next page, or None."""
 
     reference: str
     attempts: Sequence[AttemptView]
@@ -80,7 +83,7 @@ class StepPage:
 
 
 def chosen_step(state: WorkflowState, wanted: str | None) -> str | None:
-    """Return the requested step, or the one that people most likely want to see."""
+    """Return the requested step, or the one that the user most likely wants to see."""
     tasks = worker_tasks(state)
     if wanted is not None and any(wanted in (step_of(task), task.reference) for task in state.tasks):
         return next(step_of(task) for task in state.tasks if wanted in (step_of(task), task.reference))
@@ -92,7 +95,7 @@ def chosen_step(state: WorkflowState, wanted: str | None) -> str | None:
 
 
 def step_page(orchestrator: Orchestrator, state: WorkflowState, step: str, skip: int = 0) -> StepPage:
-    """Return one page of a step's attempts. Logs are read only for these."""
+    """Return one page of a step's attempts. Logs are read only for the attempts on this page."""
     tasks = sorted((task for task in state.tasks if step_of(task) == step), key=lambda task: -task.seq)
     page = tasks[skip : skip + ATTEMPTS]
     older = skip + ATTEMPTS if len(tasks) > skip + ATTEMPTS else None
@@ -141,7 +144,7 @@ def _result(task: TaskState) -> Any:
 
 
 def _places(values: Mapping[str, Any]) -> list[WorkspaceRef]:
-    """Return the workspaces of an input or output; a step's input may join several."""
+    """Return the workspaces in an input or output. A step's input may join several."""
     given = values.get("workspace")
     return [
         WorkspaceRef(str(one["repository"]), str(one.get("branch", "")), str(one["ref"]))

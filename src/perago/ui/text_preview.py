@@ -1,4 +1,4 @@
-"""Previews of text, CSV and JSON, cut to what a page shows."""
+"""Previews of text, CSV and JSON, truncated to what a page shows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ COLUMNS = 60
 CELL = 300
 DEPTH = 50
 INDENTED = 512 * 1024
-"""JSON that is deeper than `DEPTH`, or longer than this once indented, is shown as it is."""
+"""The maximum length of indented JSON. JSON that would be longer, or is nested deeper than `DEPTH`, is shown as is."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The first rows of a table, its cells cut; `more_columns` are not shown."""
+    """The first rows of a table, with truncated cells. `more_columns` is the number of columns that are not shown."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -29,7 +29,7 @@ class Table:
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether the bytes are UTF-8, ignoring a character truncated at the end."""
+    """Return whether the bytes are UTF-8 text, ignoring a character truncated at the end."""
     if b"\0" in data:
         return False
     try:
@@ -40,7 +40,7 @@ def is_text(data: bytes) -> bool:
 
 
 def table_of(text: str, delimiter: str, *, whole: bool) -> Table | None:
-    """Return the first rows of a CSV text, or None if it is not CSV."""
+    """Return the first rows of CSV text, or None if it is not CSV."""
     if not whole:
         # The last line may be incomplete.
         text = text.rpartition("\n")[0] or text
@@ -58,7 +58,7 @@ def table_of(text: str, delimiter: str, *, whole: bool) -> Table | None:
 
 
 def indented(text: str) -> str:
-    """Indent a JSON text. Returns it unchanged if it is not JSON, too deep, or too long once indented."""
+    """Indent JSON text. Returns it unchanged if it is not JSON, nested too deeply, or too long once indented."""
     if depth_of(text) > DEPTH:
         return text
     try:
@@ -69,7 +69,7 @@ def indented(text: str) -> str:
 
 
 def depth_of(text: str) -> int:
-    """Return the nesting depth of a JSON text, without parsing it."""
+    """Return the nesting depth of JSON text, without parsing it."""
     depth = deepest = 0
     for bracket in _BRACKETS.findall(text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(bracket, 0)
@@ -78,6 +78,6 @@ def depth_of(text: str) -> int:
 
 
 def cut(cell: object) -> str:
-    """Return the text of a cell, cut at `CELL` characters."""
+    """Return the text of a cell, truncated to `CELL` characters."""
     text = str(cell)
     return text if len(text) <= CELL else text[:CELL] + " …"
