@@ -50,7 +50,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """The outcome of an execution, with its figures and its claim, which is dropped after the result was sent."""
+    """The outcome of an execution, with its figures and its claim, which is dropped after the result has been sent."""
 
     outcome: Outcome
     claim: Claim | None = None
@@ -61,10 +61,10 @@ class ExecutionResult:
     """True if the publish fence ended the execution."""
     moved: BytesMoved = field(default_factory=BytesMoved)
     own_reason: OwnReason | None = None
-    """The reason, if the worker failed and not the task."""
+    """The reason why the worker, rather than the task, failed; None if it did not."""
     seen: Observations = field(default_factory=Observations)
     tries: int = 0
-    """The number of calls to move the branch."""
+    """The number of calls made to move the branch."""
     view: tuple[str, ...] | None = None
     """The task's view as object paths; set only if the task publishes on top of others' commits."""
 
@@ -120,7 +120,7 @@ def _publication(
     if outcome.status != "COMPLETED" or workspace is None:
         return None
     sent = given["workspace"]
-    # After a join, an output that kept its input names the last of the joined workspaces.
+    # After a join, an output whose input is unchanged names the last of the joined workspaces.
     if any(workspace["ref"].startswith(one["ref"]) for one in (sent if isinstance(sent, list) else [sent])):
         return None
     return Publication(workspace["repository"], workspace["branch"], workspace["ref"], view)

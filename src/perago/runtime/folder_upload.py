@@ -2,7 +2,7 @@
 
 As with every publication, the files are committed on a hidden branch and reach the target branch by one merge onto the
 head that they were compared with.  If that head has moved, the put starts over from the new one, unless someone else
-has changed files that it affects.
+has changed the same files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Branch operations shared by attempts, workers and sweeps.
 
-A publication is still valid, so that a later worker may send its result, under these conditions:
+A publication is still valid, and a later worker may send its result, under these conditions:
 
     a task that does not rebase     its commit is the branch's head
     a task that rebases             its commit is on the branch, and the task's view has not changed since

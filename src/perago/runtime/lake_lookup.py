@@ -17,7 +17,7 @@ OWN = "perago-"
 """Prefix of the names of internal branches and tags."""
 _NONE = "the lake holds none"
 _MOST_OBJECTS = 10_000
-"""Maximum number of objects that are listed to find names."""
+"""Maximum number of objects to list when looking for names to suggest."""
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def suggesting_existing_names(
 
 
 def nothing_below(lake: ReadableLake, repository: str, ref: str, prefix: str) -> str:
-    """Return a sentence that says that a folder is empty and names the folders that exist."""
+    """Return a sentence saying that a folder is empty and naming the folders that exist."""
     near: list[str] = []
     folder = prefix.rstrip("/")
     while folder and not near:
@@ -60,9 +60,9 @@ def nothing_below(lake: ReadableLake, repository: str, ref: str, prefix: str) ->
 
 
 def no_object(lake: ReadableLake, repository: str, ref: str, path: str) -> str:
-    """Return a sentence that says that an object is missing and names the objects in its folder.
+    """Return a sentence saying that an object is missing and naming the objects in its folder.
 
-    If the path is a folder itself, the sentence says so and names the objects in it.
+    If the path is itself a folder, the sentence says so and names the objects in it.
     """
     where = f"at {ref} of repository {repository!r}"
     inside = (
@@ -125,7 +125,7 @@ def _exists(lake: ReadableLake, repository: str, ref: str) -> bool:
 def expect_workspace(lake: ReadableLake, workspace: str, *, to_come: Collection[str]) -> None:
     """Raise an error if the workspace does not exist.
 
-    A workspace in one of the repositories `to_come`, which are still to be created, is accepted too.
+    The main branch of a repository in `to_come`, which is still to be created, is accepted too.
     """
     repository, _, branch = workspace.partition("@")
     if repository in to_come and branch in ("", "main"):

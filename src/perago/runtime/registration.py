@@ -73,7 +73,7 @@ def registered_names(server: Orchestrator, definition: Mapping[str, Any]) -> set
 def plan_workflows(
     server: Orchestrator, definitions: Mapping[str, Mapping[str, Any]]
 ) -> list[WorkflowChange]:
-    """Compare definitions, given by file, with the server's.
+    """Compare definitions, keyed by file, with the server's.
 
     Raises `RuntimeConfigError` if two files define the same version of a workflow.
     """

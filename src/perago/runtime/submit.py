@@ -21,7 +21,7 @@ from perago.workflow.model.definition import task_names, version_of
 
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 10.0
-"""Seconds during which no worker takes a step, after which a worker is probably missing."""
+"""If no worker takes a step for this many seconds, a worker is probably missing."""
 _MAX_NAMED = 3
 _MAX_FAILURES = 20
 """Number of consecutive failed polls that are tolerated, so that a server restart does not end `follow`."""
@@ -115,7 +115,7 @@ def follow(
 ) -> WorkflowState:
     """Show the workflow until it ends, and return its final state.
 
-    Interrupting this does not stop the workflow.
+    Interrupting this function does not stop the workflow.
     """
     failures = untaken = 0
     while True:

@@ -64,7 +64,7 @@ Observer = Callable[[str], None]
 """Receives the name of each step when it begins."""
 
 RetryQuery = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
-"""Asks the orchestrator about an attempt.  May retry."""
+"""Asks the orchestrator about an attempt, possibly with retries."""
 
 
 def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
@@ -99,7 +99,7 @@ class AttemptContext:
     timing: Timing = field(default_factory=Timing)
     preserving_process_state: Callable[[], AbstractContextManager[None]] = preserving_process_state
     on_error: Callable[[Exception], None] = lambda _error: None
-    """Receives the exception that ended an attempt.  Cannot affect the outcome."""
+    """Receives the exception that ended an attempt, but cannot affect the outcome."""
     wrong_input: WrongInput = "failed"
     mask: Callable[[str], str] = str
     """Hides secrets in a text; applied before the text is truncated."""

@@ -1,11 +1,11 @@
 """The wire format of an attempt's input and output.
 
 The input is checked before any data is transferred.  Its top level has exactly `workspace` and `params` (exactly
-`params` for a task without a workspace).  `workspace` has exactly four fields, of which `ref_type` is optional and
+`params` for a task without a workspace).  A workspace has exactly four fields, of which `ref_type` is optional and
 defaults to `commit`.  `refType` is accepted in place of `ref_type`; the output uses the input's spelling and always
-includes the field.  A list of workspaces, all on the same repository and branch, means that they are joined.  All
-violations are reported together in a single-line `TaskInputError`, which names each field, the type found there and
-what to send instead.
+includes the field.  `workspace` may also be a list of workspaces on one branch of one repository, which are then
+joined.  All violations are reported together in a single-line `TaskInputError`, which names each field, the type found
+there and what to send instead.
 
 The result is checked before anything is published, to be sure that the orchestrator will accept it.
 """

@@ -40,7 +40,7 @@ def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: st
 
 
 def finish(lake: StagingLake, delivery: DeliveryResult) -> DeliveryResult:
-    """Drop the claim of a result that was answered or given up, and return `delivery`."""
+    """Drop the claim once the result has been answered or given up.  Returns `delivery`."""
     drop_claim(lake, delivery.pending)
     return delivery
 
@@ -51,7 +51,10 @@ def give_up_on(lake: StagingLake, pending: PendingResult, why: str) -> DeliveryR
 
 
 def drop_claim(lake: StagingLake, pending: PendingResult) -> None:
-    """Drop the result's claim, if any.  A result whose publish may still be in flight has none: its claim must stay."""
+    """Drop the result's claim, if it carries one.
+
+    A result whose publish may still be in flight carries no claim, so that the claim stays.
+    """
     if pending.claim is not None:
         drop_quietly(lake, pending.claim.repository, pending.claim.branch)
 
@@ -68,7 +71,7 @@ class Executor:
     execution_id: Callable[[], str] = new_execution_id
 
     def execute(self, assignment: Assignment) -> ExecutionResult:
-        """Run one attempt to completion, and send its result unless the outcome must not be sent."""
+        """Run one attempt to completion and send its result, unless its outcome must not be sent."""
         task, execution_id = self.tasks[assignment.attempt.task_name], self.execution_id()
 
         def hand_over(result: ExecutionResult) -> None:

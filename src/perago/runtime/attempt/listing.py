@@ -5,7 +5,8 @@ something else at the next commit.  So both are requested: the object with exact
 `plays` never matches `plays-old/`.
 
 An empty prefix or view is not an error: the task may be the first to write there.  But if an attempt fails because
-files are missing, `with_folders` mentions it.  If the lake fails or is slow to answer, the reason is left unchanged.
+files are missing, `with_folders` adds a hint to the reason.  If the lake fails or is slow to answer, the reason is left
+unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Listing:
 
     files: FileStates
     odd: FileStates = field(default_factory=FileStates)
-    """Listed states of objects whose listed checksum is not that of their bytes.
+    """Listed states of objects whose listed checksum differs from that of their bytes.
 
     `files` has the checksum of the bytes.
     """
@@ -105,9 +106,9 @@ def with_folders(
 
 
 def _hint(lake: ReadableLake, workspace: Workspace) -> str:
-    """Return a hint about an empty view, or about an empty prefix and the existing folders.
+    """Return a hint if the view is empty, or "" if it is not.
 
-    Returns "" if there are files.
+    If the view is a whole prefix, the hint names the existing folders.
     """
     view = workspace.view
     if not view.whole:

@@ -30,7 +30,7 @@ Note = Callable[[str], None]
 """Receives a short, human-readable text about the body's progress.  May be called from any thread."""
 
 _QUIET_SECONDS = 0.5
-"""Minimum interval between progress notes.  Shorter transfers send none."""
+"""Minimum interval between progress notes.  Transfers that take less time send none."""
 
 
 class ExecutionTrace:
@@ -72,7 +72,7 @@ class ExecutionTrace:
         outcome = classify(error, self._wrong_input)
         if self.seen.trace:
             return replace(outcome, reason=described(error))
-        # The worker logs the outcome.  Here, the traceback of an unexpected error is logged, once.
+        # The worker logs the outcome itself.  This logs the traceback of an unexpected error, once.
         level = logging.DEBUG if isinstance(error, PeragoError) else logging.ERROR
         log.log(level, "step %r failed: %s", step.name, outcome.reason, exc_info=error)
         return outcome

@@ -65,7 +65,7 @@ def check_writes(changes: Changes, view: View) -> None:
 def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuardrailViolation:
     """Return the error for these paths.
 
-    It names the first few and says how many more there are, or `more` in place of that number if it is unknown.
+    The error names the first few and says how many others there are.  `more` replaces that number if it is unknown.
     """
     beyond = len(paths) - NAMED
     rest = f" and {beyond} more" if beyond > 0 else ""
@@ -104,7 +104,10 @@ class Place(Protocol):
         """Provide the input.  Parts of it may not have been verified yet."""
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Return a context for checks and body.  When it exits, everything that the body started has ended."""
+        """Return a context manager for running the checks and the body.
+
+        On exit, everything that the body started has ended.
+        """
 
     @property
     def argument(self) -> object:
@@ -159,7 +162,7 @@ class WorkdirPlace:
         request.traffic.save(max(0, whole - request.traffic.moved.downloaded))
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Return a no-op context."""
+        """Return a no-op context manager."""
         return nullcontext()
 
     @property

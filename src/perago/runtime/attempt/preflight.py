@@ -70,9 +70,9 @@ def _with_passed(publisher: Publisher, target: TargetBranch, accepted: frozenset
 
 
 def _accepted(orchestrator: AttemptReporter, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
-    """Return the id of the task that made the newest commit by another step, as a set.
+    """Return a set with the id of the task that made the newest commit by another step.
 
-    The set is empty unless that task is COMPLETED and will therefore never run again.
+    The set is empty unless that task is COMPLETED and so will never run again.
     """
     commit = foreign_maker(attempt, target)
     if commit is None:

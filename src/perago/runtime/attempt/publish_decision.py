@@ -66,7 +66,7 @@ class RelocatePlan:
 class RetryAfter:
     """The next step: decide again after `pause` seconds.
 
-    The branch had moved, and nothing was published for certain.
+    The branch had moved, and it is certain that nothing was published.
     """
 
     pause: float

@@ -78,7 +78,7 @@ class Publisher:
     rebases: bool = False
     """True if the task may publish on top of others' commits."""
     at_head: TargetBranch | None = None
-    """The state of the branch, if the attempt began at its head.  Valid for one decision."""
+    """The state of the branch, if the attempt began at its head.  Used for one decision only."""
     claimed: str | None = field(default=None, init=False)
     in_flight: bool = field(default=False, init=False)
     """True while a publish request may still land.  The claim must not be dropped during that time."""
@@ -258,8 +258,8 @@ class Publisher:
     def _find_done(self, target: TargetBranch) -> Published | None:
         """Return a publication that makes this one unnecessary, or None.
 
-        It is one made by an earlier try of this execution, or an earlier publication of the same work.  Raises
-        `LostToTwin` if this execution has already made a try and a twin's publication is on the branch.
+        That is either a publication by an earlier try of this execution, or an earlier publication of the same work.
+        Raises `LostToTwin` if this execution has already made a try and a twin's publication is on the branch.
         """
         if self.tries.count and (made := self._settlement.by_this_attempt(target.advance)) is not None:
             # The lake refused every try so far.  If one was published nevertheless, use that publication.
@@ -329,7 +329,7 @@ class Publisher:
         return Published(landed.id)
 
     def _head_moved(self, moved: HeadMoved) -> Published | RetryAfter:
-        """Return when to decide again, if the head had not been read or the task may publish onto another head.
+        """Return a `RetryAfter`, if the head had not been read or the task may publish onto another head.
 
         Otherwise handle the publish as refused.
         """
@@ -364,7 +364,7 @@ class Publisher:
 
     @property
     def records_results(self) -> bool:
-        """True if publications record their result, so that the same work can reuse it."""
+        """True if publications record their result, so that it can be reused."""
         return POLICIES[self.policy].records_results
 
     @property
@@ -373,7 +373,7 @@ class Publisher:
 
     @property
     def views(self) -> Views:
-        """The comparison of the task's view between commits."""
+        """A helper that compares the task's view between commits."""
         return Views(self.lake, self.signature.workspace)
 
     @property

@@ -4,8 +4,8 @@
 
 A step has one current attempt.  So if this one is current *after* the branches were listed, every other attempt with a
 branch in that list is over for good.  Clocks do not decide this: scheduled times come from the orchestrator's wall
-clock, which may go backwards and may differ between its nodes (decision 0038).  They only select which other attempts
-to ask about.
+clock, which may go backwards and may differ between its nodes (decision 0038).  Scheduled times only select which
+other attempts to ask about.
 
 Dropping a staging branch does not stop a publish request that has already resolved it; the barrier does.  The claim is
 dropped last, so a claim that still exists means that a barrier must still be sent.

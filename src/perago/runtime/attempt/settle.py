@@ -28,7 +28,7 @@ log = logging.getLogger("perago.settling")
 
 @dataclass(frozen=True, slots=True)
 class PublishSettlement:
-    """Finds out how one execution's publish ended.  `timeout` is that of the barrier."""
+    """Finds out how one execution's publish ended.  `timeout` limits the barrier call."""
 
     lake: PublishingLake
     signature: Signature
@@ -39,14 +39,14 @@ class PublishSettlement:
     def find(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Commit | None:
         """Stop the request in flight, then return the commit that it landed as, or None if it did not land.
 
-        Raises `PublishUnknownError` if neither can be established.
+        Raises `PublishUnknownError` if this cannot be determined.
         """
         repository, branch = self.signature.workspace.repository, self.signature.workspace.branch
         try:
             self.lake.drop_branch(repository, staged.branch)
             self.lake.barrier(repository, branch, self.timeout)
             for commit in self.lake.log(repository, branch, MAX_RANGE):
-                # Its parent does not matter here: `check_place` decides whether it is valid there.
+                # The parent does not matter here: `check_place` decides whether the commit is valid on it.
                 if is_publication_of(commit, staged):
                     log.info("an unanswered publish had landed as %s", commit.id)
                     return commit

@@ -4,7 +4,7 @@ Every branch is registered for cleanup before it is created, so that no exit pat
 moves the target branch.
 
 The fence level of a merge depends on the lakeFS actions in the staged commit.  If only this execution has written to
-the branch, and it wrote no actions, they are the same as the base commit's, which are looked up once.
+the branch, and it wrote no actions, the actions are the same as in the base commit, where they are looked up only once.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Staging:
     def stage_on(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
         """Commit the changes on a new branch at `base`.
 
-        If the result is on a branch and not in a folder, its objects are copied from the commit `held_by`.
+        If the result is on a branch rather than in a folder, its objects are copied from the commit `held_by`.
         """
         # Warm the lake's cache: the level is looked up again when the merge is planned.
         level = self.overlap(lambda: self.level_of(base))

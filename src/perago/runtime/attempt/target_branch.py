@@ -2,8 +2,9 @@
 
 Only as much history is read as the decision needs.  In the usual case, where the head is A, that takes one call.
 
-The lake does the comparison, object by object.  lakeFS's actions are not data and belong to no view.  They are compared
-separately: changed actions do not refuse a publish, but a result staged before the change must be staged again.
+The lake does the comparison, object by object.  lakeFS's actions are not data and belong to no view, so they are
+compared separately.  Changed actions do not cause a publish to be refused, but a result staged before the change must
+be staged again.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Views:
     workspace: Workspace
 
     def with_passed(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
-        """Return the branch with the effect on this attempt of any commits by others since the input commit."""
+        """Return the branch with the effect that others' commits since the input commit have on this attempt."""
         others = len(target.advance) > len(own_commits(attempt, target.advance))
         if target.reached != "input" or not others:
             return target
@@ -114,7 +115,7 @@ class Views:
         return left == right or self._differences.first((left, right), self.workspace.view.roots) is None
 
     def new_actions(self, left: str, right: str) -> bool:
-        """Return whether lakeFS would run different actions for a commit staged on `left` than for one on `right`."""
+        """Return whether a commit staged on `left` has different lakeFS actions from one staged on `right`."""
         found = self.lake.differing(self.workspace.repository, left, right, (ACTIONS,))
         return next(iter(found), None) is not None
 

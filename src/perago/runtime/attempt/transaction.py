@@ -4,7 +4,7 @@
     validate result → post checks → verify download → list changes → attempt fence → (changed: stage) + claim →
     read head, decide → attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
-Large files may still be verified while the checks and the body run.  Neither a result nor a failure of the body is
+Large files may still be verified while the checks and the body run.  Neither their results nor their failures are
 accepted before verification has finished: bytes damaged in transit end the attempt as a failure of the lake, whatever
 the body did with them.
 
@@ -184,7 +184,7 @@ class Transaction:
         )
         cleanup.callback(_drop_workdir, workdir)
         branch = staging_branch_name(self._attempt, self._execution_id)
-        # If the attempt ends without waiting for the verification, it is stopped before the workdir is removed.
+        # If the attempt ends without waiting, verification is stopped before the workdir is removed.
         verification = cleanup.enter_context(Verification())
         request = PlaceRequest(
             self._task,
@@ -200,7 +200,10 @@ class Transaction:
 
     @contextmanager
     def _verifying(self, place: Place) -> Iterator[None]:
-        """Wrap checks and body.  Their result or exception is accepted only after their input has been verified."""
+        """Verify the input after the checks and the body have run in this block.
+
+        Their result or exception is accepted only then.
+        """
         try:
             yield
         except Exception:
@@ -288,7 +291,7 @@ class Transaction:
     def _move(self, publisher: Publisher, move: Move) -> Published | RetryAfter:
         """Move the branch.
 
-        The caller has just checked the attempt fence, which is checked again after any other call.
+        The caller has just checked the attempt fence.  It is checked again here after every other call.
         """
         if isinstance(move, RelocatePlan):
             # Tag only after the fence: a stale attempt must not leave a tag for a replacement that never happened.
@@ -303,7 +306,10 @@ class Transaction:
     def _stage(
         self, publisher: Publisher, place: Place, outcome: Result, claimed: Future[None]
     ) -> StagedWorkspace | None:
-        """Stage the result while the claim is made.  `LostToTwin` takes precedence over any staging error."""
+        """Stage the result while the claim is being created.
+
+        `LostToTwin` takes precedence over any staging error.
+        """
         try:
             place.tidy_up(outcome)
             return publisher.staging.stage(outcome)

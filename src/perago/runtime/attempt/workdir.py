@@ -1,4 +1,4 @@
-"""The workdir: an execution's private folder, which contains its view of one commit: the whole prefix or part of it.
+"""The workdir: an execution's private folder with its view of one commit, which is the whole prefix or part of it.
 
 - It is below the workspace root and has mode 0700.  Its name contains the task id and the execution id, so no execution
   ever sees another one's folder, even within the same attempt.
@@ -194,9 +194,9 @@ class Workdir:
         return (self.path / MARKER.upper()).exists()
 
     def _check_folder(self) -> None:
-        """Raise `PostGuardrailViolation` if the body removed the folder.
+        """Raise `PostGuardrailViolation` if the body removed or replaced the folder.
 
-        The same applies if the body replaced it with a symlink or another folder.
+        Replacing it with a symlink counts, too.
         """
         try:
             same = _identity(self.path) == self._folder

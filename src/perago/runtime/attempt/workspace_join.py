@@ -1,4 +1,4 @@
-"""Chooses the commit that an attempt starts from: its workspace's or, to join several, the last one on the branch.
+"""Chooses an attempt's input commit: its workspace's commit or, if it joins several, the last one on the branch.
 
 The choice depends only on the commits in the input, so every retry starts from the same one.  Workspaces that cannot be
 joined are an input error, which no retry can fix.
@@ -33,7 +33,7 @@ _FULL_ID = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The workspace that an attempt starts from, and the same workspace as spelled in the input, for the output."""
+    """The workspace that an attempt starts from, also in the input's spelling, which the output uses."""
 
     workspace: Workspace
     given: Mapping[str, str]
@@ -67,7 +67,7 @@ def start_of(
 def _start_by_branch(lake: ReadableLake, given: Mapping[str, str], view: View) -> Start | None:
     """Return the start if the ref is the branch's head or the head's parent.
 
-    Returns None otherwise, and if the branch cannot be read.
+    Returns None if it is neither, or if the branch cannot be read.
     """
     ref = given["ref"]
     if not _FULL_ID.fullmatch(ref):
@@ -109,7 +109,7 @@ class _Join:
         return found.last
 
     def _found(self) -> AncestorSearch:
-        """Return the search for the commit with all the others in its history, or else with the most of them."""
+        """Return the search result for the commit whose history contains all the others, or else most of them."""
         ids = {commit.id for commit in self.commits}
         searched: list[AncestorSearch] = []
         for commit in candidates(self.commits):

@@ -19,7 +19,10 @@ from perago.protocol.metadata import KEY
 OBJECT = "perago-doctor/scratch.txt"
 DROPPED = "drop a branch"
 _SIGNED = {KEY: "perago-doctor"}
-"""No workflow step has this key, so no retry mistakes a scratch commit for its own."""
+"""Metadata of the scratch commits.
+
+No workflow step has this key, so no retry mistakes a scratch commit for its own.
+"""
 _SECONDS = 30.0
 
 Step = Callable[[], None]
@@ -33,7 +36,7 @@ class Tried:
     permissions: str
     error: LakeError | None = None
     for_replacing: bool = False
-    """Needed only to replace an abandoned publication."""
+    """True if the operation is needed only to replace an abandoned publication."""
 
 
 @dataclass(frozen=True, slots=True)

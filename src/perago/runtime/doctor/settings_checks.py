@@ -146,7 +146,7 @@ def _list_settings(
             source = chosen_master(environ, default="")[1]
         elif text:
             source = "environment"
-            # Show it as the user wrote it, so that it can be found.  But an address may contain a login.
+            # Show it as the user wrote it, so that it can be found; but not an address, which may contain a login.
             value = text if name not in _SECRETS | _ADDRESSES else value
         elif value is not None and name in LAKEFS_NAMES:
             source = environ.get(FILE_SETTING, "").strip() or f"~/{DEFAULT_FILE}"

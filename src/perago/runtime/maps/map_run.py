@@ -4,7 +4,7 @@ Every outcome is in the run's record before it is reported, because the executio
 merely reports it sooner.  After the engine has finished, every row that it did not report is looked up in the record.
 
 The file next to the table of outcomes names the run before the run's record is created in the lake.  A kill in between
-leaves a run without a record, and resuming the run creates it.
+leaves a run without a record, and resuming the run creates the record.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Map:
         self.known = {one.row: one for one in self.record.outcomes()}
 
     def left(self, limit: int | None = None) -> list[Row]:
-        """Return the rows that are not COMPLETED, in order, but at most `limit`."""
+        """Return the rows that are not COMPLETED, in order, up to `limit` of them."""
         found = [row for row in self.rows if not self.is_done(row)]
         return found if limit is None else found[:limit]
 
@@ -94,7 +94,7 @@ class Map:
         return RowCounts(len(self.rows), done, len(status) - done - waiting, waiting)
 
     def _reconcile(self, unreported: Mapping[int, Row]) -> list[RowOutcome]:
-        """Look up the rows that the engine left unsettled or unreported in the record.
+        """Look up in the record the rows that the engine left unsettled or unreported.
 
         Returns the outcomes of the unreported rows.
         """

@@ -35,7 +35,7 @@ class MapPlan:
     """The id of this invocation of the command.  A resumed run has several sessions."""
     target: str
     folder: Path
-    """The command's working folder, which the target is relative to."""
+    """The command's working folder.  The target is relative to it."""
     task: str
     lake: Backend
     retries: int

@@ -1,11 +1,11 @@
 """Claims rows: reads what has happened to a row, and either claims it or returns its outcome.
 
-    the row's last slot is                       then
-    missing                                      claim the row
+    last slot of the row                         action
+    none                                         claim the row
     COMPLETED                                    the row is done
     another outcome, from an earlier session     claim the row
     another outcome, from this session           the row has failed; claim it only if retries are left
-    a claim without an outcome                   claim the row; after the third such claim in succession, it has failed
+    a claim without an outcome                   claim the row; after three such claims in succession, it has failed
 
 An engine may rerun a row at any time, because it lost an executor or an executor's answer.  Claiming never checks
 whether the previous execution is dead: if it is alive, it finds that its slot is no longer the last one, and is stale.

@@ -229,7 +229,7 @@ class RowRunner:
         return recorded[0] if recorded else None
 
     def _early_failure(self, row: Row, taken: RowClaim) -> Outcome | None:
-        """Return the outcome of a row that fails without a transaction, or None."""
+        """Return the outcome of a row that fails without a transaction, or None if the row can run."""
         if row.diagnostic:
             return self._sendable(classify(TaskInputError(row.diagnostic), _WRONG_INPUT))
         if taken.ref:

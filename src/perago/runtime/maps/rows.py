@@ -28,7 +28,10 @@ from perago.protocol.suggestions import did_you_mean
 
 Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "UNSETTLED"]
 UNSETTLED: Status = "UNSETTLED"
-"""The outcome is not known yet: the record was unreachable, or another execution has the row.  It is never recorded."""
+"""The outcome is not known yet: the record was unreachable, or another execution has claimed the row.
+
+It is never recorded.
+"""
 WORKSPACE = ("repository", "branch", "ref")
 PARAMS = "params"
 _SHOWN = 5

@@ -1,6 +1,6 @@
 """The run file, `OUTCOMES.map`, which is kept next to the table of outcomes, and its lock.
 
-The file names the run, so that `--resume` can find its record in the lake, which holds everything else.  Only one
+The file names the run, so that `--resume` can find its record in the lake, which has everything else.  Only one
 driver at a time may hold the lock.  It is released when the process dies, so a killed driver leaves none behind.  Two
 drivers on different machines may both get the lock, which is harmless: rows are claimed in the record.
 """
@@ -58,8 +58,8 @@ def digest_of(rows: Sequence[Row]) -> str:
 def held(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Iterator[MapRunFile]:
     """Lock the run file and yield its run, which is `fresh` or the one to resume.
 
-    Raises `RuntimeConfigError` if another driver holds the lock, if there is no run to resume or it has another task,
-    lake or table, or if a new run would overwrite an existing one.
+    Raises `RuntimeConfigError` if another driver holds the lock, if there is no run to resume or that run has a
+    different task, lake or table, or if a new run would overwrite an existing one.
     """
     path = handle_file(outcomes)
     if not resume and (outcomes.exists() or path.exists()):

@@ -14,12 +14,12 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def moment(seconds: float) -> str:
-    """Format a time to the millisecond, in UTC."""
+    """Format a time in UTC, with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def duration(seconds: float | None) -> str:
-    """Format a duration; empty if unknown."""
+    """Format a duration.  Returns an empty string if it is unknown."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -38,7 +38,7 @@ def size(count: float) -> str:
 
 
 def who(reference: str, retry: int) -> str:
-    """Name an attempt of a step."""
+    """Return the name of an attempt: its step, and its retry count if it is a retry."""
     return f"{reference} (retry {retry})" if retry else reference
 
 
@@ -63,7 +63,7 @@ def status_line(task: TaskState) -> str:
 
 
 def record_lines(record: AttemptRecord) -> Iterator[str]:
-    """Format the record of an execution, one line for each kind of fact."""
+    """Format an execution's record, with one line for each kind of information."""
     if record.seconds:
         yield "times: " + ", ".join(f"{step} {took:.2f} s" for step, took in record.seconds.items())
     for check in record.checks:
@@ -81,14 +81,17 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
 
 
 def changes(record: AttemptRecord | None) -> str:
-    """Format how many files a publication wrote and removed; empty if none."""
+    """Format how many files a publication wrote and removed.  Returns an empty string if there are none."""
     if record is None or not (record.changed or record.deleted):
         return ""
     return f"{record.changed} put, {record.deleted} removed"
 
 
 def coming_retry(state: WorkflowState, failed: TaskState, now: float) -> str:
-    """Format the retry that follows a failed attempt: `; retry 1 of 3 in 60 s`; empty if no retry is scheduled."""
+    """Format the retry that follows a failed attempt, such as `; retry 1 of 3 in 60 s`.
+
+    Returns an empty string if no retry is scheduled.
+    """
     for task in state.tasks:
         if (task.reference, task.retry_count) == (failed.reference, failed.retry_count + 1):
             return f"; {_number(task)} {waiting(task, now) or 'now'}" if task.status == "SCHEDULED" else ""
@@ -96,7 +99,7 @@ def coming_retry(state: WorkflowState, failed: TaskState, now: float) -> str:
 
 
 def waiting(task: TaskState, now: float) -> str:
-    """Format the delay of a scheduled task: `in 60 s`; empty if the task can be polled now."""
+    """Format a scheduled task's delay, such as `in 60 s`.  Returns an empty string if it can be polled now."""
     seconds = round(task.available - now)
     return f"in {seconds} s" if task.status == "SCHEDULED" and seconds > 0 else ""
 

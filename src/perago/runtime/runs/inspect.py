@@ -122,7 +122,7 @@ class RunHandle:
 
     @property
     def log(self) -> Path | None:
-        """The path of the run's log, or None."""
+        """The path of the run's log, or None if there is none."""
         path = log_file(self.servers.settings.root, self.run.id) if self.run else None
         return path if path is not None and path.is_file() else None
 
@@ -179,7 +179,7 @@ def attempts_at(servers: ReadOnlyBackend, state: WorkflowState) -> Sequence[Logg
 
 
 def _own_run(servers: ReadOnlyBackend, name: str) -> Run | None:
-    """Return the run with that id without reading the others, or None."""
+    """Return the run with that id, or None if there is none.  Does not read the other runs."""
     root = servers.settings.root
     try:
         return find_run(root, name) if (runs_folder(root) / name / RECORD).is_file() else None

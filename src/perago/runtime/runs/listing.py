@@ -80,7 +80,7 @@ def list_runs(servers: ReadOnlyBackend, count: int) -> list[RunRow]:
 
 
 def page_of_runs(servers: ReadOnlyBackend, count: int, at: At) -> RunPage:
-    """Return one page of all runs.  Reads only that page, and whether there is another one after it."""
+    """Return one page of all runs.  Reads only that page, plus enough to know whether another one follows."""
     workflows = list(_workflows(servers, count + 1, at.workflows))
     runs = (
         [_row(servers, run) for run in islice(read_runs(servers.settings.root, at.runs), count + 1)]

@@ -1,8 +1,8 @@
 """Reads the output of a workflow's bodies, afterwards or live, and writes run.log, the full log of a run.
 
-run.log is a text file in the run's folder, which includes the worker's own log.  Every entry starts with its UTC time,
-and multi-line entries are kept together.  Secrets from the settings and terminal control characters are removed.  A
-full disk does not stop the run.
+run.log is a text file in the run's folder and includes the worker's own log.  Every entry starts with its UTC time, and
+multi-line entries are kept together.  Secrets from the settings are masked, and terminal control characters are
+removed.  A full disk does not stop the run.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) ->
 
 
 class NewLines:
-    """Reads each new log line of a workflow once.  Makes no call for a finished attempt that has been read."""
+    """Reads each new log line of a workflow once.  Makes no call for a finished attempt that it has read completely."""
 
     def __init__(self, orchestrator: Orchestrator, step: str | None = None) -> None:
         self._orchestrator = orchestrator

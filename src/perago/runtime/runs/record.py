@@ -2,9 +2,9 @@
 
 <root>/runs/<run id>/run.json          the task modules, and the workflow that was started
 <root>/runs/<run id>/orchestrator.db   the embedded orchestrator's state
-<root>/runs/<run id>/run.log           its progress and the worker's log
-<root>/runs/<run id>/end.json          its outcome, as far as this machine knows
-<root>/runs/<run id>/.lock             locked while its process lives; the system releases it when the process dies
+<root>/runs/<run id>/run.log           the run's progress and the worker's log
+<root>/runs/<run id>/end.json          the run's outcome, as far as this machine knows
+<root>/runs/<run id>/.lock             locked while the run's process lives; the system unlocks it when the process dies
 """
 
 from __future__ import annotations

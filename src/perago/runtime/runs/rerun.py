@@ -110,8 +110,8 @@ def _in_order(tasks: Sequence[Task]) -> list[Task]:
 def _refs(values: Mapping[str, Any], branches: Branches) -> dict[tuple[str, str], list[str]]:
     """Return the commits in the `workspace` of an input or output, by branch.
 
-    There may be several, to be joined.  Values that a redirected run copied from an earlier run name the earlier run's
-    branch.  They are mapped to the redirected run's own branch.
+    A branch has several commits if they are to be joined.  Values that a redirected run copied from an earlier run name
+    the earlier run's branch.  They are mapped to the redirected run's own branch.
     """
     workspaces = values.get("workspace")
     found: dict[tuple[str, str], list[str]] = {}

@@ -75,7 +75,7 @@ class RunInput:
 
 
 def check_root(settings: Settings) -> None:
-    """Check that no other process uses the root."""
+    """Check that no other process is using the root."""
     make_root(settings.root)
     with locked_root(settings.workspace_root):
         return
@@ -182,9 +182,9 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
 
 
 def failed_by_lost_leases_only(state: WorkflowState, lost: frozenset[str]) -> bool:
-    """Return whether a workflow failed only because of the tasks `lost`.
+    """Return whether a workflow failed only because of the tasks in `lost`.
 
-    A dead process held these tasks, and they have no retries.
+    A dead process held these tasks, and they had no retries left.
     """
     latest = {task.reference: task for task in state.tasks}
     ended_it = [task for task in latest.values() if task.status in _FAILED]
