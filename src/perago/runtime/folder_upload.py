@@ -112,7 +112,7 @@ def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str 
 class Target:
     """The target of a put.
 
-    `prefix` is empty or ends in a slash.  `delete` means that objects which are not in the folder are removed.
+    `prefix` is empty or ends in a slash.  `delete` means that objects that are not in the folder are removed.
     """
 
     repository: str

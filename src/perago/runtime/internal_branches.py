@@ -46,7 +46,7 @@ def target_of_claim(lake: ReadableLake, repository: str, claim: str, *, unnamed:
 
 
 def why_not_published_any_more(lake: ReadableLake, published: Publication) -> str | None:
-    """Return why a publication is no longer valid, or None if it is."""
+    """Return why a publication is no longer valid, or None if it still is."""
     try:
         head = lake.head(published.repository, published.branch).id
     except LakeNotFound as gone:

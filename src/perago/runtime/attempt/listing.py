@@ -1,8 +1,9 @@
 """Lists the view of one commit, root by root.
 
-Nothing outside a declared view is listed, not even for a hint.  A root may be a file, a folder or missing, and may be
-something else at the next commit.  So both are requested: the object with exactly that name, and the objects below it.
-`plays` never matches `plays-old/`.
+Nothing outside the view is listed, except for a hint about an empty prefix, which names the existing folders.  If the
+view is only a part of the prefix, not even a hint looks outside it.  A root may be a file, a folder or missing, and may
+be something else at the next commit.  So both are requested: the object with exactly that name, and the objects below
+it.  `plays` never matches `plays-old/`.
 
 An empty prefix or view is not an error: the task may be the first to write there.  But if an attempt fails because
 files are missing, `with_folders` adds a hint to the reason.  If the lake fails or is slow to answer, the reason is left

@@ -114,7 +114,7 @@ class Place(Protocol):
         """The body's first argument."""
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """Return the current tree for these checks."""
+        """Return the current files as a tree that these checks can inspect."""
 
     def verify(self) -> None:
         """Wait until all input provided by `fill` is verified.  Raises `LakeError` if it is damaged."""

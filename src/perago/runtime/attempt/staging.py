@@ -1,4 +1,4 @@
-"""Staging branches of one execution: creates them under its name, fills them with the result, signs and commits.
+"""Creates the staging branches of one execution, fills them with its result, and signs and commits them.
 
 Every branch is registered for cleanup before it is created, so that no exit path leaves one behind.  Staging never
 moves the target branch.

@@ -196,7 +196,7 @@ class Workdir:
     def _check_folder(self) -> None:
         """Raise `PostGuardrailViolation` if the body removed or replaced the folder.
 
-        Replacing it with a symlink counts, too.
+        This includes replacing it with a symlink.
         """
         try:
             same = _identity(self.path) == self._folder
