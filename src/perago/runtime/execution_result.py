@@ -1,7 +1,7 @@
-"""The execution result that a transaction hands over, and the pending result made of it.
+"""The execution result that a transaction hands over, and the pending result made from it.
 
-They cross every boundary: from the transaction to its executor, over the pipe to the supervisor, into the outbox and to
-the orchestrator.  So they are plain data and belong to no component.
+They cross every boundary: from the transaction to its executor, through the pipe to the supervisor, into the outbox and
+to the orchestrator.  So they are plain data and belong to no component.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perago.protocol.worker_faults import OwnReason
 
 @dataclass(frozen=True, slots=True)
 class BytesMoved:
-    """Bytes moved by one execution; `saved` counts bytes of its input and result that did not have to be moved."""
+    """Bytes moved by one execution.  `saved` counts input and result bytes that did not have to be moved."""
 
     downloaded: int = 0
     uploaded: int = 0
@@ -29,7 +29,7 @@ class BytesMoved:
 
 @dataclass(frozen=True, slots=True)
 class Observations:
-    """Observations of an execution for people, besides its outcome."""
+    """Human-readable observations about an execution, in addition to its outcome."""
 
     checks: tuple[CheckRecord, ...] = ()
     """The evaluated checks, in order."""
@@ -37,12 +37,12 @@ class Observations:
     deleted: int = 0
     """Numbers of files that the publication wrote and removed."""
     trace: tuple[str, ...] = ()
-    """The lines of the user traceback, if user code raised."""
+    """The lines of the user traceback, if user code raised an exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The branch that made this execution the attempt's publisher; dropped after the orchestrator has answered."""
+    """The branch that made this execution the attempt's publisher.  Dropped after the orchestrator has answered."""
 
     repository: str
     branch: str
@@ -50,7 +50,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """The outcome of an execution, with its claim, which is dropped after the result is sent, and its figures."""
+    """The outcome of an execution, with its figures and its claim, which is dropped after the result has been sent."""
 
     outcome: Outcome
     claim: Claim | None = None
@@ -61,19 +61,20 @@ class ExecutionResult:
     """True if the publish fence ended the execution."""
     moved: BytesMoved = field(default_factory=BytesMoved)
     own_reason: OwnReason | None = None
-    """The reason if the worker failed and not the task."""
+    """The reason why the worker, rather than the task, failed; None if it did not."""
     seen: Observations = field(default_factory=Observations)
     tries: int = 0
-    """The number of calls to move the branch."""
+    """The number of calls made to move the branch."""
     view: tuple[str, ...] | None = None
-    """The task's view as object paths; only if the task publishes on top of others' commits."""
+    """The task's view as object paths; set only if the task publishes on top of others' commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
     """The published commit, which was the branch's head when the publish was settled.
 
-    With a `view`, others may have published since: the commit is on the branch, and the task's view is unchanged.
+    If `view` is set, others may publish on top of it: then it is enough that the commit is on the branch and that the
+    task's view has not changed since.
     """
 
     repository: str
@@ -84,7 +85,10 @@ class Publication:
 
 @dataclass(frozen=True, slots=True)
 class PendingResult:
-    """A result to send, with the publication that must still be there, and the claim to drop afterwards."""
+    """A result to send.
+
+    The publication must still be valid when the result is sent.  The claim is dropped afterwards.
+    """
 
     execution_id: str
     attempt: Attempt
@@ -103,7 +107,7 @@ class DeliveryResult:
 
 
 def pending_result_of(execution_id: str, assignment: Assignment, result: ExecutionResult) -> PendingResult:
-    """Return the result of an execution in the form in which it is sent."""
+    """Return an execution's result in the form in which it is sent."""
     publication = _publication(assignment.input, result.outcome, result.view)
     return PendingResult(execution_id, assignment.attempt, result.outcome, publication, result.claim)
 
@@ -111,12 +115,12 @@ def pending_result_of(execution_id: str, assignment: Assignment, result: Executi
 def _publication(
     given: Mapping[str, Any], outcome: Outcome, view: tuple[str, ...] | None
 ) -> Publication | None:
-    """Return the commit that a COMPLETED result published, or None if the result is its input."""
+    """Return the commit that a COMPLETED result published, or None if the result is the unchanged input."""
     workspace = (outcome.output or {}).get("workspace")
     if outcome.status != "COMPLETED" or workspace is None:
         return None
     sent = given["workspace"]
-    # After a join, an output that kept its input names the last of the joined workspaces.
+    # After a join, an output whose input is unchanged names the last of the joined workspaces.
     if any(workspace["ref"].startswith(one["ref"]) for one in (sent if isinstance(sent, list) else [sent])):
         return None
     return Publication(workspace["repository"], workspace["branch"], workspace["ref"], view)

@@ -1,8 +1,8 @@
-"""Uploads a folder: as a new repository's first commit, or as one commit with the changes onto an existing branch.
+"""Uploads a folder: as a new repository's first commit, or as one commit with the changes to an existing branch.
 
-The rule is that of every publication: the files are committed on a hidden branch, and reach the target branch by one merge
-onto the head they were compared with.  If that head has moved, the put starts over from the new one, unless the files it is
-about were changed by someone else.
+As with every publication, the files are committed on a hidden branch and reach the target branch by one merge onto the
+head that they were compared with.  If that head has moved, the put starts over from the new one, unless someone else
+has changed the same files.
 """
 
 from __future__ import annotations
@@ -46,10 +46,13 @@ from perago.settings import FenceMode
 log = logging.getLogger("perago.put")
 
 Shown = Callable[[str, Sequence[Upload]], AbstractContextManager[Progress | None]]
-"""Shows the progress of a transfer, given its title and its files."""
+"""Shows the progress of a transfer, given the transfer's title and files."""
 
 PUT_KEY = "perago-put"
-"""The logical task key of such commits.  No step has it, so no retry takes one for its abandoned publication."""
+"""The logical task key of a put's commits.
+
+No step has this key, so no retry mistakes such a commit for its own abandoned publication.
+"""
 TRIES = 5
 MERGE_SECONDS = 60.0
 
@@ -74,9 +77,10 @@ def import_folder(lake: Lake, name: str, folder: Path, *, leave_out: Path, shown
 
 
 def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str = "import") -> list[Upload]:
-    """Return every file of a folder.  Raises `RuntimeConfigError`, with the verb `doing`, for what a workspace cannot hold.
+    """Return every file in a folder.  Raises `RuntimeConfigError` for anything that a workspace cannot contain.
 
-    `leave_out` is Perago's root, which may be inside the folder and changes while it is read.
+    `doing` is the verb for the error message.  `leave_out` is Perago's root, which may be inside the folder and may
+    change while the folder is read.
     """
     if not folder.exists():
         beside = (
@@ -106,7 +110,10 @@ def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a put; `prefix` is empty or ends in a slash, and `delete` removes objects the folder does not have."""
+    """The target of a put.
+
+    `prefix` is empty or ends in a slash.  `delete` means that objects that are not in the folder are removed.
+    """
 
     repository: str
     branch: str
@@ -117,7 +124,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class PutPlan:
-    """The changes of a put to one head; `before` has the head's states of the affected paths."""
+    """The changes that a put makes to one head.  `before` has the affected paths' states at that head."""
 
     head: str
     uploads: tuple[Upload, ...]
@@ -146,7 +153,7 @@ def read_folder(lake: ReadableLake, target: Target, folder: Path, *, leave_out: 
 
 
 def plan_put(lake: ReadableLake, target: Target, files: Sequence[Upload]) -> PutPlan:
-    """Compare files with the branch's head and return the changes."""
+    """Compare the files with the branch's head, and return the changes."""
     head = lake.head(target.repository, target.branch).id
     base = {
         entry.path: FileState(entry.size, entry.checksum)
@@ -164,7 +171,7 @@ def plan_put(lake: ReadableLake, target: Target, files: Sequence[Upload]) -> Put
 
 
 class Putting:
-    """One put; `new_branch` yields unique names for hidden branches."""
+    """One put.  `new_branch` yields unique names for hidden branches."""
 
     def __init__(
         self, lake: PublishingLake, target: Target, files: Sequence[Upload], new_branch: Iterator[str]
@@ -177,7 +184,7 @@ class Putting:
     def publish(self, plan: PutPlan, message: str, shown: Shown) -> tuple[str, PutPlan]:
         """Carry out a plan, and return the commit and the plan that was finally carried out.
 
-        Raises `LakeRefused` if the branch keeps moving, or if others changed the same files.
+        Raises `LakeRefused` if the branch keeps moving, or if others have changed the same files.
         """
         target, first = self._target, plan
         for _ in range(TRIES):
@@ -228,22 +235,22 @@ class Putting:
                 f"commit or reset them first ({dirty})"
             ) from dirty
         except LandedElsewhere as landed:
-            # It landed on top of others' changes, which are to other paths: else the merge had conflicted.
+            # It landed on top of changes by others to other paths; otherwise, the merge would have conflicted.
             return landed.commit
         except LakeUnavailable as unknown:
             return self._settle(staged, merge.expected_head, unknown)
 
     def _settle(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> str:
-        """Stop an unanswered merge, then read the branch and return the commit it landed as.
+        """Stop an unanswered merge, then read the branch and return the commit that the merge landed as.
 
-        Raises `LakeUnavailable` if it did not land, or if that is unknown.
+        Raises `LakeUnavailable` if it did not land, or if that cannot be found out.
         """
         lake, target = self._lake, self._target
         try:
             lake.drop_branch(target.repository, staged.branch)
             lake.barrier(target.repository, target.branch, MERGE_SECONDS)
             for commit in lake.log(target.repository, target.branch, MAX_RANGE):
-                # With a soft fence it may have landed on another head than the expected one.
+                # With a soft fence, it may have landed on a head other than the expected one.
                 if commit.metadata.get(STAGING_COMMIT) == staged.commit:
                     return commit.id
                 if commit.id == expected_head:

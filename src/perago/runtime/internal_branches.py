@@ -1,11 +1,11 @@
 """Branch operations shared by attempts, workers and sweeps.
 
-A publication still counts, so that a later worker may send its result, under these conditions:
+A publication is still valid, and a later worker may send its result, under these conditions:
 
-    a task that refuses     its commit is the branch's head
-    a task that rebases     its commit is on the branch, and the task's view has not changed since
+    a task that does not rebase     its commit is the branch's head
+    a task that rebases             its commit is on the branch, and the task's view has not changed since
 
-The rule: a lake that does not answer proves nothing; its error goes to the caller.
+A lake that does not answer proves nothing, so its error is passed on to the caller.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("perago.branches")
 
 
 def drop_quietly(lake: StagingLake, repository: str, branch: str) -> None:
-    """Drop an internal branch.  A failure is only logged."""
+    """Drop an internal branch.  A failure is logged but not raised."""
     try:
         lake.drop_branch(repository, branch)
     except LakeError as error:
@@ -31,7 +31,10 @@ def drop_quietly(lake: StagingLake, repository: str, branch: str) -> None:
 
 
 def target_of_claim(lake: ReadableLake, repository: str, claim: str, *, unnamed: str | None) -> str | None:
-    """Return the branch a claim is for: `unnamed` if the claim names none, None if that branch is gone."""
+    """Return the branch that a claim is for.
+
+    Returns `unnamed` if the claim names no branch, or None if the branch is gone.
+    """
     parsed = parse_internal_branch(claim)
     into = parsed.into if parsed is not None else ""
     if not into:
@@ -43,7 +46,7 @@ def target_of_claim(lake: ReadableLake, repository: str, claim: str, *, unnamed:
 
 
 def why_not_published_any_more(lake: ReadableLake, published: Publication) -> str | None:
-    """Return why the published commit no longer counts, or None."""
+    """Return why a publication is no longer valid, or None if it still is."""
     try:
         head = lake.head(published.repository, published.branch).id
     except LakeNotFound as gone:

@@ -1,6 +1,6 @@
 """Looks up names in a lake: suggestions for names that do not exist, and the head of REPO[@BRANCH].
 
-The rule: a suggestion never hides the original error.  If the lake cannot answer, that error is raised unchanged.
+A suggestion never hides the original error: if the lake cannot answer, that error is raised unchanged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ OWN = "perago-"
 """Prefix of the names of internal branches and tags."""
 _NONE = "the lake holds none"
 _MOST_OBJECTS = 10_000
-"""Number of objects that a listing reads to find folders."""
+"""Maximum number of objects to list when looking for names to suggest."""
 
 
 @contextmanager
 def suggesting_existing_names(
     lake: ReadableLake, repository: str, ref: str, *, remedy: tuple[str, str] | None = None
 ) -> Iterator[None]:
-    """Wrap calls about a ref of a repository; `LakeNotFound` then names what is missing and what exists.
+    """Make a `LakeNotFound` that is raised in this block say what is missing and what exists.
 
-    `remedy` has the commands that create the repository and the ref.
+    The block contains calls about one ref in one repository.  `remedy` has the commands that create the repository and
+    the ref.
     """
     try:
         yield
@@ -45,7 +46,7 @@ def suggesting_existing_names(
 
 
 def nothing_below(lake: ReadableLake, repository: str, ref: str, prefix: str) -> str:
-    """Return a sentence about an empty folder that names the existing ones."""
+    """Return a sentence saying that a folder is empty and naming the folders that exist."""
     near: list[str] = []
     folder = prefix.rstrip("/")
     while folder and not near:
@@ -59,7 +60,10 @@ def nothing_below(lake: ReadableLake, repository: str, ref: str, prefix: str) ->
 
 
 def no_object(lake: ReadableLake, repository: str, ref: str, path: str) -> str:
-    """Return a sentence about a missing object that names those in its folder, or those in it if it is a folder."""
+    """Return a sentence saying that an object is missing and naming the objects in its folder.
+
+    If the path is itself a folder, the sentence says so and names the objects in it.
+    """
     where = f"at {ref} of repository {repository!r}"
     inside = (
         [entry.path for entry in islice(lake.list(repository, ref, f"{path}/"), _MOST_OBJECTS)]
@@ -81,7 +85,7 @@ def _objects_near(lake: ReadableLake, repository: str, ref: str, path: str) -> s
 
 
 def folders_in(lake: ReadableLake, repository: str, ref: str, prefix: str) -> list[str]:
-    """Return the folders directly below a prefix, each with a slash at its end."""
+    """Return the folders directly below a prefix, each with a trailing slash."""
     found: dict[str, None] = {}
     for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS):
         inner, slash, _ = entry.path[len(prefix) :].partition("/")
@@ -91,7 +95,10 @@ def folders_in(lake: ReadableLake, repository: str, ref: str, prefix: str) -> li
 
 
 def _describe_missing(lake: ReadableLake, repository: str, ref: str) -> tuple[str | None, int]:
-    """Return a message about the missing repository (0) or ref (1), and which; the message is None if both exist."""
+    """Return a message about what is missing, and whether that is the repository (0) or the ref (1).
+
+    The message is None if both exist.
+    """
     repositories = list(lake.repositories())
     if repository not in repositories:
         there_are = f"there are: {listed(repositories)}{did_you_mean(repository, repositories)}"
@@ -116,7 +123,10 @@ def _exists(lake: ReadableLake, repository: str, ref: str) -> bool:
 
 
 def expect_workspace(lake: ReadableLake, workspace: str, *, to_come: Collection[str]) -> None:
-    """Raise an error if the workspace does not exist, and will not when the repositories `to_come` are created."""
+    """Raise an error if the workspace does not exist.
+
+    The main branch of a repository in `to_come`, which is still to be created, is accepted too.
+    """
     repository, _, branch = workspace.partition("@")
     if repository in to_come and branch in ("", "main"):
         return
@@ -132,7 +142,10 @@ def expect_workspace(lake: ReadableLake, workspace: str, *, to_come: Collection[
 
 
 def head_of(lake: ReadableLake, workspace: str) -> dict[str, str]:
-    """Return a workflow input's `workspace` for REPO[@BRANCH] at the branch's current head; the default is `main`."""
+    """Return the `workspace` of a workflow input for REPO[@BRANCH], at the branch's current head.
+
+    The default branch is `main`.
+    """
     repository, _, branch = workspace.partition("@")
     branch = branch or "main"
     with suggesting_existing_names(lake, repository, branch):

@@ -1,9 +1,9 @@
 """Registers declared tasks and workflow files with an orchestrator.
 
-TaskDefs: only the fields that a declaration sets are changed; other fields on the server stay.
+TaskDefs: only the fields that a declaration sets are changed; other fields on the server keep their values.
 
-Workflows: a definition replaces the one of the same name and version.  Others stay, and running workflows are not affected,
-since each keeps the definition it was started with.
+Workflows: a definition replaces the one with the same name and version.  Other versions are not changed, and neither
+are running workflows, since each keeps the definition that it was started with.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT = ("createTime", "createdBy")
 
 @dataclass(frozen=True, slots=True)
 class TaskDefChange:
-    """The effect of registering one task; `fields` are (path, new, old)."""
+    """The effect of registering one task.  `fields` has (path, new, old) for each difference."""
 
     name: str
     action: Action
@@ -41,7 +41,7 @@ def plan_changes(server: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[
 
 
 def apply_changes(server: Orchestrator, changes: Sequence[TaskDefChange]) -> None:
-    """Send the definitions that differ; makes no call if none does."""
+    """Send the definitions that differ.  Makes no call if there are none."""
     wanted = [change.definition for change in changes if change.action != "keep"]
     if wanted:
         server.register_taskdefs(wanted)
@@ -56,7 +56,7 @@ def _change(wanted: dict[str, Any], actual: Mapping[str, Any] | None) -> TaskDef
 
 @dataclass(frozen=True, slots=True)
 class WorkflowChange:
-    """The effect of registering one workflow; `fields` are (path, new, old)."""
+    """The effect of registering one workflow.  `fields` has (path, new, old) for each difference."""
 
     name: str
     version: int
@@ -66,14 +66,17 @@ class WorkflowChange:
 
 
 def registered_names(server: Orchestrator, definition: Mapping[str, Any]) -> set[str]:
-    """Return the workflow's tasks that the server already knows, regardless of whose workers run them."""
+    """Return the workflow's tasks that the server already knows, no matter whose workers run them."""
     return {name for name in task_names(definition) if server.taskdef(name) is not None}
 
 
 def plan_workflows(
     server: Orchestrator, definitions: Mapping[str, Mapping[str, Any]]
 ) -> list[WorkflowChange]:
-    """Compare definitions, by file, with the server's.  Raises `RuntimeConfigError` for duplicates."""
+    """Compare definitions, keyed by file, with the server's.
+
+    Raises `RuntimeConfigError` if two files define the same version of a workflow.
+    """
     _refuse_duplicates(definitions)
     return [
         _workflow_change(one, server.workflow_definition(one["name"], version_of(one)))
@@ -82,7 +85,7 @@ def plan_workflows(
 
 
 def apply_workflows(server: Orchestrator, changes: Sequence[WorkflowChange]) -> None:
-    """Send the definitions that differ; makes no call if none does."""
+    """Send the definitions that differ.  Makes no call if there are none."""
     for change in changes:
         if change.action != "keep":
             server.register_workflow(change.definition)

@@ -1,12 +1,14 @@
 """The scaffold that `perago init` writes: names, files from templates, and the folder.
 
-A project's name is its folder.  The repository is the name in lakeFS's form: 3 to 63 lower-case letters, digits and hyphens.
-Task and workflow names begin with the name as an identifier, since all projects on a Conductor share one namespace.
+A project's name is the name of its folder.  The repository has the same name in lakeFS's form: 3 to 63 lower-case
+letters, digits and hyphens.  Task and workflow names begin with the project's name as an identifier, since all projects
+on a Conductor server share one namespace.
 
-A template is the file itself with `{{word}}` for each name.
+A template is the file itself, with a placeholder `{{word}}` for each name.
 
-The folder is written completely or not at all, and never over existing files: the files are written into a folder beside it,
-which is then renamed.  So a full disk leaves no half project, which the next try would refuse to touch.
+The folder is written completely or not at all, and never over existing files: the files are written to a temporary
+folder next to it, which is then renamed.  So a full disk leaves no half-written project, which the next `perago init`
+would refuse to touch.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from perago.errors import RuntimeConfigError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,62}")
 _RESERVED = "perago"
-"""A folder of this name would hide the package from Python in the folder above."""
+"""In the parent folder, Python would import a folder with this name instead of the package."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectName:
-    """A project's name, its repository's name and the prefix of its tasks' names."""
+    """A project's name, its repository's name, and the prefix of its tasks' names."""
 
     name: str
     repository: str
@@ -37,7 +39,10 @@ class ProjectName:
 
 
 def project_name(text: str) -> ProjectName:
-    """Return the names of a project.  Raises `RuntimeConfigError`, with the rule and a suggestion, for an invalid name."""
+    """Return the names of a project.
+
+    Raises `RuntimeConfigError`, with the rule and a suggestion, if the name is invalid.
+    """
     if not _NAME.fullmatch(text):
         raise RuntimeConfigError(
             f"a project cannot be called {text!r}: a name has 3 to 63 letters, digits, '-' and '_', and begins with a "
@@ -92,7 +97,10 @@ _PLAIN = {
 
 
 def project_files(name: ProjectName, *, spark: bool, version: str) -> dict[str, str]:
-    """Return the text of every file by its path in the project; `version` is the oldest Perago that it needs."""
+    """Return the text of every file, by its path in the project.
+
+    `version` is the oldest version of Perago that the project works with.
+    """
     words = {
         "name": name.name,
         "repository": name.repository,
@@ -110,7 +118,10 @@ def _fill(template: str, words: Mapping[str, str]) -> str:
 
 
 def write_project(folder: Path, texts: Mapping[str, str]) -> None:
-    """Create `folder` with these files; it may exist if it is empty.  Raises `RuntimeConfigError` if that is impossible."""
+    """Create `folder` with these files.  The folder may already exist if it is empty.
+
+    Raises `RuntimeConfigError` if the folder cannot be created.
+    """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise RuntimeConfigError(f"{folder} already exists and is not a folder: choose another name")
     try:
@@ -132,9 +143,9 @@ def _write(folder: Path, texts: Mapping[str, str]) -> None:
             file = temporary / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-        # mkdtemp creates a private folder; give the project the mode of any other new folder.
+        # mkdtemp creates a private folder; give the project the mode of an ordinary new folder.
         temporary.chmod(0o777 & ~_umask())
-        # Replaces an empty folder, and fails for any other, even if it was filled just now.
+        # rename() replaces an empty folder and fails for any other, even if files were added just now.
         temporary.rename(folder)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)

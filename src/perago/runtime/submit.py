@@ -1,7 +1,7 @@
 """Starts a registered workflow and follows it.
 
-The rule: everything is looked up and checked before the one call that starts it, and that call names the version that was
-checked.  Steps are run by workers, not here.
+Everything is looked up and checked before the one call that starts the workflow, and that call names the version that
+was checked.  Steps are run by workers, not here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from perago.workflow.model.definition import task_names, version_of
 
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 10.0
-"""Time with only untaken steps after which a worker is probably missing."""
+"""If no worker takes a step for this many seconds, a worker is probably missing."""
 _MAX_NAMED = 3
 _MAX_FAILURES = 20
-"""Number of polls in a row that may fail before following ends, so that a server restart does not end it."""
+"""Number of consecutive failed polls that are tolerated, so that a server restart does not end `follow`."""
 
 
 class SubmitObserver(Protocol):
@@ -34,12 +34,12 @@ class SubmitObserver(Protocol):
         """Show the workflow's current state."""
 
     def waits(self, step: TaskState, seconds: float) -> None:
-        """Report that no worker has taken a step for this time; called at most once per such wait."""
+        """Report that no worker has taken a step for this many seconds.  Called at most once per wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
-    """A request to start a workflow; `workspace` is REPO[@BRANCH]."""
+    """A request to start a workflow.  `workspace` is REPO[@BRANCH]."""
 
     name: str
     input: Mapping[str, Any]
@@ -60,9 +60,10 @@ class Prepared:
 def prepare(
     orchestrator: Orchestrator, lake: ReadableLake | None, wanted: SubmitRequest, *, remedy: str
 ) -> Prepared:
-    """Find the workflow and check its input; a workspace needs `lake`, and `remedy` is the command to register a workflow.
+    """Find the workflow and check its input.
 
-    Raises `RuntimeConfigError` for an unknown or wrong workflow, and `TaskInputError` for a wrong input.
+    A workspace requires `lake`.  `remedy` is the command that registers a workflow.  Raises `RuntimeConfigError` if the
+    workflow is unknown or invalid, and `TaskInputError` if its input is invalid.
     """
     definition = orchestrator.workflow_definition(wanted.name, wanted.version)
     if definition is None:
@@ -87,7 +88,7 @@ def prepare(
 
 
 def _check_definition(definition: Mapping[str, Any], name: str) -> list[str]:
-    """Return warnings about the definition.  Raises `RuntimeConfigError` for errors.
+    """Return warnings about the definition.  Raises `RuntimeConfigError` if it has errors.
 
     The modules of its tasks are not available, so only the tasks' names are known.
     """
@@ -112,7 +113,10 @@ def start(orchestrator: Orchestrator, prepared: Prepared) -> str:
 def follow(
     orchestrator: Orchestrator, workflow_id: str, observer: SubmitObserver, sleep: Callable[[float], None]
 ) -> WorkflowState:
-    """Show the workflow until it ends, and return its final state.  Interrupting this does not stop the workflow."""
+    """Show the workflow until it ends, and return its final state.
+
+    Interrupting this function does not stop the workflow.
+    """
     failures = untaken = 0
     while True:
         try:
@@ -134,7 +138,10 @@ def follow(
 
 
 def _untaken(state: WorkflowState) -> TaskState | None:
-    """Return a step that waits for a worker, or None if another step runs or a retry waits for its delay."""
+    """Return a step that is waiting for a worker.
+
+    Returns None if there is none, if another step is running, or if a retry is waiting for its delay.
+    """
     steps = [task for task in state.tasks if task.status in ("SCHEDULED", "IN_PROGRESS") and _is_simple(task)]
     untaken = all(task.status == "SCHEDULED" and not task.retry_count for task in steps)
     return steps[0] if steps and untaken else None
@@ -148,7 +155,7 @@ def _describe_unknown(orchestrator: Orchestrator, wanted: SubmitRequest) -> str:
     try:
         versions = orchestrator.workflow_versions()
     except OrchestratorError:
-        # The server cannot list workflows, but has said that this one does not exist.
+        # The server cannot list its workflows, but it has said that this one does not exist.
         versions = {}
     found = ", ".join(map(str, versions.get(wanted.name, ())))
     if found:

@@ -1,1 +1,1 @@
-"""One attempt: the transaction and its parts.  Runs in the executor."""
+"""One attempt: the transaction and its parts, which run in the executor."""

@@ -1,11 +1,11 @@
-"""The attempt context: lake, orchestrator, clock and settings that every transaction of a process shares.
+"""The attempt context: the lake, orchestrator, clock and settings shared by all transactions in a process.
 
-Overlap: a transaction says which calls may run side by side, the caller decides whether they do.  An executor passes
-threads; the default runs everything inline.  Calls that change something are always waited for.
+Overlap: a transaction declares which calls may run concurrently, and the caller decides whether they do.  An executor
+passes a thread pool's `submit`; the default runs everything inline.  Calls that change something are always awaited.
 
-Fences wait for an absent orchestrator (`ask_until_answered`), so that a server restart does not cost the work of every
-attempt that ends in that minute.  This is safe: the answer describes the moment it is given, and without one nothing is
-published.
+Fences wait while the orchestrator is unavailable (`ask_until_answered`), so that a server restart does not discard the
+work of every attempt that finishes during it.  Waiting is safe: the answer describes the state at the moment it is
+given, and nothing is published without one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def run_inline(work: Callable[[], T], /) -> Future[T]:
 
 
 def cancel_or_wait(task: Future[Any]) -> BaseException | None:
-    """Cancel the task, or wait for it if it already runs.  Returns its exception, if any."""
+    """Cancel the task, or wait for it if it is already running.  Returns its exception, if any."""
     return None if task.cancel() else task.exception()
 
 
@@ -64,7 +64,7 @@ Observer = Callable[[str], None]
 """Receives the name of each step when it begins."""
 
 RetryQuery = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
-"""Asks the orchestrator about an attempt, with retries if it chooses to."""
+"""Asks the orchestrator about an attempt, possibly with retries."""
 
 
 def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
@@ -79,7 +79,10 @@ def clean_up_now(cleanup: ExitStack) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
-    """Dependencies and settings of a process's transactions; `clean_up` may defer its work to another thread."""
+    """Dependencies and settings shared by a process's transactions.
+
+    `clean_up` may defer its work to another thread.
+    """
 
     lake: PublishingLake
     orchestrator: AttemptReporter
@@ -96,7 +99,7 @@ class AttemptContext:
     timing: Timing = field(default_factory=Timing)
     preserving_process_state: Callable[[], AbstractContextManager[None]] = preserving_process_state
     on_error: Callable[[Exception], None] = lambda _error: None
-    """Receives the exception that ended an attempt; has no influence on the outcome."""
+    """Receives the exception that ended an attempt, but cannot affect the outcome."""
     wrong_input: WrongInput = "failed"
     mask: Callable[[str], str] = str
     """Hides secrets in a text; applied before the text is truncated."""

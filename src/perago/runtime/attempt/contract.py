@@ -1,12 +1,13 @@
-"""The wire form of an attempt's input and output.
+"""The wire format of an attempt's input and output.
 
-The input is checked before a byte moves.  Top level exactly `workspace` and `params` (exactly `params` for a task without
-a workspace); `workspace` has exactly its four fields, of which `ref_type` is optional and defaults to `commit`.  `refType`
-is accepted for `ref_type`, and the output uses the same spelling; an output always has one of the two.  A list of
-workspaces, all of one repository and branch, is to be joined.  All violations are reported in one `TaskInputError`, in one
-line that names each field, the type found there and what to send.
+The input is checked before any data is transferred.  Its top level has exactly `workspace` and `params` (exactly
+`params` for a task without a workspace).  A workspace has exactly four fields, of which `ref_type` is optional and
+defaults to `commit`.  `refType` is accepted in place of `ref_type`; the output uses the input's spelling and always
+includes the field.  `workspace` may also be a list of workspaces on one branch of one repository, which are then
+joined.  All violations are reported together in a single-line `TaskInputError`, which names each field, the type found
+there and what to send instead.
 
-The output is checked before anything is published: would the orchestrator accept the result?
+The result is checked before anything is published, to be sure that the orchestrator will accept it.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ _KNOWN_TYPES = {"branch", "tag", "ref"}
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A checked input: the params as model and as JSON, and the workspaces with their original spelling."""
+    """A validated input: the params as a model and as JSON, and the workspaces with their original field names."""
 
     params: BaseModel
     raw_params: Mapping[str, Any]
     workspaces: Sequence[Mapping[str, str]] = ()
-    """One entry; several if they are to be joined; none for a task without a workspace."""
+    """Normally one entry; several if they are to be joined; none for a task without a workspace."""
 
 
 def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
-    """Check an attempt's input against the task's contract.  Raises `TaskInputError` with all violations."""
+    """Check an attempt's input against the task's contract.  Raises a `TaskInputError` that lists all violations."""
     wanted = ("params",) if task.workspace is None else ("workspace", "params")
     wrong = list(_wrong_top(wanted, payload))
     if wrong:
@@ -73,17 +74,17 @@ def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
 
 
 def given_workspaces(given: Any) -> Sequence[Any]:
-    """Return the workspaces of an input that has one or a list of them, unchecked."""
+    """Return the workspaces in an input, which may be a single one or a list.  They are not validated."""
     return given if isinstance(given, list) else (given,)
 
 
 def workspace_label(given: Sequence[object], number: int) -> str:
-    """Return the name of one of the workspaces for error messages."""
+    """Return the label that error messages use for one of the workspaces."""
     return "workspace" if len(given) == 1 else f"workspace[{number}]"
 
 
 def commit_of(lake: ReadableLake, given: Mapping[str, str], label: str = "workspace") -> Commit:
-    """Look up the commit that a workspace names.  Raises `TaskInputError` for a branch or tag name."""
+    """Look up the commit that a workspace refers to.  Raises `TaskInputError` if its ref is a branch or tag name."""
     repository, ref = given["repository"], given["ref"]
     try:
         commit = lake.commit_at(repository, ref)
@@ -100,12 +101,12 @@ def commit_of(lake: ReadableLake, given: Mapping[str, str], label: str = "worksp
 
 
 def workspace_output(given: Mapping[str, str], ref: str) -> dict[str, str]:
-    """Return the input workspace with `ref` set to the published commit; the spelling of its fields is kept."""
+    """Return the input workspace with `ref` set to the published commit.  Field names keep their spelling."""
     return {**given, "ref": ref}
 
 
 def _with_ref_type(given: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the workspace with its `ref_type`, which the input may leave out."""
+    """Return the workspace with `ref_type` added if the input omits it."""
     return dict(given) if "refType" in given else {**given, "ref_type": "commit"}
 
 
@@ -180,7 +181,7 @@ def _other_fields(
 
 
 def to_record(result: Mapping[str, Any]) -> str | None:
-    """Return the result in the form a publication records for reuse, or None if it is too large."""
+    """Return the result serialized for a publication's metadata, or None if it is too large to be recorded."""
     text = recordable(result)
     if text is None:
         log.warning(
@@ -192,7 +193,10 @@ def to_record(result: Mapping[str, Any]) -> str | None:
 def output_of(
     task: TaskDefinition, given: Mapping[str, str], published: Published, result: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the output, its workspace spelled like the input's.  The result model validates a recorded result again."""
+    """Return the output, with the workspace's field names spelled as in the input.
+
+    A recorded result is validated again with the result model.
+    """
     if published.recorded is not None:
         log.info("reusing the result recorded by commit %s", published.ref)
         with author_code("the result model"):
@@ -201,7 +205,7 @@ def output_of(
 
 
 def check_size(result: Mapping[str, Any], most: int | None) -> None:
-    """Raise `TaskResultError` if the result is not valid JSON text, contains U+0000, or exceeds `most` bytes."""
+    """Raise `TaskResultError` if the result contains invalid Unicode or U+0000, or exceeds `most` bytes of JSON."""
     for place in _with_nul("result", result):
         raise TaskResultError(
             f"{place} holds U+0000, which Conductor cannot store on PostgreSQL: remove it with text.replace('\\0', '')"
@@ -222,7 +226,7 @@ def check_size(result: Mapping[str, Any], most: int | None) -> None:
 
 
 def _with_nul(path: str, value: object) -> Iterator[str]:
-    """Yield the places of strings and keys that contain U+0000."""
+    """Yield the location of every string and key that contains U+0000."""
     if isinstance(value, str):
         if has_nul(value):
             yield path

@@ -1,6 +1,6 @@
-"""Sends results, for a worker's result sender and for attempts that run inline (`Executor`, for tests and trials).
+"""Sends results for a worker's result sender, and for attempts that run inline (`Executor`, for tests and trials).
 
-The claim is dropped only after the orchestrator has answered: until then a twin must find it taken.
+The claim is dropped only after the orchestrator has answered.  Until then, a twin must find it taken.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.getLogger("perago.executor")
 def deliver(
     orchestrator: AttemptReporter, lake: StagingLake, pending: PendingResult, *, worker_id: str
 ) -> DeliveryResult:
-    """Send a result and drop its claim.  Without an answer, raises `OrchestratorError` and keeps the claim."""
+    """Send a result and drop its claim.  If there is no answer, raises `OrchestratorError` and keeps the claim."""
     return finish(lake, send(orchestrator, pending, worker_id=worker_id))
 
 
 def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: str) -> DeliveryResult:
-    """Send a result.  Its claim stays until `finish`."""
+    """Send a result.  Its claim is kept until `finish` is called."""
     try:
         accepted = orchestrator.complete(pending.attempt, pending.outcome, worker_id=worker_id)
     except OrchestratorNotFound as gone:
@@ -40,25 +40,28 @@ def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: st
 
 
 def finish(lake: StagingLake, delivery: DeliveryResult) -> DeliveryResult:
-    """Drop the claim after the orchestrator has answered."""
+    """Drop the claim once the result has been answered or given up.  Returns `delivery`."""
     drop_claim(lake, delivery.pending)
     return delivery
 
 
 def give_up_on(lake: StagingLake, pending: PendingResult, why: str) -> DeliveryResult:
-    """Drop a result that must not be sent, and release its claim."""
+    """Discard a result that must not be sent, and drop its claim."""
     return finish(lake, DeliveryResult(pending, accepted=False, reason=why))
 
 
 def drop_claim(lake: StagingLake, pending: PendingResult) -> None:
-    """Release the claim for the attempt's next publisher.  A result whose publish may be in flight carries no claim."""
+    """Drop the result's claim, if it carries one.
+
+    A result whose publish may still be in flight carries no claim, so that the claim stays.
+    """
     if pending.claim is not None:
         drop_quietly(lake, pending.claim.repository, pending.claim.branch)
 
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """Runs attempts of the tasks it knows, in the calling thread."""
+    """Runs attempts of the given tasks in the calling thread."""
 
     tasks: Mapping[str, TaskDefinition]
     context: AttemptContext
@@ -68,7 +71,7 @@ class Executor:
     execution_id: Callable[[], str] = new_execution_id
 
     def execute(self, assignment: Assignment) -> ExecutionResult:
-        """Run one attempt to its end and send its result, unless it must not be sent."""
+        """Run one attempt to completion and send its result, unless its outcome must not be sent."""
         task, execution_id = self.tasks[assignment.attempt.task_name], self.execution_id()
 
         def hand_over(result: ExecutionResult) -> None:

@@ -1,11 +1,13 @@
 """Lists the view of one commit, root by root.
 
-The rule: nothing outside the view is listed, not even for a hint.  A root may be a file, a folder or nothing, and something
-else on the next commit, so both are asked for: the object of exactly that name, and the objects below it.  `plays` never
-brings `plays-old/`.
+Nothing outside the view is listed, except for a hint about an empty prefix, which names the existing folders.  If the
+view is only a part of the prefix, not even a hint looks outside it.  A root may be a file, a folder or missing, and may
+be something else at the next commit.  So both are requested: the object with exactly that name, and the objects below
+it.  `plays` never matches `plays-old/`.
 
-An empty prefix or view is not an error: a task may be the first to write there.  But if a failure is about missing files,
-`with_folders` mentions it.  A lake that fails to answer, or is slow, only leaves the failure's text as it is.
+An empty prefix or view is not an error: the task may be the first to write there.  But if an attempt fails because
+files are missing, `with_folders` adds a hint to the reason.  If the lake fails or is slow to answer, the reason is left
+unchanged.
 """
 
 from __future__ import annotations
@@ -28,26 +30,29 @@ if TYPE_CHECKING:
 
 
 ASKING_SECONDS = 5.0
-"""Limit on the wait for the folders' names, which delays the failure's result."""
+"""Maximum wait for the hint, in seconds.  It delays the result of a failed attempt."""
 _SPARK_HAS_NO_FILES = "PATH_NOT_FOUND"
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects in the view of one commit, by path below the prefix."""
+    """The objects in the view of one commit, by path relative to the prefix."""
 
     files: FileStates
     odd: FileStates = field(default_factory=FileStates)
-    """The listed states of objects whose listed checksum is not that of their bytes; `files` has the latter."""
+    """Listed states of objects whose listed checksum differs from that of their bytes.
+
+    `files` has the checksum of the bytes.
+    """
 
     def correct(self, path: str, checksum: str) -> None:
-        """Store the checksum of a file's bytes if the lake lists another one."""
+        """Replace a file's listed checksum with the checksum of its bytes."""
         listed = self.files[path]
         self.odd.put(path, listed)
         self.files.put(path, FileState(listed.size, checksum), self.files.stat(path))
 
     def states(self, known: Listing | None = None) -> FileStates:
-        """Return the file states.  An object listed exactly as in `known` gets its state from there."""
+        """Return the file states.  An object listed exactly as in `known` takes its state from `known`."""
         if known is not None:
             for path, listed in known.odd.items():
                 if self.files.get(path) == listed:
@@ -56,7 +61,7 @@ class Listing:
 
 
 def list_view(lake: ReadableLake, repository: str, ref: str, view: View) -> Listing:
-    """List the files a task may see at a ref."""
+    """List the files that a task may see at a ref."""
     files = FileStates()
     for entry in objects_in(lake, repository, ref, view):
         path = projected(entry.path, entry.size, view.prefix)
@@ -66,12 +71,12 @@ def list_view(lake: ReadableLake, repository: str, ref: str, view: View) -> List
 
 
 def objects_in(lake: ReadableLake, repository: str, ref: str, view: View) -> Iterator[Entry]:
-    """Yield the objects of a view, including folder markers and lakeFS's own objects."""
+    """Yield the objects in a view, including folder markers and lakeFS's own objects."""
     for root in view.roots:
         if root.endswith("/") or not root:
             yield from lake.list(repository, ref, root)
         else:
-            # The folder first: a missing ref must raise an error, not look like an empty view.
+            # List the folder first: a missing ref must raise an error, not look like an empty view.
             yield from lake.list(repository, ref, f"{root}/")
             yield from _file_at(lake, repository, ref, root)
 
@@ -86,7 +91,10 @@ def _file_at(lake: ReadableLake, repository: str, ref: str, path: str) -> Iterat
 def with_folders(
     outcome: Outcome, error: Exception, publisher: Publisher | None, *, within: float = ASKING_SECONDS
 ) -> Outcome:
-    """Return the outcome; if files were missing and the prefix is empty, its reason also names the existing folders."""
+    """Return the outcome, with a hint in its reason if files were missing and the prefix or view is empty.
+
+    For an empty prefix, the hint names the existing folders.
+    """
     if publisher is None or not _misses_files(error, outcome):
         return outcome
     asked = publisher.staging.overlap(partial(_hint, publisher.lake, publisher.signature.workspace))
@@ -99,7 +107,10 @@ def with_folders(
 
 
 def _hint(lake: ReadableLake, workspace: Workspace) -> str:
-    """Return a hint about an empty prefix (with the existing folders) or an empty view, or ""."""
+    """Return a hint if the view is empty, or "" if it is not.
+
+    If the view is a whole prefix, the hint names the existing folders.
+    """
     view = workspace.view
     if not view.whole:
         found = objects_in(lake, workspace.repository, workspace.ref, view)

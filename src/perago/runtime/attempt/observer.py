@@ -1,6 +1,6 @@
-"""Records observations of one execution: check results, published changes, user tracebacks, bytes moved and saved.
+"""Records observations about one execution: check results, published changes, user tracebacks, bytes moved and saved.
 
-The rule: an observer decides nothing.  The attempt ends the same, whatever was or was not recorded.
+Observers decide nothing: an attempt ends the same way whether or not anything was recorded.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ log = logging.getLogger("perago.transaction")
 
 
 Note = Callable[[str], None]
-"""Receives a short text about the body's progress, for people; called from any thread."""
+"""Receives a short, human-readable text about the body's progress.  May be called from any thread."""
 
 _QUIET_SECONDS = 0.5
-"""Minimum interval between progress notes; transfers that end sooner send none."""
+"""Minimum interval between progress notes.  Transfers that take less time send none."""
 
 
 class ExecutionTrace:
-    """Records one execution; `seen` has the observations so far, with secrets in the traceback hidden by `mask`."""
+    """Records one execution.  `seen` holds the observations so far; `mask` hides secrets in the traceback."""
 
     def __init__(self, mask: Callable[[str], str] = str, wrong_input: WrongInput = "failed") -> None:
         self._mask = mask
@@ -45,7 +45,8 @@ class ExecutionTrace:
     def capturing_user_errors(self) -> Iterator[None]:
         """Record the traceback if the user code in this block raises.
 
-        Enter it before the process state is saved, so that the text is made after the state was restored.
+        Enter it before the process state is saved, so that the traceback is formatted after the state has been
+        restored.
         """
         try:
             yield
@@ -54,7 +55,7 @@ class ExecutionTrace:
             raise
 
     def forget_trace(self) -> None:
-        """Discard the user traceback, when another error ends the attempt."""
+        """Discard the user traceback because another error ends the attempt."""
         self.seen = replace(self.seen, trace=())
 
     def check(self, phase: Phase, checks: Sequence[Check], tree: Tree, params: BaseModel) -> None:
@@ -63,15 +64,15 @@ class ExecutionTrace:
             self.seen = replace(self.seen, checks=(*self.seen.checks, found))
 
     def published(self, changes: Changes) -> None:
-        """Record the size of the publication."""
+        """Record how many files the publication changed and deleted."""
         self.seen = replace(self.seen, changed=len(changes.put), deleted=len(changes.delete))
 
     def outcome_of(self, error: Exception, step: Step) -> Outcome:
-        """Return the outcome for an error; if user code raised it, the reason names the line."""
+        """Return the outcome for an error.  If user code raised it, the reason names the line."""
         outcome = classify(error, self._wrong_input)
         if self.seen.trace:
             return replace(outcome, reason=described(error))
-        # The worker logs how attempts end.  Log the traceback of unexpected errors once, here.
+        # The worker logs the outcome itself.  This logs the traceback of an unexpected error, once.
         level = logging.DEBUG if isinstance(error, PeragoError) else logging.ERROR
         log.log(level, "step %r failed: %s", step.name, outcome.reason, exc_info=error)
         return outcome
@@ -82,9 +83,9 @@ def say_nothing(_text: str) -> None:
 
 
 class Traffic:
-    """Counts the bytes of one execution, from any thread; `down` and `up` are the lake's progress callbacks.
+    """Counts the bytes moved by one execution.  Thread-safe.
 
-    `note` receives the progress of a long transfer.
+    `down` and `up` are the lake's progress callbacks.  `note` receives the progress of a long transfer.
     """
 
     def __init__(self, note: Note = say_nothing, clock: Callable[[], float] = time.monotonic) -> None:

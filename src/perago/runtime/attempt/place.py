@@ -1,13 +1,14 @@
-"""The place where a body works: the port between a transaction and the workspace its body sees.
+"""The place where a body works: the port between a transaction and the workspace that its body sees.
 
-A place gives the body its first argument, the checks a tree to look at, and the publisher the result.  Two kinds:
+A place provides the body's first argument, the tree that checks inspect, and the result to publish.  There are two
+kinds:
 
-    in the workdir   the view is downloaded; what the body changed is uploaded to a staging branch after the fence
-    direct           the body reads and writes the staging branch itself; nothing passes through this process
+    in the workdir   the view is downloaded; the body's changes are uploaded to a staging branch after the fence
+    direct           the body reads and writes the staging branch itself; no data passes through this process
 
-The rule: a place creates no branch, commits nothing and moves nothing.  It says what the view should hold and where the
-bytes are.  A change outside the task's `writes` (new, changed or deleted files alike), or a file that stores absolute
-paths, fails the attempt here, before anything is staged, and the reason names the files.
+A place never creates a branch, makes a commit or moves anything.  It only says what the view should contain and where
+the bytes are.  The attempt fails here, before anything is staged, if a file outside the task's `writes` was added,
+changed or deleted, or if a file stores absolute paths.  The reason names the files.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from perago.runtime.attempt.publish_decision import Result
 from perago.runtime.attempt.workdir import Workdir
 
 NAMED = 5
-"""Number of paths that an error names; for the rest it says that there are more."""
+"""Maximum number of paths that an error names.  If there are more, the error says so."""
 
 Read = Callable[[str], bytes]
 
@@ -62,7 +63,10 @@ def check_writes(changes: Changes, view: View) -> None:
 
 
 def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuardrailViolation:
-    """Return the error for these paths; `more` replaces the count of further paths if they were not counted."""
+    """Return the error for these paths.
+
+    The error names the first few and says how many others there are.  `more` replaces that number if it is unknown.
+    """
     beyond = len(paths) - NAMED
     rest = f" and {beyond} more" if beyond > 0 else ""
     return PostGuardrailViolation(
@@ -74,7 +78,7 @@ def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuar
 
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
-    """Inputs for creating a place; `branch` is the name of the execution's staging branch at the input commit."""
+    """Arguments for opening a place.  `branch` is the name of the execution's staging branch at the input commit."""
 
     task: TaskDefinition
     execution_id: str
@@ -88,23 +92,29 @@ class PlaceRequest:
 
 
 class Place(Protocol):
-    """The place where one execution's body works; methods are called in this order."""
+    """The place where one execution's body works.
+
+    Its methods are called in the order in which they are listed here.
+    """
 
     on_branch: bool
     """True if the body works on the staging branch, which is then created before `fill`."""
 
     def fill(self) -> None:
-        """Provide the input; parts of it may still have to be verified."""
+        """Provide the input.  Parts of it may not have been verified yet."""
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Wrap checks and body; on exit everything the body started has ended."""
+        """Return a context manager for running the checks and the body.
+
+        On exit, everything that the body started has ended.
+        """
 
     @property
     def argument(self) -> object:
         """The body's first argument."""
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """Return the current tree for these checks."""
+        """Return the current files as a tree that these checks can inspect."""
 
     def verify(self) -> None:
         """Wait until all input provided by `fill` is verified.  Raises `LakeError` if it is damaged."""
@@ -113,14 +123,14 @@ class Place(Protocol):
         """Return the view as the body left it.  Raises `PostGuardrailViolation` for a change outside `writes`."""
 
     def tidy_up(self, result: Result) -> None:
-        """Remove everything from the result's source that is not to be staged.  Called after the attempt fence."""
+        """Remove everything that must not be staged from the result's source.  Called after the attempt fence."""
 
 
 OpenPlace = Callable[[PlaceRequest], Place]
 
 
 def in_workdir(request: PlaceRequest) -> Place:
-    """Return the place of a plain task."""
+    """Return the place for a plain task."""
     if request.task.kind != "plain":
         raise RuntimeConfigError(
             f"task {request.task.name!r} needs Spark, and this worker has none: see perago.backend"
@@ -129,7 +139,10 @@ def in_workdir(request: PlaceRequest) -> Place:
 
 
 class WorkdirPlace:
-    """The view as files in the workdir; files for which `is_leftover` is true (an engine's debris) are not published."""
+    """The view as files in the workdir.
+
+    Files for which `is_leftover` returns True, such as an engine's temporary files, are not published.
+    """
 
     on_branch = False
 
@@ -145,11 +158,11 @@ class WorkdirPlace:
             request.lake, request.workspace, request.traffic.down, request.verification
         )
         whole = sum(state.size for state in self._base.files.values())
-        # max: a download that was repeated counts twice.
+        # max(): a repeated download is counted twice.
         request.traffic.save(max(0, whole - request.traffic.moved.downloaded))
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
+        """Return a no-op context manager."""
         return nullcontext()
 
     @property
@@ -162,7 +175,7 @@ class WorkdirPlace:
         return FolderTree(self._request.workdir.path)
 
     def verify(self) -> None:
-        """Wait for the download's verification, and take over checksums that only it could compute from the bytes."""
+        """Wait until the download is verified, and correct checksums that could only be computed from the bytes."""
         request = self._request
         for path, checksum in request.verification.wait().items():
             self._base.correct(path.removeprefix(request.workspace.prefix), checksum)
@@ -178,7 +191,7 @@ class WorkdirPlace:
         return Result(states, changes, recorded, self._request.workdir.path, self._base)
 
     def tidy_up(self, result: Result) -> None:
-        """Do nothing: debris in the folder is not in the result."""
+        """Do nothing: leftover files in the folder are not part of the result."""
 
     def _is_debris(self, path: str) -> bool:
         # A file that was already in the input is data, whatever its name.
@@ -189,10 +202,10 @@ def check_absolute_paths(changes: Changes, files: Container[str], read: Read, *,
     """Raise `PostGuardrailViolation` if changed files store absolute paths.
 
     Args:
-        changes: The body's changes, by paths below the prefix.
-        files: All files that are to be published.
-        read: Returns the content of one of them.
-        gone: A part of every absolute path that leads into this attempt's place.
+        changes: The body's changes.  Paths are relative to the prefix.
+        files: All files to be published.
+        read: Returns the content of one of these files.
+        gone: A substring of every absolute path into this attempt's place.
     """
     found: dict[str, list[str]] = {}
     for path in changes.put:
@@ -221,7 +234,7 @@ def _kind(path: str, files: Container[str], read: Read, gone: str) -> str | None
 
 
 def _delta_files(log: bytes) -> Iterator[str]:
-    """Yield the paths of the data files that one version of a Delta table adds."""
+    """Yield the paths of the data files that one version of a Delta table adds, and of their deletion vectors."""
     for line in log.splitlines():
         try:
             added = json.loads(line).get("add") or {}

@@ -1,8 +1,9 @@
-"""Preflight: the look at the target branch before the body (`protocol/preflight` decides; docs/decisions/0010).
+"""Preflight: looks at the target branch before the body runs (`protocol/preflight` decides; docs/decisions/0010).
 
-Skipped if the head was A when the input was read.  Otherwise it usually costs one call, for the head.  The log and the
-orchestrator are asked only if the head shows commits that may keep the attempt from ever publishing.  Preflight permits
-nothing, so the attempt continues if the lake or the orchestrator cannot answer.
+Preflight is skipped if the input commit was the head when the input was read.  Otherwise it usually costs one call, to
+read the head.  The log and the orchestrator are queried only if the head shows commits that might keep the attempt from
+ever publishing.  Preflight never permits anything, so the attempt continues if the lake or the orchestrator cannot
+answer.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ log = logging.getLogger("perago.look")
 
 
 def read_before_body(lake: ReadableLake, workspace: Workspace) -> TargetBranch | None:
-    """Return the branch as it is now, or None if it cannot be read.  Raises `LakeNotFound` if it does not exist."""
+    """Return the current state of the branch, or None if it cannot be read.
+
+    Raises `LakeNotFound` if the branch does not exist.
+    """
     try:
         return read_history(lake, workspace)
     except LakeNotFound as error:
@@ -40,7 +44,7 @@ def read_before_body(lake: ReadableLake, workspace: Workspace) -> TargetBranch |
 def preflight_failure(
     publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptReporter
 ) -> str | None:
-    """Return why this attempt can never publish, whatever the head becomes, or None."""
+    """Return why no future head could let this attempt publish, or None."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
         return None
@@ -53,7 +57,7 @@ def preflight_failure(
 
 
 def _with_passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]) -> TargetBranch:
-    """Return the branch with the effect of others' permanent commits; unchanged if that is unknown."""
+    """Return the branch with the effect of others' permanent commits added, or unchanged if the effect is unknown."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     kept = permanent_commits(attempt, workspace, target, publisher.policy, accepted)
     if kept is None:
@@ -66,7 +70,10 @@ def _with_passed(publisher: Publisher, target: TargetBranch, accepted: frozenset
 
 
 def _accepted(orchestrator: AttemptReporter, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
-    """Return the task id behind the newest commit by another step, if that task is COMPLETED and so never runs again."""
+    """Return a set with the id of the task that made the newest commit by another step.
+
+    The set is empty unless that task is COMPLETED and so will never run again.
+    """
     commit = foreign_maker(attempt, target)
     if commit is None:
         return frozenset()

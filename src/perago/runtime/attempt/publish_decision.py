@@ -1,6 +1,6 @@
-"""Values that pass between place, staging, publisher and transaction: the result, the decision, the publication.
+"""Values passed between place, staging, publisher and transaction: the result, the decision and the publication.
 
-A place says where the bytes are, never how they get to the lake, so place and staging do not know each other.
+A place says where the bytes are, but not how they get to the lake, so place and staging do not depend on each other.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ from perago.runtime.attempt.listing import Listing
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """Bytes that are already on the execution's staging branch, uncommitted."""
+    """The staging branch that already contains a result's bytes, uncommitted."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result to publish: the whole view as it should be, how that differs from A, and where its bytes are."""
+    """A result to publish: the complete view, its changes since the input commit, and the location of its bytes."""
 
     states: Mapping[str, FileState]
     changes: Changes
     recorded: str | None
     source: Path | OnBranch
-    """The folder that holds the files, or the branch that holds the objects."""
+    """The folder that contains the files, or the branch that contains the objects."""
     base: Listing | None = None
-    """The listing of A, if it was read."""
+    """The listing of the input commit, if it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The ref for the output; `recorded` is the recorded result if the commit is earlier, equal work."""
+    """The ref for the output.
+
+    `recorded` is the recorded result if an earlier publication of the same work was reused.
+    """
 
     ref: str
     recorded: str | None = None
@@ -61,7 +64,10 @@ class RelocatePlan:
 
 @dataclass(frozen=True, slots=True)
 class RetryAfter:
-    """The branch had moved and nothing was published, for certain: decide again after the pause."""
+    """The next step: decide again after `pause` seconds.
+
+    The branch had moved, and it is certain that nothing was published.
+    """
 
     pause: float
 

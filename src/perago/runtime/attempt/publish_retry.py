@@ -1,9 +1,10 @@
-"""Retries of one execution's publish, and the delay between them.
+"""Retries of one execution's publish call, and the delays between them.
 
-On lakeFS the start of every merge breaks the swaps in flight, so publishers that retry at once keep each other from
-landing.  A delay is therefore at least as long as the last merge took, random, and longer with every try.
+On lakeFS the start of every merge breaks the swaps in flight, so publishers that retry at once would keep each other
+from landing.  A delay is therefore random and at least as long as the last merge took, and its upper limit doubles with
+each of the first four tries.
 
-The rule: all tries and delays together take no longer than the merge timeout.  The number of tries is not limited.
+All tries and delays together take no longer than the merge timeout.  The number of tries is not limited.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LEAST_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Clock, sleep and randomness; passed in, so that tests need not wait."""
+    """Clock, sleep function and random generator, injected so that tests need not wait."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -29,7 +30,7 @@ class Timing:
 
 @dataclass(slots=True)
 class PublishRetry:
-    """Counts and limits one execution's publish calls; `timeout` is for all of them together."""
+    """Counts one execution's publish calls and limits their time.  `timeout` applies to all of them together."""
 
     timeout: float
     timing: Timing
@@ -39,12 +40,12 @@ class PublishRetry:
 
     @property
     def seconds_left(self) -> float:
-        """The rest of the timeout, which starts with the first try."""
+        """Seconds left until the timeout, which starts with the first try."""
         return self.timeout if self._ends is None else max(0.0, self._ends - self.timing.clock())
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Wrap one publish call."""
+        """Count and time the publish call made in this block."""
         began = self.timing.clock()
         self.count += 1
         if self._ends is None:

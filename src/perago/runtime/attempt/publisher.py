@@ -1,14 +1,14 @@
-"""Claims and publishes: carries out the protocol's decisions over the lake port.
+"""Claims an attempt and publishes its result, carrying out the protocol's decisions through the lake port.
 
 `decide` reads the head and returns the next step; `execute` makes the one call that moves the branch.  The transaction
 checks the attempt fence between the two.  That call has three outcomes: landed, refused, unknown (`settle`).
 
-If the lake has been seen to compare the head with the expected one, an attempt that began at the head does not read it
-again: the merge expects A, and the lake refuses it if the head has moved.  Only then is the head read.
+On a lake that has been seen to compare the head with the expected one, an attempt that began at the head does not read
+it again: the merge expects A, and the lake refuses it if the head has moved.  Only then is the head read.
 
-A call refused because the head moved is decided again from the new head, if the head had not been read or the task
-rebases.  The rule: only after the lake itself said that nothing was published, so that no two tries of one attempt can both
-land.
+After a publish is refused because the head moved, the publisher decides again from the new head, if the head had not
+been read or the task rebases.  It does so only after the lake itself has said that nothing was published, so two tries
+of one attempt can never both land.
 """
 
 from __future__ import annotations
@@ -78,15 +78,15 @@ class Publisher:
     rebases: bool = False
     """True if the task may publish on top of others' commits."""
     at_head: TargetBranch | None = None
-    """The branch, if the attempt began at its head; valid for one decision."""
+    """The state of the branch, if the attempt began at its head.  Used for one decision only."""
     claimed: str | None = field(default=None, init=False)
     in_flight: bool = field(default=False, init=False)
-    """True while a publish request may still land; the claim must not be dropped then."""
+    """True while a publish request may still land.  The claim must not be dropped during that time."""
     fence_level: FenceLevel | None = field(default=None, init=False)
     _unread: bool = field(default=False, init=False)
-    """True if the last decision was made without reading the head, so that only the lake has compared it."""
+    """True if the last decision was made without reading the head, relying on the lake to compare it."""
     _restaged: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
-    """Stagings on newer heads, by head."""
+    """Results staged again on newer heads, by head."""
 
     @property
     def signature(self) -> Signature:
@@ -106,9 +106,11 @@ class Publisher:
         )
 
     def reuse(self, target: TargetBranch | None) -> Published | None:
-        """Return equal work done before and still on the branch, or None; it counts only if the attempt is still current.
+        """Return an earlier publication of the same work that is still on the branch, or None.
 
-        The commit must be the head; for a task that rebases, any commit since A after which the view has not changed.
+        The same work means the same step, task version, params, input commit and view.  The publication must be the
+        head or, for a task that rebases, any commit since A after which the view has not changed.  The caller must
+        check the attempt fence before using it.
         """
         if not self.records_results or target is None:
             return None
@@ -126,10 +128,10 @@ class Publisher:
         return None
 
     def claim(self) -> None:
-        """Become this attempt's only publisher.  Raises `LostToTwin` if another execution is.
+        """Become this attempt's only publisher.  Raises `LostToTwin` if another execution already is.
 
-        The claim is not dropped on exit: it must outlast the completion, or a twin could publish between the
-        publication and Conductor's answer.  The sender of the result drops it afterwards.
+        The claim is not dropped on exit: it must outlive the completion, or a twin could publish between the
+        publication and Conductor's answer.  The result sender drops it afterwards.
         """
         name = claim_branch_name(self.signature.attempt, self.signature.workspace.branch)
         try:
@@ -141,7 +143,7 @@ class Publisher:
         self.claimed = name
 
     def decide(self, staged: StagedWorkspace | None, result: Result) -> Decision:
-        """Decide by the head; returns after everything the decision needs is on a staging branch."""
+        """Decide the next step from the head.  On return, everything that this step needs is on a staging branch."""
         workspace = self.signature.workspace
         # A merge nearly always follows: look up its fence level while the head is read.
         level = self.staging.overlap(lambda: self.staging.level(staged)) if staged is not None else None
@@ -162,8 +164,8 @@ class Publisher:
             case "relocate":
                 return self._plan_relocation(plan, staged)
             case _:
-                assert staged is not None  # noqa: S101 - the table merges only what changed
-                assert level is not None  # noqa: S101 - asked for above
+                assert staged is not None  # noqa: S101 - the decision table merges only changed results
+                assert level is not None  # noqa: S101 - looked up above
                 return self._plan_merge(plan, staged, result, level.result())
 
     def keep_replaced(self, move: RelocatePlan) -> None:
@@ -175,10 +177,10 @@ class Publisher:
             log.info("head %s is already tagged", move.head)
 
     def execute(self, move: Move) -> Published | RetryAfter:
-        """Make the one call that moves the branch; the caller checks the attempt fence right before.
+        """Make the one call that moves the branch.  The caller must check the attempt fence immediately before.
 
-        A `Published` with a recorded result means that the call was refused and the work was already done: the caller
-        must check the fence once more.
+        A `Published` with a recorded result means that the call was refused but the same work was found on the branch.
+        In that case, the caller must check the fence once more.
         """
         match move:
             case MergePlan(staged, merge):
@@ -189,10 +191,11 @@ class Publisher:
     # --- parts of a decision ---------------------------------------------------------------------------------
 
     def _target(self, level: Future[FenceLevel] | None) -> TargetBranch:
-        """Return the branch as it is now, or as it was before the body if the lake will compare heads during the merge.
+        """Return the current state of the branch, or its state before the body if the lake will compare heads itself.
 
-        The latter only on a lake that was seen to compare (`fence_level`), only once, and not for a task that rebases:
-        if many publish to one branch, merging onto an old head is mostly refused, and hinders others.
+        The earlier state is used only once, only on a lake that has been seen to compare heads (`fence_level`), and not
+        for a task that rebases: when many tasks publish to one branch, merging onto an old head is usually refused, and
+        it hinders the other publishers.
         """
         before, self.at_head = self.at_head, None
         self._unread = before is not None and not self.rebases and _is_hard(level)
@@ -233,7 +236,7 @@ class Publisher:
         staged: StagedWorkspace | None,
         result: Result,
     ) -> Decision:
-        """Publish on top of this task's own commits.  Commits nothing if they already hold the result."""
+        """Plan to publish on top of the current head.  Commits nothing if the head already contains the result."""
         workspace, head = self.signature.workspace, plan.expected_head
         restaged = self._find_restaged(target)
         if restaged is None:
@@ -246,19 +249,20 @@ class Publisher:
         return self._plan_merge(plan, restaged, result, self.staging.level(restaged))
 
     def _find_restaged(self, target: TargetBranch) -> StagedWorkspace | None:
-        """Return an earlier try's restaging that may be merged onto this head as it is, or None."""
+        """Return a result restaged by an earlier try that can be merged onto this head unchanged, or None."""
         base = still_fits(self.signature.attempt, target.advance, self._restaged)
         if base is None or (base != target.head.id and self.views.new_actions(base, target.head.id)):
             return None
         return self._restaged[base]
 
     def _find_done(self, target: TargetBranch) -> Published | None:
-        """Return work already on the branch: an earlier try's publication or an earlier attempt's equal work, or None.
+        """Return a publication that makes this one unnecessary, or None.
 
-        Raises `LostToTwin` if, after a first try, the branch shows a twin's publication.
+        That is either a publication by an earlier try of this execution, or an earlier publication of the same work.
+        Raises `LostToTwin` if this execution has already made a try and a twin's publication is on the branch.
         """
         if self.tries.count and (made := self._settlement.by_this_attempt(target.advance)) is not None:
-            # The lake refused every try so far.  If it published one nevertheless, that is the publication.
+            # The lake refused every try so far.  If one was published nevertheless, use that publication.
             self._settlement.check_place(made, made.metadata.get(EXPECTED_HEAD, ""))
             return Published(made.id)
         return self.reuse(target)
@@ -315,7 +319,7 @@ class Publisher:
         return Published(staged.commit)
 
     def _settle(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Published:
-        """Find out how an unanswered publish ended; until that is known, it counts as in flight."""
+        """Find out how an unanswered publish ended.  Until that is known, the publish is treated as in flight."""
         landed = self._settlement.find(staged, expected_head, unknown)
         if landed is None:
             return self._refused(unknown)
@@ -325,7 +329,10 @@ class Publisher:
         return Published(landed.id)
 
     def _head_moved(self, moved: HeadMoved) -> Published | RetryAfter:
-        """Decide again after a certain refusal, if the head had not been read or the task may publish on another one."""
+        """Return a `RetryAfter`, if the head had not been read or the task may publish onto another head.
+
+        Otherwise handle the publish as refused.
+        """
         if self._unread:
             self.in_flight = False
             log.info("the head moved while the body ran, reading it now: %s", moved)
@@ -338,7 +345,10 @@ class Publisher:
         return RetryAfter(pause)
 
     def _refused(self, cause: LakeError) -> Published:
-        """Return equal work that is already on the branch; else raise: a twin was first, or the fence held."""
+        """Return an earlier publication of the same work, if it is on the branch.
+
+        Otherwise raise `LostToTwin` if a twin was first, or `PublishFenceError` if the fence held.
+        """
         self.in_flight = False
         advance: Sequence[Commit] = ()
         try:
@@ -350,11 +360,11 @@ class Publisher:
             log.warning("could not read the branch after a refused publish: %s", unreadable)
         raise self._settlement.refusal(advance, cause, self.tries.count) from cause
 
-    # --- small parts -----------------------------------------------------------------------------------------
+    # --- helpers ---------------------------------------------------------------------------------------------
 
     @property
     def records_results(self) -> bool:
-        """True if publications record their result, so that equal work can reuse it."""
+        """True if publications record their result, so that it can be reused."""
         return POLICIES[self.policy].records_results
 
     @property
@@ -363,7 +373,7 @@ class Publisher:
 
     @property
     def views(self) -> Views:
-        """Comparison of the task's view between commits."""
+        """A helper that compares the task's view between commits."""
         return Views(self.lake, self.signature.workspace)
 
     @property
@@ -373,12 +383,15 @@ class Publisher:
 
 
 def _is_hard(level: Future[FenceLevel] | None) -> bool:
-    """Return whether the lake compares heads in the merge; False if the level could not be determined."""
+    """Return whether the lake compares heads during the merge.  False if the level could not be determined."""
     return level is not None and level.exception() is None and level.result() == "hard"
 
 
 def _within(workspace: Workspace, changes: Changes) -> Changes:
-    """Return the changes that the task may make; the rest of the prefix belongs to others and stays as it is at the head."""
+    """Return only the changes that the task may make.
+
+    Everything else under the prefix belongs to others and stays as it is at the head.
+    """
     if workspace.view.writes is None and workspace.view.whole:
         return changes
     mine = [

@@ -1,13 +1,14 @@
-"""Revokes dead attempts of a step: their staging branches, publish requests in flight, and claims.
+"""Revokes dead attempts of a step: drops their stagings, stops publish requests in flight, and drops their claims.
 
-    branches listed → this attempt is current → stagings dropped → barrier → claims dropped
+    list branches → check that this attempt is current → drop stagings → barrier → drop claims
 
 A step has one current attempt.  So if this one is current *after* the branches were listed, every other attempt with a
-branch in that list is over for good.  Clocks do not decide this: scheduled times come from the orchestrator's wall clock,
-which may go back, and its nodes may disagree (decision 0038).  They only select which other attempts to ask about.
+branch in that list is over for good.  Clocks do not decide this: scheduled times come from the orchestrator's wall
+clock, which may go backwards and may differ between its nodes (decision 0038).  Scheduled times only select which
+other attempts to ask about.
 
 Dropping a staging branch does not stop a publish request that has already resolved it; the barrier does.  The claim is
-dropped last, so a claim that is found means that a barrier is still owed.
+dropped last, so a claim that still exists means that a barrier must still be sent.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def revoke(
 ) -> None:
     """Make sure that no other attempt of this step can still publish.  Raises `LakeError` if that is not certain.
 
-    Raises `StaleAttemptError`, and drops nothing, if this attempt is not current itself.
+    Raises `StaleAttemptError`, and drops nothing, if this attempt itself is not current.
     """
     found = lake.branches(repository, revoke_prefix(attempt))
     revoked = revoked_by(attempt, [branch.name for branch in found])
@@ -62,8 +63,9 @@ def ask_for_current(
 ) -> AttemptSnapshot:
     """Return the orchestrator's snapshot of this attempt.  Raises `StaleAttemptError` if it is not current.
 
-    Raises `OrchestratorUnavailable` while one of the others is still open: Conductor schedules a retry a moment before it
-    closes the task that is retried, and until then it is unknown which of the two is current.
+    Raises `OrchestratorUnavailable` while one of the attempts that own the branches `others` is still open: Conductor
+    schedules a retry just before it closes the task being retried, and until then it is unknown which of the two is
+    current.
     """
     fresh = orchestrator.current(attempt)
     assert_current_attempt_snapshot(attempt, fresh)
@@ -76,7 +78,7 @@ def ask_for_current(
 
 
 def _is_over(orchestrator: AttemptReader, owner: InternalBranch) -> bool:
-    # A slug replaces an id that no branch name can hold; the orchestrator knows no task by it.
+    # A slug stands for an id that is not valid in a branch name; the orchestrator cannot look it up.
     if is_slug(owner.task_id):
         return True
     task = Attempt(owner.workflow, owner.task_id, "", "", retry_count=0, seq=0, iteration=0)

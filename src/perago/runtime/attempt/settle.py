@@ -1,12 +1,12 @@
-"""Settles a publish by reading the branch back, if the answer alone does not show how the call ended.
+"""Settles a publish: reads the branch back if the answer alone does not show how the call ended.
 
-    landed    on the expected head, says the lake; elsewhere, it counts only for a task that rebases, and only if the task
-              sees the same there
+    landed    on the expected head, according to the lake; on any other commit, the publication is valid only if the
+              task rebases and its view is the same there
     refused   the commits since A show whether a twin was first or the fence held
-    unknown   staging dropped → barrier → the branch is read: only then can the request no longer land
+    unknown   drop staging → barrier → read the branch; only then can the request no longer land
 
-The rule: nothing is guessed and nothing is rolled back.  The claim of an unknown publish stays: until the barrier is
-confirmed the request may still land.
+Nothing is guessed and nothing is rolled back.  The claim of an unknown publish is kept, because the request may still
+land until the barrier is confirmed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("perago.settling")
 
 @dataclass(frozen=True, slots=True)
 class PublishSettlement:
-    """Finds out how one execution's publish ended; `timeout` is the barrier's."""
+    """Finds out how one execution's publish ended.  `timeout` limits the barrier call."""
 
     lake: PublishingLake
     signature: Signature
@@ -37,16 +37,16 @@ class PublishSettlement:
     """Set only if the task publishes on top of others' commits."""
 
     def find(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Commit | None:
-        """Stop the request in flight, then return the commit it landed as, or None.
+        """Stop the request in flight, then return the commit that it landed as, or None if it did not land.
 
-        Raises `PublishUnknownError` if that cannot be found out.
+        Raises `PublishUnknownError` if this cannot be determined.
         """
         repository, branch = self.signature.workspace.repository, self.signature.workspace.branch
         try:
             self.lake.drop_branch(repository, staged.branch)
             self.lake.barrier(repository, branch, self.timeout)
             for commit in self.lake.log(repository, branch, MAX_RANGE):
-                # On any parent: `check_place` decides whether it counts there.
+                # The parent does not matter here: `check_place` decides whether the commit is valid on it.
                 if is_publication_of(commit, staged):
                     log.info("an unanswered publish had landed as %s", commit.id)
                     return commit
@@ -61,7 +61,10 @@ class PublishSettlement:
         return None
 
     def by_this_attempt(self, advance: Sequence[Commit]) -> Commit | None:
-        """Return this execution's publication since A, or None.  Raises `LostToTwin` if a twin has published."""
+        """Return this execution's publication among the commits since the input commit, or None.
+
+        Raises `LostToTwin` if a twin has published.
+        """
         attempt = self.signature.attempt
         for commit in advance:
             if is_by_attempt(commit, attempt):
@@ -73,7 +76,7 @@ class PublishSettlement:
     def refusal(
         self, advance: Sequence[Commit], cause: LakeError, tries: int
     ) -> LostToTwin | PublishFenceError:
-        """Return the error for a refused publish: a twin was first, or the fence held."""
+        """Return the error for a refused publish: `LostToTwin` if a twin was first, else `PublishFenceError`."""
         attempt, workspace = self.signature.attempt, self.signature.workspace
         if any(is_by_attempt(commit, attempt) for commit in advance):
             return LostToTwin(f"another execution of task {attempt.task_id} has published: {cause}")
@@ -85,12 +88,19 @@ class PublishSettlement:
         )
 
     def check_parent(self, published: str, expected_head: str) -> None:
-        """Read a commit that did not land on the expected head.  Raises `PublishFenceError` unless it counts there."""
+        """Read a commit that landed on something other than the expected head, and check it with `check_place`.
+
+        Raises `PublishFenceError` unless the task rebases and its view is the same there.
+        """
         commit = self.lake.commit_at(self.signature.workspace.repository, published)
         self.check_place(commit, expected_head)
 
     def check_place(self, commit: Commit, expected_head: str) -> None:
-        """Raise `PublishFenceError` unless the commit landed on the expected head, or where the task sees the same."""
+        """Raise `PublishFenceError` unless the commit is a valid publication where it landed.
+
+        It is valid on the expected head.  If the task rebases, it is also valid on a commit with the same view as the
+        one that it was staged on.
+        """
         if commit.first_parent == expected_head:
             return
         if self.views is not None and self.views.counts(commit):

@@ -1,10 +1,10 @@
-"""Staging branches of one execution: created under its name, filled from the result's bytes, signed and committed.
+"""Creates the staging branches of one execution, fills them with its result, and signs and commits them.
 
-The rule: every branch is registered for cleanup before it is created, so that no exit leaves one.  Staging never moves the
-target branch.
+Every branch is registered for cleanup before it is created, so that no exit path leaves one behind.  Staging never
+moves the target branch.
 
-The fence level of a merge depends on the actions of the staged commit.  If only this execution has written to the branch,
-and no actions, these are the actions of the branch's base commit, which is looked up once.
+The fence level of a merge depends on the lakeFS actions in the staged commit.  If only this execution has written to
+the branch, and it wrote no actions, the actions are the same as in the base commit, where they are looked up only once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from perago.settings import FenceMode
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Stages one execution's result; branches to drop on every exit are registered with `cleanup`."""
+    """Stages one execution's result.  Its branches are registered with `cleanup`, which drops them on every exit."""
 
     lake: StagingLake
     signature: Signature
@@ -41,7 +41,7 @@ class Staging:
     _created: set[str] = field(default_factory=set, init=False)
 
     def new_branch(self, base: str) -> str:
-        """Create this execution's branch at `base`; it is dropped on every exit."""
+        """Create this execution's branch at `base`.  It is dropped on every exit."""
         name = self._name(base)
         self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
         self.lake.create_branch(self._repository, name, base)
@@ -49,15 +49,18 @@ class Staging:
         return name
 
     def branch_at_input(self) -> str:
-        """Return a branch whose head is A: the uncommitted one that a body worked on, or a new one."""
+        """Return a branch whose head is the input commit.
+
+        It is the branch that the body worked on, with nothing committed, or else a new one.
+        """
         ref = self.signature.workspace.ref
         return name if (name := self._name(ref)) in self._created else self.new_branch(ref)
 
     def stage(self, result: Result) -> StagedWorkspace | None:
-        """Commit the result on a branch at A.  Returns None, and commits nothing, if the result equals A.
+        """Commit the result on a branch at the input commit.
 
-        A branch that a body worked on without changing anything stays until cleanup, so that a failing drop changes no
-        result.
+        Returns None, and commits nothing, if the result equals the input.  A branch that the body worked on without
+        changing anything is kept until cleanup, so that a failure to drop it cannot affect the result.
         """
         base = self.signature.workspace.ref
         if isinstance(result.source, Path):
@@ -73,8 +76,11 @@ class Staging:
         return None
 
     def stage_on(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
-        """Commit the changes on a new branch at `base`; objects are copied from the commit `held_by`."""
-        # Warms the lake's cache: the level is asked for again when the merge is planned.
+        """Commit the changes on a new branch at `base`.
+
+        If the result is on a branch rather than in a folder, its objects are copied from the commit `held_by`.
+        """
+        # Warm the lake's cache: the level is looked up again when the merge is planned.
         level = self.overlap(lambda: self.level_of(base))
         branch = self.new_branch(base)
         if changes.delete:
@@ -89,7 +95,10 @@ class Staging:
         return self._commit(branch, base, same_actions=same_actions)
 
     def level(self, staged: StagedWorkspace) -> FenceLevel:
-        """Return the fence level of merging this staging.  Raises `PublishFenceError` if the operator requires more."""
+        """Return the fence level for merging this staged result.
+
+        Raises `PublishFenceError` if the level is soft and the operator requires a hard fence.
+        """
         level = self.level_of(staged.base if staged.same_actions else staged.commit)
         if self.mode == "hard" and level == "soft":
             raise PublishFenceError(
@@ -100,11 +109,11 @@ class Staging:
 
     @property
     def relocation_level(self) -> FenceLevel:
-        """The fence level of moving the branch to a staged commit."""
+        """The fence level for moving the branch to a staged commit."""
         return "soft" if self.mode == "soft" else self.lake.relocation_level
 
     def level_of(self, ref: str) -> FenceLevel:
-        """Return the fence level of merging this commit."""
+        """Return the fence level for merging this commit."""
         return "soft" if self.mode == "soft" else self.lake.fence_level(self._repository, ref)
 
     def _name(self, base: str) -> str:

@@ -1,9 +1,10 @@
 """Reads the target branch for a decision, and compares the task's view between its commits.
 
-Of the history, only as much is read as the decision needs; in the usual case, the head is A, this is one call.
+Only as much history is read as the decision needs.  In the usual case, where the head is A, that takes one call.
 
-The rule: the lake compares, object by object.  lakeFS's actions are not data and belong to no view.  They are compared
-separately: a change of actions refuses nothing, but what was staged before it must not be merged past it.
+The lake does the comparison, object by object.  lakeFS's actions are not data and belong to no view, so they are
+compared separately.  Changed actions do not cause a publish to be refused, but a result staged before the change must
+be staged again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ from perago.protocol.signing import base_of, is_in_place
 
 
 def read_target(lake: ReadableLake, workspace: Workspace, policy: PolicyName) -> TargetBranch:
-    """Return the branch as it is now; if a relocation may follow, with everything that could prevent it."""
+    """Return the current state of the branch.
+
+    If a relocation may follow, this also reads everything that could prevent it.
+    """
     found = read_history(lake, workspace)
     if not POLICIES[policy].asks_what_a_move_passes_by or found.head.first_parent != workspace.ref:
         return found
@@ -41,7 +45,7 @@ def read_target(lake: ReadableLake, workspace: Workspace, policy: PolicyName) ->
 
 
 def read_history(lake: ReadableLake, workspace: Workspace) -> TargetBranch:
-    """Return the head and the commits between it and A."""
+    """Return the head and the commits between it and the input commit."""
     head = lake.head(workspace.repository, workspace.branch)
     if head.id == workspace.ref:
         return TargetBranch(head)
@@ -51,27 +55,30 @@ def read_history(lake: ReadableLake, workspace: Workspace) -> TargetBranch:
 
 
 def _gates(lake: ReadableLake, workspace: Workspace, head: Commit) -> Sequence[str]:
-    """Return the gates a relocation would bypass: the staged commit has A's actions, and the head may have added some."""
+    """Return the gates that a relocation would bypass.
+
+    The staged commit has the actions of the input commit, and the head may have added others.
+    """
     found = (lake.gates(workspace.repository, ref, workspace.branch) for ref in (workspace.ref, head.id))
     return tuple(dict.fromkeys(chain.from_iterable(found)))
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Compares commits of one repository."""
+    """Compares commits in one repository."""
 
     lake: ReadableLake
     repository: str
 
     def first(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
-        """Return the first path below the roots that differs between both ends, or None."""
+        """Return the first path below the roots that differs between the segment's two ends, or None."""
         found = self.lake.differing(self.repository, *segment, roots)
         return next((path for path in found if not in_actions(path)), None)
 
     def change(
         self, segments: Iterable[Segment], advance: Sequence[Commit], roots: tuple[str, ...]
     ) -> ViewChange | None:
-        """Return the first path that differs between the ends of a segment and the commit that changed it, or None."""
+        """Return the first path that differs between the ends of a segment, and the commit that changed it, or None."""
         for segment in segments:
             path = self.first(segment, roots)
             if path is not None:
@@ -79,7 +86,7 @@ class Differences:
         return None
 
     def _maker(self, segment: Segment, advance: Sequence[Commit], path: str) -> Commit:
-        """Return a commit of the segment that changed the path from its state at the older end."""
+        """Return a commit in the segment that changed the path from its state at the older end."""
         commits = within(segment, advance)
         changed = bisect_left(
             commits, True, key=lambda commit: self.first((segment[0], commit.id), (path,)) is not None
@@ -95,7 +102,7 @@ class Views:
     workspace: Workspace
 
     def with_passed(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
-        """Return the branch with the effect of others' commits since A on this attempt, if there are any."""
+        """Return the branch with the effect that others' commits since the input commit have on this attempt."""
         others = len(target.advance) > len(own_commits(attempt, target.advance))
         if target.reached != "input" or not others:
             return target
@@ -104,18 +111,19 @@ class Views:
         return replace(target, passed=Passed(change, new_actions))
 
     def same(self, left: str, right: str) -> bool:
-        """Return whether the task sees the same at both commits."""
+        """Return whether the task's view is the same at both commits."""
         return left == right or self._differences.first((left, right), self.workspace.view.roots) is None
 
     def new_actions(self, left: str, right: str) -> bool:
-        """Return whether lakeFS would run different actions for a commit staged on `left` than for one on `right`."""
+        """Return whether a commit staged on `left` has different lakeFS actions from one staged on `right`."""
         found = self.lake.differing(self.workspace.repository, left, right, (ACTIONS,))
         return next(iter(found), None) is not None
 
     def counts(self, commit: Commit) -> bool:
-        """Return whether a publication is valid: it landed on its expected head, or where the view was the same.
+        """Return whether a publication is valid where it landed.
 
-        The task's own commits are no exception here: a publication that landed on one mixes two results.
+        It is valid on its expected head, and on a parent where the view is the same as at the commit that it was staged
+        on.  The task's own commits are no exception here: a publication that landed on one of them mixes two results.
         """
         if is_in_place(commit):
             return True

@@ -1,17 +1,18 @@
-"""Runs one attempt, from its input to its settled publication.
+"""Runs one attempt, from reading its input to settling its publication.
 
     validate input → [revoke, preflight] → [reuse?] → workdir + marker → download → pre checks → body →
-    validate result → post checks → download verified → changes → attempt fence → (changed: stage) + claim →
+    validate result → post checks → verify download → list changes → attempt fence → (changed: stage) + claim →
     read head, decide → attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
-Large files may still be verified while checks and body run.  Neither their results nor their failures count before the
-verification has ended: bytes damaged in transit end the attempt as the lake's failure, whatever the body made of them.
+Large files may still be verified while the checks and the body run.  Neither their results nor their failures are
+accepted before verification has finished: bytes damaged in transit end the attempt as a failure of the lake, whatever
+the body did with them.
 
-Revoke and preflight may overlap with the download, and claiming with staging; each ends before the next step.  Preflight
-permits nothing and may end an attempt before its body.  If the attempt began at the head, preflight is skipped, and so is
-reading the head to decide if the lake itself compares heads while merging (`publisher`).  The output is handed over as
-soon as the publication is settled, before cleanup.  The claim outlives the transaction: the sender of the result drops it
-after Conductor has answered.
+Revoke and preflight may overlap with the download, and claiming may overlap with staging.  Each finishes before the
+next step.  Preflight never permits anything, but may end an attempt before its body runs.  It is skipped if the attempt
+began at the head.  In that case the head is not read for the decision either, if the lake itself compares heads while
+merging (`publisher`).  The output is handed over as soon as the publication is settled, before cleanup.  The claim
+outlives the transaction: the result sender drops it after Conductor has answered.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Transaction:
         self._trace = ExecutionTrace(context.mask, context.wrong_input)
 
     def run(self, hand_over: Callable[[ExecutionResult], None]) -> ExecutionResult:
-        """Run the attempt; `hand_over` receives its result before anything is cleaned up."""
+        """Run the attempt.  `hand_over` receives its result before anything is cleaned up."""
         cleanup = ExitStack()
         try:
             refused, own = False, None
@@ -132,7 +133,10 @@ class Transaction:
         self._context.retry_query(ask)
 
     def _reuse(self, publisher: Publisher, target: FutureTarget) -> Published | None:
-        """Return equal work done before, or None.  Waits until dead attempts are revoked and cannot move the head."""
+        """Return an earlier publication of the same work, or None.
+
+        Waits until dead attempts are revoked and can no longer move the head.
+        """
         if not publisher.records_results:
             return None
         reused = publisher.reuse(target.result())
@@ -159,11 +163,14 @@ class Transaction:
         return place
 
     def _preflight(self, publisher: Publisher, target: TargetBranch | None) -> None:
-        """Raise `PublishFenceError` if the attempt can never publish, after claiming and checking the attempt fence."""
+        """Raise `PublishFenceError` if the attempt can never publish.
+
+        Before raising, claims the attempt and checks the attempt fence.
+        """
         reason = preflight_failure(publisher, target, self._context.orchestrator)
         if reason is not None:
             with self._in(steps.CLAIM):
-                # This execution's FAILED must not end a twin that publishes, or has kept A.
+                # Reporting FAILED must not end a twin that is publishing or has kept A.
                 publisher.claim()
                 self._fence()
             raise PublishFenceError(
@@ -177,7 +184,7 @@ class Transaction:
         )
         cleanup.callback(_drop_workdir, workdir)
         branch = staging_branch_name(self._attempt, self._execution_id)
-        # An attempt may end without waiting for it; it is then stopped before the workdir is removed.
+        # If the attempt ends without waiting, verification is stopped before the workdir is removed.
         verification = cleanup.enter_context(Verification())
         request = PlaceRequest(
             self._task,
@@ -193,7 +200,10 @@ class Transaction:
 
     @contextmanager
     def _verifying(self, place: Place) -> Iterator[None]:
-        """Wrap checks and body; their result or exception counts only after their input was verified."""
+        """Verify the input after the checks and the body have run in this block.
+
+        Their result or exception is accepted only then.
+        """
         try:
             yield
         except Exception:
@@ -208,7 +218,7 @@ class Transaction:
             try:
                 place.verify()
             except Exception as error:
-                # The body's exception neither ends the attempt nor is a cause of this error.
+                # The body's exception is neither what ends the attempt nor the cause of this error.
                 self._trace.forget_trace()
                 raise error from error.__cause__
 
@@ -222,7 +232,10 @@ class Transaction:
 
     @contextmanager
     def _running_checks(self, checks: Sequence[Check]) -> Iterator[None]:
-        """Wrap checks.  The process state is saved only for the user's own checks; Perago's only read."""
+        """Capture user errors and preserve the process state while checks run.
+
+        The state is saved only for user-defined checks; built-in checks are read-only.
+        """
         with (
             self._trace.capturing_user_errors(),
             self._context.preserving_process_state() if any(map(needs_path, checks)) else nullcontext(),
@@ -261,7 +274,10 @@ class Transaction:
     def _publish_staged(
         self, publisher: Publisher, staged: StagedWorkspace | None, outcome: Result
     ) -> Published:
-        """Decide, fence, move the branch; repeat from the new head whenever the publisher asks for it."""
+        """Decide, check the attempt fence, and move the branch.
+
+        Repeats this from the new head whenever the publisher asks for a retry.
+        """
         while True:
             decision = publisher.decide(staged, outcome)
             self._fence()
@@ -269,25 +285,31 @@ class Transaction:
             if isinstance(step, Published):
                 return step
             self._context.timing.sleep(step.pause)
-            # Before restaging: a stale attempt would recreate the branch that its revocation has dropped.
+            # Check before restaging: a stale attempt would recreate the branch that was dropped to revoke it.
             self._fence()
 
     def _move(self, publisher: Publisher, move: Move) -> Published | RetryAfter:
-        """Move the branch.  The attempt fence has just held, and is checked again after any other call."""
+        """Move the branch.
+
+        The caller has just checked the attempt fence.  It is checked again here after every other call.
+        """
         if isinstance(move, RelocatePlan):
-            # After the fence: a stale attempt must not leave a tag that claims a replacement.
+            # Tag only after the fence: a stale attempt must not leave a tag for a replacement that never happened.
             publisher.keep_replaced(move)
             self._fence()
         published = publisher.execute(move)
         if isinstance(published, Published) and published.recorded is not None:
-            # The call was refused, and equal work was found on the branch.
+            # The call was refused, and the same work was found on the branch.
             self._fence()
         return published
 
     def _stage(
         self, publisher: Publisher, place: Place, outcome: Result, claimed: Future[None]
     ) -> StagedWorkspace | None:
-        """Stage while the claim is being made.  `LostToTwin` takes precedence over any staging error."""
+        """Stage the result while the claim is being created.
+
+        `LostToTwin` takes precedence over any staging error.
+        """
         try:
             place.tidy_up(outcome)
             return publisher.staging.stage(outcome)
@@ -333,7 +355,7 @@ class Transaction:
 
     def _execution_result(self, outcome: Outcome, *, refused: bool) -> ExecutionResult:
         publisher, claim = self._publisher, None
-        # A claim whose publish may be in flight stays: the retry finds it and sends the barrier.
+        # A claim whose publish may still be in flight is kept: the retry finds it and sends the barrier.
         if publisher is not None and publisher.claimed is not None and not publisher.in_flight:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None

@@ -1,11 +1,12 @@
-"""The workdir: an execution's private folder with the view of one commit, which is all of its prefix or less.
+"""The workdir: an execution's private folder with its view of one commit, which is the whole prefix or part of it.
 
-- Below the workspace root, mode 0700; its name contains task id and execution id, so no execution ever sees the folder of
-  another, not even of the same attempt.
-- `.perago-attempt.json` names the owner.  It exists as soon as the folder does and is removed last.  It is never published
-  and never downloaded; sweeps rely on it.
-- The index (path, stat, checksum) is taken after the download and lives as long as the execution: a workdir is never reused
-  as another input.  If file times do not show writes through a memory map, every file the task may change is hashed.
+- It is below the workspace root and has mode 0700.  Its name contains the task id and the execution id, so no execution
+  ever sees another one's folder, even within the same attempt.
+- `.perago-attempt.json` names the owner.  It exists as soon as the folder does and is removed last.  It is never
+  published and never downloaded.  Sweeps rely on it.
+- The index (path, stat, checksum) is built after the download and lasts as long as the execution: a workdir is never
+  reused for another input.  If file times do not show writes through a memory map, every file that the task may change
+  is hashed.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from perago.runtime.root.state_dir import process_identity
 from perago.runtime.root.workdirs import make_workdir, remove_workdir
 
 _FEW = 16
-"""With this few files, hashing them all is cheaper than waiting for the file system's clock to tick."""
+"""With this many files or fewer, hashing them all is cheaper than waiting for the file system's clock to tick."""
 
 _TICKS = 100
-"""Milliseconds to wait for the next tick; enough for any clock that advances."""
+"""Maximum number of milliseconds to wait for the next tick; enough for any clock that advances."""
 
 _BATCH = 5000
-"""Number of files per download call, which bounds the memory that a download holds per file."""
+"""Number of files per download call, to limit the memory used for per-file state."""
 
 
 class Workdir:
@@ -70,7 +71,7 @@ class Workdir:
         now: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Workdir:
-        """Create the folder of one execution with its marker."""
+        """Create the folder of one execution, with its marker."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         marker = {
             "attempt": {
@@ -95,16 +96,16 @@ class Workdir:
         progress: Progress | None = None,
         verification: Verification | None = None,
     ) -> Listing:
-        """Check every path, download the view of the input commit and take the index.
+        """Check every path, download the view of the input commit and build the index.
 
-        With `verification`, files may be there before they are verified; the caller corrects the returned listing, which
-        shares the index's states, with the checksums that `verification` finds.
+        With `verification`, files may still be unverified on return.  The caller then corrects the returned listing,
+        which shares its states with the index, using the checksums that `verification` finds.
         """
         files = list_view(lake, workspace.repository, workspace.ref, workspace.view).files
         check_projection(files, folds_case=self._folds_case())
         for folder in {path.rpartition("/")[0] for path in files} - {""}:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
-        # Large files first, so that the download does not end with one thread busy on a large file.
+        # Large files first, so that the download does not end with a single thread busy on one of them.
         paths = sorted(files, key=lambda path: files[path].size, reverse=True)
         odd = FileStates()
         newest = 0
@@ -160,7 +161,7 @@ class Workdir:
             unseen = not times_tell and workspace.view.may_change(workspace.prefix + path)
             if unseen or must_hash(found, self._files.stat(path), self._index_ns):
                 state = hash_file(self.path / path, lake.checksum_algorithm)
-                # Do not store an unchanged state twice: all files may be read here.
+                # Do not store an unchanged state twice: this loop may read every file.
                 if state != self._files.get(path):
                     read.put(path, state)
         return EditedStates(self._files, read, gone)
@@ -172,8 +173,8 @@ class Workdir:
     def _take_index(self, files: FileStates, newest: int) -> None:
         self._files = files
         self._index_ns = self._file_clock()
-        # Files written in the index's tick will all be hashed later: with many, wait for the next tick.  If it does not
-        # come (a clock that was set back, a file system with ticks of seconds), hashing is still correct.
+        # Files written in the same tick as the index must all be hashed later, so with many files, wait for the next
+        # tick.  If it does not come (the clock was set back, or ticks last seconds), hashing is still correct.
         for _ in range(_TICKS if len(files) > _FEW else 0):
             if self._index_ns > newest:
                 break
@@ -181,7 +182,10 @@ class Workdir:
             self._index_ns = self._file_clock()
 
     def _file_clock(self) -> int:
-        """Return the time by the file system's clock, whose ticks, not Python's, determine file times."""
+        """Return the time of the file system's clock.
+
+        File times advance with its ticks, not with those of Python's clock.
+        """
         os.utime(self.path / MARKER)
         self._marker = _stat(os.stat(self.path / MARKER))
         return self._marker.mtime_ns
@@ -190,7 +194,10 @@ class Workdir:
         return (self.path / MARKER.upper()).exists()
 
     def _check_folder(self) -> None:
-        """Raise `PostGuardrailViolation` if the body removed the folder, or replaced it by a symlink or another folder."""
+        """Raise `PostGuardrailViolation` if the body removed or replaced the folder.
+
+        This includes replacing it with a symlink.
+        """
         try:
             same = _identity(self.path) == self._folder
         except FileNotFoundError:
@@ -208,7 +215,10 @@ class Workdir:
 
 
 def scan_folder(root: Path, *, leave_out: Path | None = None) -> Iterator[tuple[str, FileStat]]:
-    """Yield every file below a folder except in `leave_out`.  Raises `PostGuardrailViolation` for anything unpublishable."""
+    """Yield every file below a folder, except those in `leave_out`.
+
+    Raises `PostGuardrailViolation` for anything that cannot be published.
+    """
     excluded = leave_out.stat() if leave_out is not None and leave_out.exists() else None
     pending = [""]
     while pending:
@@ -247,7 +257,7 @@ def _check_publishable(path: str, workspace: Workspace) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int, int]:
-    """Return values that identify the folder; for a symlink, the link and not its target."""
+    """Return values that identify the folder.  For a symlink, they identify the link, not its target."""
     found = folder.lstat()
     return stat.S_IFMT(found.st_mode), found.st_dev, found.st_ino
 

@@ -1,7 +1,7 @@
-"""Chooses the commit an attempt starts from: its only workspace, or of several joined ones the last on the branch.
+"""Chooses an attempt's input commit: its workspace's commit or, if it joins several, the last one on the branch.
 
-The rule: the choice depends only on the commits that were sent, so every retry starts from the same one.  Workspaces that
-cannot be joined are an error in the input, which no retry fixes.
+The choice depends only on the commits in the input, so every retry starts from the same one.  Workspaces that cannot be
+joined are an input error, which no retry can fix.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from perago.runtime.attempt.contract import commit_of, workspace_label
 from perago.runtime.attempt.target_branch import Differences
 
 _FULL_ID = re.compile(r"[0-9a-f]{64}")
-"""Other forms may be a name, or the beginning of an id."""
+"""A full commit id.  Any other ref may be a name or an abbreviated id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The workspace an attempt works from, and the same as it was sent, for the spelling of the output."""
+    """The workspace that an attempt starts from, also in the input's spelling, which the output uses."""
 
     workspace: Workspace
     given: Mapping[str, str]
@@ -49,9 +49,10 @@ def start_of(
     *,
     looks: bool = False,
 ) -> Start:
-    """Resolve the input's refs to full commit ids, once, and choose.  Raises `TaskInputError` if they cannot be joined.
+    """Resolve the input's refs to full commit ids, once, and choose the one to start from.
 
-    With `looks` the branch is read first: a ref that is its head or the head's parent need not be looked up.
+    Raises `TaskInputError` if they cannot be joined.  With `looks`, the branch is read first: a ref that is its head or
+    the head's parent need not be looked up.
     """
     if looks and len(given) == 1 and (start := _start_by_branch(lake, given[0], view)) is not None:
         return start
@@ -64,14 +65,17 @@ def start_of(
 
 
 def _start_by_branch(lake: ReadableLake, given: Mapping[str, str], view: View) -> Start | None:
-    """Return the start if the ref is the branch's head or the head's parent; None if not, or if the branch is unreadable."""
+    """Return the start if the ref is the branch's head or the head's parent.
+
+    Returns None if it is neither, or if the branch cannot be read.
+    """
     ref = given["ref"]
     if not _FULL_ID.fullmatch(ref):
         return None
     try:
         head = lake.head(given["repository"], given["branch"])
     except (LakeNotFound, LakeForbidden):
-        # The ref may be readable nevertheless; the caller looks it up.
+        # The ref may still be readable; the caller looks it up.
         return None
     if ref not in (head.id, head.first_parent):
         return None
@@ -91,9 +95,9 @@ class _Join:
     commits: Sequence[Commit]
 
     def last(self) -> str:
-        """Return the commit that contains all others.
+        """Return the commit whose history contains all the others.
 
-        Raises `TaskInputError` if none does, or if something that one of them wrote was changed since.
+        Raises `TaskInputError` if there is none, or if something that one of the others wrote has changed since.
         """
         found = self._found()
         if found.missing:
@@ -105,7 +109,7 @@ class _Join:
         return found.last
 
     def _found(self) -> AncestorSearch:
-        """Return the candidate with all others in its history, else the one with most of them."""
+        """Return the search result for the commit whose history contains all the others, or else most of them."""
         ids = {commit.id for commit in self.commits}
         searched: list[AncestorSearch] = []
         for commit in candidates(self.commits):

@@ -1,1 +1,1 @@
-"""Checks of `perago doctor`, one file per kind of check: values in, findings out."""
+"""Checks for `perago doctor`, one file per kind of check.  They take values and return findings."""

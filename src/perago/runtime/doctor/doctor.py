@@ -1,7 +1,8 @@
-"""One run of `perago doctor`: all checks in the order of the report, each a line as soon as it is known.
+"""One run of `perago doctor`: runs all checks in report order, and yields each finding as soon as it is known.
 
-A server that does not answer is one line, and the checks that need it are left out.  Checks of lakeFS run on the
-caller's thread, so that an interrupt still drops the scratch branches; its client limits the time of every call.
+A server that does not answer is reported in one line, and the checks that need it are skipped.  Checks of lakeFS run on
+the caller's thread, so that an interrupt still drops the scratch branches.  The lakeFS client limits the time of every
+call.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ServerLake(Lake, KnowsItsStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DoctorRequest:
-    """The command line's request: a repository and branch, and tasks with the targets they come from."""
+    """A request from the command line: a repository and branch, and tasks with the targets they come from."""
 
     repository: str | None = None
     branch: str = "main"
@@ -57,7 +58,7 @@ class DoctorRequest:
 def examine(
     servers: ProbedServers, wanted: DoctorRequest, environ: Mapping[str, str], new_name: Callable[[], str]
 ) -> Iterator[Finding]:
-    """Check the machine and the servers; `new_name` names scratch branches."""
+    """Check the machine and the servers.  `new_name` returns names for scratch branches."""
     yield check_java(environ, needed=has_spark())
     yield check_spark()
     yield from check_disks(servers.settings)
@@ -66,7 +67,7 @@ def examine(
 
 
 def _lake(servers: ProbedServers, wanted: DoctorRequest, new_name: Callable[[], str]) -> Iterator[Finding]:
-    """Check every configured lake; checks of a repository run on the lake that commands use."""
+    """Check every configured lake.  The repository is checked only on the lake that commands use."""
     settings = servers.settings
     remote = settings.servers == "remote"
     if settings.lakefs is not None:
@@ -141,7 +142,7 @@ def _conductor(servers: ProbedServers, wanted: DoctorRequest) -> Iterator[Findin
         f"at {where} gave no whole answer within {LONGEST:g} s",
         "check CONDUCTOR_SERVER_URL, and that Conductor is up",
     )
-    # Opened in the limited thread as well: with keys the client requests a token right away.
+    # Open the client inside the time limit too: if there are keys, it requests a token right away.
     answers = within(LONGEST, lambda: _ask_conductor(servers, wanted, where), [late])
     yield from answers
     if answers[0].level == "ok":

@@ -1,9 +1,9 @@
-"""Findings of `perago doctor`, one line each with a remedy, and a time limit for checks.
+"""Findings of `perago doctor`, each one line with a remedy, and a time limit for checks.
 
-ok     as it should be
+ok     works as it should
 warn   works, but not as well or as safely as it could
 fail   something that Perago needs does not work
-skip   not checked, and why
+skip   not checked; the finding says why
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report; `remedy` says what to do, often a command."""
+    """One line of the report.  `remedy` says what to do, often as a command."""
 
     part: str
     level: Level
@@ -30,7 +30,7 @@ class Finding:
     remedy: str = ""
 
     def masked(self, mask: Masker) -> Finding:
-        """Return the finding without secrets and on one line: it may quote a server."""
+        """Return the finding on one line and with its secrets masked, because it may quote a server."""
         return replace(self, says=_line(mask(self.says)), remedy=_line(mask(self.remedy)))
 
 
@@ -44,10 +44,10 @@ def _line(text: str) -> str:
 
 
 def within(seconds: float, look: Callable[[], T], otherwise: T) -> T:
-    """Return the result of `look`, or `otherwise` after the time limit. Its exceptions are raised here.
+    """Return the result of `look`, or `otherwise` after the time limit.  Exceptions from `look` are raised here.
 
-    A server that sends a byte now and then would keep a plain call forever.  Only for checks that need no cleanup: the
-    thread of a check that takes too long is abandoned.
+    Without a limit, a server that sends a byte now and then could block a call forever.  Use this only for checks that
+    need no cleanup: the thread of a check that takes too long is abandoned.
     """
     results: list[T] = []
     errors: list[BaseException] = []

@@ -1,9 +1,11 @@
-"""Checks of this machine: Python, Java, Spark, disks, and its clock against those of the servers.
+"""Checks of this machine: Python, Java, Spark, disks, and its clock compared with the servers' clocks.
 
-Only Spark tasks need Java and PySpark: without PySpark a missing Java is fine.
-The disk checks create no folder: for a missing one they check the nearest existing parent.
-lakeFS's gateway refuses requests signed more than 15 minutes off its own clock, so no bytes move then.  With a smaller
-difference, ages (`sweep --older-than`) and times in logs are off.
+Only Spark tasks need Java and PySpark, so a missing Java is fine if PySpark is not installed.
+
+The disk checks create no folder.  If a folder is missing, they check its nearest existing parent.
+
+lakeFS's gateway rejects requests whose signature is more than 15 minutes off its own clock, so no data can be
+transferred then.  With a smaller difference, ages (`sweep --older-than`) and times in logs are off.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ _WITH_SPARK = ("pyspark", "pandas", "pyarrow")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 
 LITTLE = 1024**3
-"""Below this free space, large workspaces may not fit."""
+"""With less free space than this, large workspaces may not fit."""
 TOO_LITTLE = 64 * 1024**2
 _TRIED = 64 * 1024
 
@@ -61,7 +63,7 @@ def check_python(perago: str) -> Finding:
 
 
 def check_spark() -> Finding:
-    """Check that PySpark and the packages it needs are installed; nothing is started."""
+    """Check that PySpark and the packages it needs are installed, without starting anything."""
     found = {name: _installed(name) for name in _WITH_SPARK}
     if found["pyspark"] is None:
         return Finding(
@@ -78,7 +80,7 @@ def check_spark() -> Finding:
 
 
 def check_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
-    """Check the Java that Spark would start: that of JAVA_HOME, else the one on PATH."""
+    """Check the Java that Spark would start: the one in JAVA_HOME, or else the one on PATH."""
     home = environ.get("JAVA_HOME", "").strip()
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH", ""))
     if java is None or not Path(java).is_file():
@@ -101,7 +103,7 @@ def check_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
 
 
 def has_spark() -> bool:
-    """Return whether PySpark is installed, so that Spark tasks are meant to run here."""
+    """Return whether PySpark is installed, which implies that Spark tasks are meant to run here."""
     return _installed("pyspark") is not None
 
 
@@ -187,13 +189,16 @@ def _write_a_little(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """Lower bound on the seconds that a server's clock is ahead of ours; negative if it is behind."""
+    """Lower bound on how many seconds a server's clock is ahead of ours; negative if it is behind."""
 
     seconds: float
 
 
 def read_skew(url: str, *, clock: Callable[[], float] = time.time) -> Skew | None:
-    """Compare our clock with the `Date` of the response of `url`. Returns None without a response or date."""
+    """Compare our clock with the `Date` header of the response from `url`.
+
+    Returns None if there is no response or it has no date.
+    """
     before = clock()
     try:
         request = urllib.request.Request(url, method="GET")
@@ -209,14 +214,14 @@ def read_skew(url: str, *, clock: Callable[[], float] = time.time) -> Skew | Non
         said = parsedate_to_datetime(date or "").timestamp()
     except ValueError:
         return None
-    # The header has whole seconds, and the response was made at some moment between `before` and `after`.
+    # The header has whole seconds, and the response was created at some point between `before` and `after`.
     if said > after:
         return Skew(said - after)
     return Skew(min(0.0, said + 1 - before))
 
 
 def check_clock(server: str, skew: Skew | None, *, signs: bool) -> Finding:
-    """Return the finding for a clock difference; `signs` if requests carry the time in their signature."""
+    """Return the finding for a clock difference.  `signs` is True if request signatures include the time."""
     part = f"clock: {server}"
     if skew is None:
         return Finding(part, "skip", f"{server} sent no time")
@@ -231,7 +236,7 @@ def check_clock(server: str, skew: Skew | None, *, signs: bool) -> Finding:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect as the response, because its target may have another clock."""
+    """Treats a redirect as the response, because its target may be a server with another clock."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

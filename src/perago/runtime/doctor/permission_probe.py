@@ -1,7 +1,7 @@
-"""Probe what the keys allow, on two scratch branches of a repository, which are always dropped.
+"""Probes what the keys allow, on two scratch branches of a repository, which are always dropped.
 
-No other branch is ever written.  So merging into the target branch itself is not probed; nor are tags, since a worker's
-keys need not be able to remove one.
+No other branch is ever written to, so merging into the target branch itself is not probed.  Neither are tags, since a
+worker's keys need not be able to remove them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from perago.protocol.metadata import KEY
 OBJECT = "perago-doctor/scratch.txt"
 DROPPED = "drop a branch"
 _SIGNED = {KEY: "perago-doctor"}
-"""No workflow step has this key, so no retry mistakes a scratch commit for its own."""
+"""Metadata of the scratch commits.
+
+No workflow step has this key, so no retry mistakes a scratch commit for its own.
+"""
 _SECONDS = 30.0
 
 Step = Callable[[], None]
@@ -27,18 +30,21 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """One operation of a worker, the lakeFS permissions it needs, and its error if it failed."""
+    """One operation that a worker performs, the lakeFS permissions it needs, and its error if it failed."""
 
     what: str
     permissions: str
     error: LakeError | None = None
     for_replacing: bool = False
-    """Needed only to replace an abandoned publication."""
+    """True if the operation is needed only to replace an abandoned publication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scratched:
-    """The result of the probe; `level` is the fence level of a commit with the fence files, None if not seen."""
+    """The result of the probe.
+
+    `level` is the fence level of a commit that contains the fence files, or None if it could not be determined.
+    """
 
     tried: tuple[Tried, ...]
     level: FenceLevel | None = None
@@ -47,7 +53,7 @@ class Scratched:
 
 @dataclass(slots=True)
 class Scratch:
-    """One probe: `names` are the two scratch branches, `head` is the commit they start from."""
+    """One probe.  `names` are the two scratch branches, and `head` is the commit that they start from."""
 
     lake: PublishingLake
     repository: str
@@ -60,7 +66,7 @@ class Scratch:
     _merged: str = ""
 
     def examine(self) -> Scratched:
-        """Try the operations in order, except those that cannot work after an earlier failure."""
+        """Try the operations in order, skipping those that cannot work after an earlier failure."""
         source, target = self.names
         level: FenceLevel | None = None
         why_soft = ""
@@ -86,7 +92,7 @@ class Scratch:
             self._tried.append(Tried(what, permissions, error, for_replacing))
             return False
         except OSError as error:
-            # The disk of this machine: uploads are written to a file first.
+            # This machine's disk failed: uploads are written to a file first.
             local = LakeError(f"a temporary file could not be written: {error.strerror}")
             self._tried.append(Tried(what, permissions, local, for_replacing))
             return False
@@ -99,7 +105,7 @@ class Scratch:
 
     def _write(self) -> None:
         with tempfile.TemporaryDirectory(prefix="perago-doctor-") as folder:
-            # Content that the branch does not have yet, so that there is something to commit.
+            # Use content that the branch does not have yet, so that there is something to commit.
             contents = {OBJECT: self.names[0].encode(), **self.files}
             uploads = list(_uploads(Path(folder), contents, self.lake.checksum_algorithm))
             self.lake.upload(self.repository, self.names[0], uploads)
@@ -138,7 +144,7 @@ class Scratch:
             return str(error)
 
     def _drop(self, name: str) -> None:
-        # Also if the create call got no answer: the branch may exist.
+        # Drop the branch even if the create call got no answer: it may exist.
         try:
             self.lake.drop_branch(self.repository, name)
         except LakeError as error:

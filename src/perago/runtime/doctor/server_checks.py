@@ -1,8 +1,8 @@
 """Checks of the servers.
 
-Conductor   its version, and the registered TaskDefs against the declared ones
+Conductor   its version, and the registered TaskDefs compared with the declared ones
 lake        its version and store, whether it accepts the keys, one repository, and what the keys allow there
-fence       hard if the server compares the head inside the merge, soft if we do right before it
+fence       hard if the server compares heads inside the merge, soft if we compare them right before it
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def check_conductor(orchestrator: Orchestrator, where: str) -> Finding:
 def check_taskdefs(
     orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], targets: Sequence[str]
 ) -> Iterator[Finding]:
-    """Yield a finding for each task whose TaskDef is missing or differs, or one for all if none does."""
+    """Yield a finding for each task whose TaskDef is missing or differs, or a single one if all match."""
     register = f"run `perago register {' '.join(targets)}`"
     try:
         changes = plan_changes(orchestrator, tasks)
@@ -73,7 +73,7 @@ def _describe_change(change: TaskDefChange) -> str:
 
 
 def check_fence(lake: ReadableLake, repository: str, branch: str, head: str, mode: FenceMode) -> Finding:
-    """Compare the fence level of a workflow that starts from the branch's head with the setting."""
+    """Check the fence level of workflows that start from the branch's head against the setting."""
     part = f"fence of {repository}/{branch}"
     if mode == "soft":
         return Finding(part, "ok", "soft, because PERAGO_FENCE=soft asks for it")
@@ -91,7 +91,7 @@ def check_fence(lake: ReadableLake, repository: str, branch: str, head: str, mod
 
 
 def _cause(why: str) -> str:
-    """Return why the fence is soft, without the remedy, which the finding gives separately."""
+    """Return why the fence is soft, without the remedy, which the finding states separately."""
     return why.partition(": run `")[0].partition(": set `")[0]
 
 
@@ -102,17 +102,17 @@ def _remedy(why: str, repository: str, branch: str) -> str:
 
 
 class KnowsItsStore(Protocol):
-    """A lake on a server."""
+    """A lake on a server that can describe its object store."""
 
     def server(self) -> str:
         """Return the server's name and version."""
 
     def storage(self) -> tuple[str, bool]:
-        """Return the kind of object store behind it, and whether it issues presigned URLs."""
+        """Return the kind of object store behind the server, and whether the server issues presigned URLs."""
 
 
 def check_lakefs(lake: KnowsItsStore, where: str, transfer: TransferMode) -> Iterator[Finding]:
-    """Check that lakeFS answers and accepts the keys, and only then how bytes are moved."""
+    """Check that lakeFS answers and accepts the keys.  If it does, also check how data is transferred."""
     try:
         name = lake.server()
         store, presigns = lake.storage()
@@ -130,7 +130,10 @@ def check_lakefs(lake: KnowsItsStore, where: str, transfer: TransferMode) -> Ite
 
 
 def check_transfer(mode: TransferMode, store: str, *, offered: bool) -> Finding:
-    """Report the route of bytes by the setting and the server's offer. Whether the store is reachable is not checked."""
+    """Report which route data takes, given the setting and the server's support for presigned URLs.
+
+    This does not check that the store is reachable.
+    """
     support = f"{'supported' if offered else 'not supported'} ({store} store)"
     if mode == "presigned" and not offered:
         says = f"{support}, and PERAGO_TRANSFER=presigned moves no bytes without it"
@@ -146,7 +149,7 @@ def check_transfer(mode: TransferMode, store: str, *, offered: bool) -> Finding:
 def check_repository(
     lake: ReadableLake, repository: str, branch: str, *, remote: bool
 ) -> tuple[Finding, str | None]:
-    """Check that repository and branch exist. Returns the branch's head too, or None on failure."""
+    """Check that the repository and the branch exist.  Also returns the branch's head, or None on failure."""
     option = " --remote" if remote else ""
     made_by = (
         f"perago put {repository} FOLDER --create{option}",
@@ -166,7 +169,7 @@ def check_repository(
 
 
 def check_permissions(scratched: Scratched, repository: str) -> Iterator[Finding]:
-    """Yield a finding for each operation that failed, or one for all if none did."""
+    """Yield a finding for each operation that failed, or a single one if all succeeded."""
     for one in failures(scratched.tried):
         level: Level = "warn" if one.for_replacing else "fail"
         yield Finding(_part(repository), level, *_lake_message(one, repository))
@@ -178,7 +181,7 @@ def check_permissions(scratched: Scratched, repository: str) -> Iterator[Finding
 
 
 def check_actions(scratched: Scratched) -> Finding:
-    """Check that the server runs pre-merge actions, without which it cannot fence."""
+    """Check that the server runs pre-merge actions, which it needs for a hard fence."""
     if scratched.level is None:
         return Finding("actions", "skip", "not seen, because nothing could be committed on a scratch branch")
     if scratched.level == "hard":
@@ -189,7 +192,7 @@ def check_actions(scratched: Scratched) -> Finding:
 
 
 def _lake_message(one: Tried, repository: str) -> tuple[str, str]:
-    """Return the text and the remedy of a failed operation."""
+    """Return the text and the remedy for a failed operation."""
     if one.what.startswith(DROPPED):
         name = one.what.removeprefix(f"{DROPPED}: ")
         says = f"the scratch branch {name} could not be dropped: {one.error}"
@@ -216,5 +219,5 @@ def _grant(permissions: str, repository: str) -> str:
 
 
 def _server_cause(error: Exception) -> str:
-    """Return the error text without the remedy, which the finding gives separately."""
+    """Return the error's text without the remedy, which the finding states separately."""
     return str(error).partition("; check ")[0]

@@ -1,7 +1,7 @@
-"""List every setting with its value and source, and report all wrong ones, not just the first.
+"""Lists every setting with its value and source, and reports all invalid ones, not just the first.
 
-A wrong setting is one finding, and the other checks continue as if it were not set.  The value of a secret is never
-shown.
+Each invalid setting is one finding, and the other checks continue as if it were not set.  The value of a secret is
+never shown.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ SHOWN: dict[str, Callable[[Settings], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting with its effective value, which never holds a secret."""
+    """A setting with its effective value, which never contains a secret."""
 
     name: str
     value: str
@@ -73,7 +73,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The settings without the wrong ones, each with its source, and findings for the wrong ones."""
+    """The settings without the invalid ones, each with its source, and a finding for each invalid one."""
 
     settings: Settings
     shown: tuple[Setting, ...]
@@ -83,7 +83,8 @@ class Read:
 def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool | None = None) -> Read:
     """Read the settings, including lakectl's file, as commands on the real servers do.
 
-    `remote` is the choice of servers on the command line; `servers` of the result are those that commands then use.
+    `remote` is the choice of servers on the command line.  The result's `servers` are those that commands would then
+    use.
     """
     kept = dict(environ)
     wrong = [
@@ -96,7 +97,7 @@ def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool
             wrong.append(Finding(PART, "fail", error, f"correct or unset {', '.join(names)}"))
             for name in names:
                 kept.pop(name, None)
-            # lakectl's file configures lakeFS even without the variables, and may be the wrong part.
+            # lakectl's file configures lakeFS even without the variables, and may be the invalid part.
             with_file = with_file and names != LAKEFS_NAMES
     asked = {name: value for name, value in kept.items() if name == SERVERS}
     servers = load_settings(asked, remote=remote).servers
@@ -108,7 +109,7 @@ def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool
 
 
 def shown_size(size: float) -> str:
-    """Format a number of bytes for people, in the units that settings accept."""
+    """Format a number of bytes in a human-readable form, with the units that settings accept."""
     for unit in ("bytes", "KB", "MB", "GB"):
         if size < 1024:
             return f"{size:.0f} bytes" if unit == "bytes" else f"{size:.4g}{unit}"
@@ -117,7 +118,7 @@ def shown_size(size: float) -> str:
 
 
 def _groups(environ: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    """Yield the groups of variables that are valid only together."""
+    """Yield the groups of variables that can only be validated together."""
     yield from ((name,) for name in sorted(environ) if name.startswith(_OURS))
     yield LAKEFS_NAMES
     yield _CONDUCTOR_NAMES
@@ -145,7 +146,7 @@ def _list_settings(
             source = chosen_master(environ, default="")[1]
         elif text:
             source = "environment"
-            # As the user wrote it, so that it can be found; but addresses may hold a login.
+            # Show it as the user wrote it, so that it can be found; but not an address, which may contain a login.
             value = text if name not in _SECRETS | _ADDRESSES else value
         elif value is not None and name in LAKEFS_NAMES:
             source = environ.get(FILE_SETTING, "").strip() or f"~/{DEFAULT_FILE}"

@@ -1,1 +1,1 @@
-"""`perago map`: one task over a table of workspaces, run by an engine, with its record in the lake."""
+"""`perago map`: runs one task over a table of workspaces on an engine, and keeps its record in the lake."""

@@ -1,10 +1,10 @@
-"""One session of a map run: starts or resumes it, hands the remaining rows to an engine, and collects outcomes.
+"""One session of a map run: starts or resumes the run, passes the remaining rows to an engine, and collects outcomes.
 
-An outcome is in the run's record before it is reported, because the execution itself writes it there.  The engine only
-reports it sooner; after it ends, every row that it did not report is looked up in the record.
+Every outcome is in the run's record before it is reported, because the execution itself writes it there.  The engine
+merely reports it sooner.  After the engine has finished, every row that it did not report is looked up in the record.
 
-The file beside the outcomes names the run before its record is created in the lake.  A kill in between leaves a run
-without a record, and resuming creates it.
+The file next to the table of outcomes names the run before the run's record is created in the lake.  A kill in between
+leaves a run without a record, and resuming the run creates the record.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ class Engine(Protocol):
     """An engine that runs rows in other processes or on other machines."""
 
     def check(self, plan: MapPlan) -> None:
-        """Raise an error if the plan cannot run there, before the first row."""
+        """Raise an error if this engine cannot run the plan.  Called before the first row."""
 
     def outcomes(self, plan: MapPlan, rows: Sequence[Row]) -> Iterator[RowOutcome]:
-        """Run rows, several at once, each once or more; yield each outcome when the row ends, in any order."""
+        """Run rows concurrently, and yield each outcome when the row ends, in any order.
+
+        A row may be run more than once.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
-    """The number of rows, and of those that ended in each way."""
+    """The total number of rows, and the number of rows with each kind of outcome."""
 
     rows: int
     done: int = 0
@@ -45,7 +48,7 @@ class RowCounts:
 
     @property
     def left(self) -> int:
-        """Return the number of rows without an outcome."""
+        """The number of rows without an outcome."""
         return self.rows - self.done - self.failed - self.unsettled
 
 
@@ -57,19 +60,19 @@ class Map:
     rows: Sequence[Row]
     record: MapRecord
     known: dict[int, RowOutcome] = field(default_factory=dict)
-    """The outcome of every row that has one, by its number."""
+    """The outcome of every row that has one, by row number."""
 
     def read_record(self) -> None:
         """Load the outcomes that earlier sessions recorded."""
         self.known = {one.row: one for one in self.record.outcomes()}
 
     def left(self, limit: int | None = None) -> list[Row]:
-        """Return the rows that are not COMPLETED, in order; at most `limit`."""
+        """Return the rows that are not COMPLETED, in order, up to `limit` of them."""
         found = [row for row in self.rows if not self.is_done(row)]
         return found if limit is None else found[:limit]
 
     def drive(self, engine: Engine, rows: Sequence[Row], on_outcome: Callable[[RowOutcome], None]) -> None:
-        """Run these rows to their ends; calls `on_outcome` once for each."""
+        """Run these rows to completion.  Calls `on_outcome` once for each row."""
         wanted = {row.number: row for row in rows}
         for row in rows:
             self.known.pop(row.number, None)
@@ -85,13 +88,16 @@ class Map:
             on_outcome(outcome)
 
     def row_counts(self) -> RowCounts:
-        """Return the counts of all rows of the table."""
+        """Count all rows in the table by outcome."""
         status = [one.status for one in self.known.values()]
         done, waiting = status.count("COMPLETED"), status.count("UNSETTLED")
         return RowCounts(len(self.rows), done, len(status) - done - waiting, waiting)
 
     def _reconcile(self, unreported: Mapping[int, Row]) -> list[RowOutcome]:
-        """Look up rows in the record that the engine left unsettled or unreported; returns the unreported outcomes."""
+        """Look up in the record the rows that the engine left unsettled or unreported.
+
+        Returns the outcomes of the unreported rows.
+        """
         ask = dict(unreported) | {row.number: row for row in self.rows if self._is_unsettled(row)}
         recorded = {one.row: one for one in self.record.outcomes() if one.row in ask} if ask else {}
         for number, row in ask.items():
@@ -109,7 +115,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class MapRequest:
-    """The request of a command: one task over rows of a lake."""
+    """A command's request to run one task over the rows of a table."""
 
     target: str
     task: TaskDefinition
@@ -118,15 +124,15 @@ class MapRequest:
     retries: int | None = None
     max_result_bytes: int | None = None
     log_here: bool = False
-    """True if executors run on this machine, so that bodies can print to a file of the root."""
+    """True if executors run on this machine, so that bodies can print to a file below the root."""
 
     def fresh(self, address: str, now: float) -> MapRunFile:
-        """Return the file content of a new run; `address` is the lake's."""
+        """Return the content of the run file for a new run.  `address` is the lake's address."""
         rows = digest_of(self.rows)
         return MapRunFile(new_run_id(now), int(now * 1000), self.task.name, address, rows, len(self.rows))
 
     def begin(self, lake: Lake, handle: MapRunFile) -> Map:
-        """Start a session of the run, with the outcomes of earlier ones."""
+        """Start a session of the run, and load the outcomes of earlier sessions."""
         record = MapRecord(lake, handle.run)
         record.begin(asdict(handle))
         session = Map(self._plan(handle), self.rows, record)

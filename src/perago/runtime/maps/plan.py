@@ -1,9 +1,9 @@
-"""Everything that a process needs to run rows of a map, as one value that travels to it.
+"""The plan of a map: everything that a process needs to run rows, as one value that is sent to it.
 
-It holds the keys to the lake.  It goes inside what an engine sends to its executors, never into a configuration that is
-shown (docs/decisions/0021).
+The plan contains the lake's credentials.  It is part of the data that an engine sends to its executors, but never of a
+configuration that is displayed (docs/decisions/0021).
 
-From how an execution ended to the outcome of its row, and to the table of outcomes.
+This module also converts an execution's result to the outcome of its row, and writes the table of outcomes.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from perago.runtime.maps.rows import Row, RowOutcome, Status
 from perago.runtime.maps.table import write_table
 
 MOST_DEATHS = 3
-"""After this many consecutive dead executions a row has failed: it may be the cause."""
+"""Number of consecutive dead executions after which a row fails, because the row itself may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class MapPlan:
-    """The values that are the same for all rows in one session of a map run."""
+    """Values shared by all rows in one session of a map run."""
 
     run: str
     started: int
-    """The run's start, in milliseconds since 1970."""
+    """The start of the run, in milliseconds since 1970."""
     session: str
-    """The id of this command; a resumed run has several sessions."""
+    """The id of this invocation of the command.  A resumed run has several sessions."""
     target: str
     folder: Path
-    """The command's working folder, which the target is relative to."""
+    """The command's working folder.  The target is relative to it."""
     task: str
     lake: Backend
     retries: int
     max_result_bytes: int | None = None
     log: Path | None = None
-    """The file for the output of bodies on the command's machine; None if the engine collects it."""
+    """The file for the output of bodies on the command's machine; None if the engine collects their output."""
 
 
 def map_log(root: Path, run: str) -> Path:
-    """Return the file for the output of bodies on this machine; creates its folder."""
+    """Return the file for the output of bodies on this machine, and create its folder if necessary."""
     folder = root / "maps"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / f"{run}.log"
@@ -72,7 +72,7 @@ COLUMNS = (
 
 
 def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionResult) -> RowOutcome:
-    """Build the row's outcome from an execution's result.  Stale executions must not report one."""
+    """Build a row's outcome from an execution's result.  A stale execution must not report one."""
     output = outcome.output or {}
     return RowOutcome(
         row=row.number,
@@ -95,6 +95,6 @@ def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionRe
 
 
 def write_outcomes(path: Path, outcomes: Iterable[RowOutcome]) -> None:
-    """Write the table of outcomes, in the order of the rows."""
+    """Write the table of outcomes in row order."""
     ordered = sorted(outcomes, key=lambda one: one.row)
     write_table(path, COLUMNS, (one.to_json() for one in ordered))

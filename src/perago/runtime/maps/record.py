@@ -1,14 +1,15 @@
-"""The record of a map run: the claims and outcomes of each row, in the lake itself (docs/decisions/0020).
+"""The record of a map run: the claims and outcomes of each row, stored in the lake itself (docs/decisions/0020).
 
     repository perago-maps, branch <run>, uncommitted:
       map.json                      the task, the lake and the table
       rows/<row>/<slot>             one object for each event of the row, numbered from 1
 
-A slot is a claim of an execution (`RowClaim`), or its outcome (`Ended`).  Its object is only created if absent
-(`create_object`), so if an execution ends while another claims the row, only one gets the next slot.  Therefore:
+A slot is an execution's claim (`RowClaim`) or its outcome (`Ended`).  Its object is created only if it does not exist
+(`create_object`), so if one execution ends while another claims the row, only one of them gets the next slot.
+Therefore:
 
 - An execution is current as long as its claim is the row's last slot.
-- A result counts only if it gets the slot after its claim; so it is in the lake before it is reported.
+- A result is accepted only if it gets the slot after its claim, so it is in the lake before it is reported.
 - A COMPLETED row is never claimed again.
 
 Every process that can reach the lake can read and write the record: the driver, and executors on other machines.
@@ -36,31 +37,31 @@ _READS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class RowClaim:
-    """The claim of an execution on a row."""
+    """An execution's claim on a row."""
 
     row: int
     slot: int
     execution: str
     session: str
-    """The command it works for; retries are counted per session."""
+    """The session that the execution belongs to.  Retries are counted per session."""
     ref: str = ""
-    """The input commit; later claims of the row keep it."""
+    """The input commit.  Later claims on the row normally keep it."""
     attempts: int = 1
-    """The number of claims so far, including this one."""
+    """The number of claims on the row so far, including this one."""
     tries: int = 1
-    """The number of claims in this session, without those whose execution died."""
+    """The number of claims in this session, not counting those whose execution died."""
     deaths: int = 0
-    """The number of consecutive executions before it that left no outcome."""
+    """The number of consecutive executions before this one that left no outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of an execution; its row may be claimed again unless it is COMPLETED."""
+    """The end of an execution.  Its row may be claimed again, unless it is COMPLETED."""
 
     taken: RowClaim
     outcome: RowOutcome
     refused: bool = False
-    """True if the publish fence refused it, so that nothing was published."""
+    """True if the publish fence refused the result, so nothing was published."""
 
     @property
     def slot(self) -> int:
@@ -79,12 +80,12 @@ class MapRecord:
         self.run = run
 
     def begin(self, header: Mapping[str, Any]) -> None:
-        """Create the record unless it exists."""
+        """Create the record if it does not exist."""
         branch = partial(self._lake.create_branch, REPOSITORY, self.run, "main")
         try:
             _ignore_existing(branch)
         except LakeNotFound:
-            # The first map run on this lake.
+            # This is the first map run on this lake.
             _ignore_existing(partial(self._lake.create_repository, REPOSITORY))
             _ignore_existing(branch)
         text = json.dumps(header).encode()
@@ -96,18 +97,18 @@ class MapRecord:
         return self._read(row, max(slots)) if slots else None
 
     def is_last(self, taken: RowClaim) -> bool:
-        """Return whether this execution still owns the row and the row has not ended."""
+        """Return whether this execution still owns the row, and the row has not ended."""
         slots = [slot for _, slot in self._slots(_row_prefix(taken.row))]
         return bool(slots) and max(slots) == taken.slot
 
     def add(self, slot: Slot) -> bool:
-        """Add a slot.  Returns False if another execution has that slot."""
+        """Add a slot.  Returns False if another execution has taken that slot."""
         row = slot.row if isinstance(slot, RowClaim) else slot.taken.row
         text = json.dumps(_to_json(slot), separators=(",", ":")).encode()
         try:
             self._lake.create_object(REPOSITORY, self.run, _path(row, slot.slot), text)
         except LakeConflict:
-            # The existing slot may be our own: a postponed request is sent twice.
+            # The existing slot may be our own: a request that the server postpones is sent again.
             return self._read(row, slot.slot) == slot
         except LakeUnavailable as unknown:
             # Our slot is unique, so reading it back shows whether the write landed.
@@ -115,7 +116,7 @@ class MapRecord:
         return True
 
     def outcomes(self) -> Iterator[RowOutcome]:
-        """Return the outcome of every finished row, in order.  Rows claimed again since have none."""
+        """Yield the outcome of every finished row, in order.  Rows that have been claimed again since have none."""
         last: dict[int, int] = {}
         for row, slot in self._slots(_ROWS):
             last[row] = max(slot, last.get(row, 0))

@@ -1,14 +1,14 @@
-"""Claims rows: reads what has happened to a row, and takes it, or says how it ended.
+"""Claims rows: reads what has happened to a row, and either claims it or returns its outcome.
 
-    the row's last slot is                      then
-    nothing                                     take it
-    COMPLETED                                   it is done
-    another ending, of an earlier session       take it
-    another ending, of this session             it failed; take it only if retries are left
-    taken, and its execution left no ending     take it over; at the third in a row, it failed
+    last slot of the row                         action
+    none                                         claim the row
+    COMPLETED                                    the row is done
+    another outcome, from an earlier session     claim the row
+    another outcome, from this session           the row has failed; claim it only if retries are left
+    a claim without an outcome                   claim the row; after three such claims in succession, it has failed
 
-An engine may run a row again whenever it likes: it lost an executor, or the answer of one.  Nothing of this asks whether
-the execution before is dead.  One that lives finds its slot no longer the last, and is stale.
+An engine may rerun a row at any time, because it lost an executor or an executor's answer.  Claiming never checks
+whether the previous execution is dead: if it is alive, it finds that its slot is no longer the last one, and is stale.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_RANGE = 1024
 
 @dataclass(frozen=True, slots=True)
 class RowClaims:
-    """Claims rows of one run for executions of this process."""
+    """Claims rows of one run on behalf of executions in this process."""
 
     lake: StagingLake
     record: MapRecord
@@ -61,7 +61,7 @@ class RowClaims:
         return self.take(row)
 
     def _after(self, row: Row, last: Slot) -> Slot | RowOutcome:
-        """Return the slot after the row's last one, or the outcome if there is none."""
+        """Return the slot that follows the row's last one, or the row's outcome if the row is over."""
         if isinstance(last, Ended):
             return self._after_ending(row, last)
         same = last.session == self.plan.session
@@ -97,7 +97,10 @@ class RowClaims:
         )
 
     def _start(self, row: Row) -> str:
-        """Return the row's input commit; empty if its branch cannot be read, which the execution will report."""
+        """Return the row's input commit.
+
+        Returns an empty string if the branch cannot be read, which the execution will report.
+        """
         if row.ref or row.diagnostic:
             return row.ref
         try:
@@ -106,10 +109,11 @@ class RowClaims:
             return ""
 
     def _start_again(self, row: Row, last: Ended) -> str:
-        """Return the commit for a retry: the same one, so that an unrecorded publication is found, not built upon.
+        """Return the input commit for a retry.
 
-        A row without a ref that was refused because others moved the head starts from the new head, unless a commit in
-        between is the row's own.
+        It is normally the same commit, so that an unrecorded publication is found instead of being built upon.  But if
+        the table gives no ref for the row, and the row was refused because others moved the head, the retry starts from
+        the new head, unless one of the commits in between is the row's own.
         """
         before = last.taken.ref
         if row.ref or not (last.refused or not before):
@@ -129,7 +133,10 @@ class RowClaims:
 
 
 def why_no_start(lake: StagingLake, row: Row) -> LakeError:
-    """Return why a row's branch cannot be read; existing names are not looked up, which would list every repository."""
+    """Return why a row's branch cannot be read.
+
+    Existing names are not suggested, because that would mean listing every repository.
+    """
     try:
         lake.head(row.repository, row.branch)
     except LakeNotFound as error:

@@ -1,13 +1,13 @@
-"""Runs rows of a map in the process of an engine's executor, each as a transaction like those of a worker's executor.
+"""Runs rows of a map inside an engine's executor process, each as a transaction like those in a worker's executor.
 
-    claim the row → transaction (fences read the record) → result into the record → claim dropped → [retry, if any left]
+    claim the row → transaction (fences read the record) → record the result → drop the claim → [retry, if any left]
 
-The run's record takes the place of an orchestrator.  An attempt of a row is one slot of the record: `current` answers the
-attempt fence and `complete` stores the result, both in the lake, wherever the execution runs.  The times that order a
-row's attempts come from their slots, never from a clock, since machines disagree.
+The run's record takes the place of an orchestrator.  An attempt of a row is one slot in the record: `current` answers
+the attempt fence and `complete` stores the result.  Both use the lake, wherever the execution runs.  The scheduled
+times that order a row's attempts are derived from their slots, never from a clock, since machines disagree on the time.
 
-One runner serves all rows of a process.  It opens the lake at the first row, because engines fork their processes and
-clients do not survive a fork; later rows use the same clients.
+One runner serves all rows in a process.  It opens the lake for the first row, because engines fork their processes and
+clients do not survive a fork.  Later rows use the same clients.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ log = logging.getLogger("perago.map")
 OVER = "CANCELED"
 OVERLAPPING = 4
 LONGEST_PAUSE = 5.0
-"""Maximum seconds between two tries of a row, which occupies one of the engine's places meanwhile."""
+"""Maximum delay in seconds between two tries of a row, which keeps one of the engine's executors busy meanwhile."""
 _WRONG_INPUT: WrongInput = "terminal"
-"""Wrong input never succeeds later: every try of a row has the same input and the same code."""
+"""Invalid input can never succeed later: every try of a row has the same input and the same code."""
 _TASK = re.compile(r"(map-[0-9a-z-]+)-row(\d+)-(\d+)")
 
 
 def attempt_of(run: str, started: int, task_name: str, taken: RowClaim) -> Attempt:
-    """Return the attempt of a claim; `started` is the run's start in milliseconds since 1970."""
+    """Return the attempt for a claim.  `started` is the start of the run, in milliseconds since 1970."""
     return Attempt(
         workflow_instance_id=run,
         task_id=f"{run}-row{taken.row}-{taken.slot}",
@@ -78,7 +78,7 @@ def attempt_of(run: str, started: int, task_name: str, taken: RowClaim) -> Attem
 
 @dataclass(frozen=True, slots=True)
 class RowOrchestrator:
-    """The orchestrator of one execution of one row; `settled` is its result, once it has ended."""
+    """The orchestrator for one execution of one row.  `settled` is its result, once it has ended."""
 
     record: MapRecord
     row: Row
@@ -100,11 +100,14 @@ class RowOrchestrator:
         )
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
-        """Record the outcome, waiting while the lake is unavailable.  Returns False if the row was taken over."""
+        """Record the outcome, waiting while the lake is unavailable.
+
+        Returns False if another execution has claimed the row.
+        """
         return ask_until_answered(partial(self._add, self.ended(outcome)))
 
     def ended(self, outcome: Outcome) -> Ended:
-        """Return the recorded form of an outcome."""
+        """Return the outcome as a slot for the record."""
         settled = self.settled or ExecutionResult(outcome)
         return Ended(self.taken, outcome_of(self.row, self.taken, outcome, settled), settled.refused)
 
@@ -114,13 +117,16 @@ class RowOrchestrator:
 
 
 class MapRows:
-    """Reads the attempts of all map runs of a lake, to decide whether a leftover branch's attempt is over."""
+    """Reads attempts of all map runs in a lake, to find out whether the attempt that left a branch behind is over."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
-        """Return the attempt's state.  Raises `OrchestratorNotFound` if it is no row of a map, or its record is gone."""
+        """Return the attempt's state.
+
+        Raises `OrchestratorNotFound` if the attempt is not a row of a map, or if its record is gone.
+        """
         match = _TASK.fullmatch(attempt.task_id)
         if match is None:
             raise OrchestratorNotFound(f"task {attempt.task_id} is not a row of a map")
@@ -146,7 +152,7 @@ def _translated(run: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class RowRunner:
-    """Runs rows of one map in this process, one after the other."""
+    """Runs rows of one map in this process, one after another."""
 
     plan: MapPlan
     task: TaskDefinition
@@ -165,7 +171,7 @@ class RowRunner:
         self._claims = RowClaims(self.lake, record, self.plan, self.execution_id)
 
     def run(self, row: Row) -> RowOutcome:
-        """Run a row until it ends; the returned outcome is in the record, unless it is UNSETTLED."""
+        """Run a row until it ends.  The returned outcome is in the record, unless it is UNSETTLED."""
         try:
             taken = self._claims.take(row)
             while isinstance(taken, RowClaim):
@@ -186,14 +192,20 @@ class RowRunner:
         return ended.outcome
 
     def _current_outcome(self, row: Row) -> RowOutcome:
-        """Return the outcome of a row that another execution claimed; unsettled if that one has not ended."""
+        """Return the outcome of a row that another execution has claimed.
+
+        The outcome is UNSETTLED if that execution has not ended.
+        """
         last = self._claims.record.last(row.number)
         if isinstance(last, Ended):
             return last.outcome
         return unsettled(row, "another execution has taken the row", attempts=last.attempts if last else 0)
 
     def _execute(self, row: Row, taken: RowClaim) -> Ended | None:
-        """Execute the row once.  Returns None if the result does not count because the row was taken over."""
+        """Execute the row once.
+
+        Returns None if no result was recorded, for example because another execution has claimed the row.
+        """
         owner = RowOrchestrator(self._claims.record, row, taken)
         attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, taken)
         if (early := self._early_failure(row, taken)) is not None:
@@ -217,7 +229,7 @@ class RowRunner:
         return recorded[0] if recorded else None
 
     def _early_failure(self, row: Row, taken: RowClaim) -> Outcome | None:
-        """Return the outcome of a row that gets no transaction."""
+        """Return the outcome of a row that fails without a transaction, or None if the row can run."""
         if row.diagnostic:
             return self._sendable(classify(TaskInputError(row.diagnostic), _WRONG_INPUT))
         if taken.ref:
@@ -243,7 +255,7 @@ class RowRunner:
 
 
 def load_task(plan: MapPlan) -> TaskDefinition:
-    """Import the task of a map.  Raises `TaskDefinitionError` if its module is not on this machine."""
+    """Import the map's task.  Raises `TaskDefinitionError` if its module is not on this machine."""
     if str(plan.folder) not in sys.path:
         sys.path.insert(0, str(plan.folder))
     found = {task.name: task for task in load_tasks([plan.target])}
@@ -253,7 +265,11 @@ def load_task(plan: MapPlan) -> TaskDefinition:
 
 
 def run_here(plan: MapPlan, row: Row, *, scratch: Path) -> RowOutcome:
-    """Run a row in this process, with the plan's cached runner; errors become an UNSETTLED outcome, never raised."""
+    """Run a row in this process with the plan's cached runner.
+
+    Returns an UNSETTLED outcome, instead of raising, if the runner cannot be created or the row's record cannot be
+    reached.
+    """
     try:
         runner = _runner_of(plan, scratch)
     except Exception as error:
@@ -266,7 +282,7 @@ _runners: dict[tuple[int, str], RowRunner] = {}
 
 
 def _runner_of(plan: MapPlan, scratch: Path) -> RowRunner:
-    # Keyed by process: a runner inherited by a fork must not be used.
+    # Keyed by process: a runner inherited through a fork must not be used.
     key = (os.getpid(), plan.session)
     if key not in _runners:
         if plan.log is not None:
@@ -281,7 +297,7 @@ def _runner_of(plan: MapPlan, scratch: Path) -> RowRunner:
 
 
 def _redirect_output(file: Path) -> None:
-    """Redirect stdout and stderr to a file, so that output of bodies does not mix with the command's progress."""
+    """Redirect stdout and stderr to a file, so that the bodies' output does not mix with the command's progress."""
     opened = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for stream in (1, 2):
         os.dup2(opened, stream)

@@ -1,18 +1,17 @@
-"""The rows of a map and their outcomes, as values: a row of the table, and its outcome.
+"""The rows of a map and their outcomes, and how the records of a table are parsed into rows.
 
-Both cross processes and machines, so they are plain data.  An outcome is JSON in the run's record, and a row of the table
-of outcomes.
-
-From the records of a table to rows of a map: which columns there are, what each row's params are, which rows collide.
+Rows and outcomes are sent between processes and machines, so they are plain data.  An outcome is stored as JSON in the
+run's record, and becomes a row in the table of outcomes.
 
     column        meaning
     repository    required
-    branch        `main` where there is none
-    ref           a commit id; empty, or no such column: the branch's head when the row begins
-    params        one JSON object; other columns are not looked at then
-    any other     the param of that name
+    branch        defaults to `main`
+    ref           a commit id; if empty or missing, the branch's head when the row starts
+    params        one JSON object; if there is such a column, other columns are ignored
+    any other     the param with that name
 
-The rule: a table whose shape is wrong is refused as a whole; a single row that is wrong fails by itself.
+A table with invalid columns is rejected as a whole, and so is one with conflicting rows.  A single invalid row fails on
+its own.
 """
 
 from __future__ import annotations
@@ -29,7 +28,10 @@ from perago.protocol.suggestions import did_you_mean
 
 Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "UNSETTLED"]
 UNSETTLED: Status = "UNSETTLED"
-"""The outcome is not known yet: the record was unreachable, or another execution has the row.  Never recorded."""
+"""The outcome is not known yet: the record was unreachable, or another execution has claimed the row.
+
+It is never recorded.
+"""
 WORKSPACE = ("repository", "branch", "ref")
 PARAMS = "params"
 _SHOWN = 5
@@ -37,26 +39,26 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One workspace to run the task on; an empty `ref` means the branch's head."""
+    """One workspace to run the task on.  An empty `ref` means the branch's head."""
 
     number: int
-    """Counted from 1, without the table's header."""
+    """The row's number, starting at 1.  The table's header is not counted."""
     repository: str
     branch: str
     ref: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     diagnostic: str = ""
-    """The reason why the row cannot run at all, or empty."""
+    """The reason why the row cannot run at all; empty if it can."""
 
     @property
     def label(self) -> str:
-        """Return the text for people."""
+        """The row's name in messages."""
         return f"row {self.number} ({self.repository}@{self.branch})"
 
 
 @dataclass(frozen=True, slots=True)
 class RowOutcome:
-    """The outcome of a row after all its attempts; figures are those of the last one."""
+    """The outcome of a row after all its attempts.  Its figures are those of the last attempt."""
 
     row: int
     repository: str
@@ -74,20 +76,20 @@ class RowOutcome:
     downloaded: int = 0
     uploaded: int = 0
     saved: int = 0
-    """Bytes downloaded, uploaded, and not moved because that was unnecessary."""
+    """Numbers of bytes downloaded, bytes uploaded, and bytes that did not have to be moved."""
     changed: int = 0
     deleted: int = 0
-    """Files that the publication put and removed."""
+    """Numbers of files that the publication wrote and removed."""
     result: Mapping[str, Any] | None = None
 
     @property
     def done(self) -> bool:
-        """Return whether the row needs no more work."""
+        """True if the row needs no more work."""
         return self.status == "COMPLETED"
 
     @property
     def label(self) -> str:
-        """Return the text for people."""
+        """The row's name in messages."""
         return f"row {self.row} ({self.repository}@{self.branch})"
 
     def to_json(self) -> dict[str, Any]:
@@ -96,14 +98,17 @@ class RowOutcome:
 
 
 def unsettled(row: Row, reason: str, *, attempts: int = 0) -> RowOutcome:
-    """Progress of a row that has no outcome yet."""
+    """Return an UNSETTLED outcome for a row."""
     return RowOutcome(
         row.number, row.repository, row.branch, UNSETTLED, reason, ref=row.ref, attempts=attempts
     )
 
 
 def rows_of(task: TaskDefinition, records: Sequence[Mapping[str, Any]], *, text: bool) -> list[Row]:
-    """Parse the rows of a table; `text` means that every cell is text, as in a CSV.  Raises `RuntimeConfigError`."""
+    """Parse the rows of a table.  Raises `RuntimeConfigError` if the table is invalid.
+
+    `text` means that every cell is text, as in a CSV file.
+    """
     _check_task(task)
     columns = {name for record in records for name in record}
     if WORKSPACE[0] not in columns:
@@ -121,13 +126,13 @@ def rows_of(task: TaskDefinition, records: Sequence[Mapping[str, Any]], *, text:
 
 
 def input_of(row: Row, ref: str) -> dict[str, Any]:
-    """Return the input of the task for a row."""
+    """Return the task's input for a row."""
     workspace = {"repository": row.repository, "branch": row.branch, "ref_type": "commit", "ref": ref}
     return {"workspace": workspace, "params": row.params}
 
 
 def diagnostic_in(task: TaskDefinition, row: Row) -> str:
-    """Return why the row would fail before any data is moved; empty if it would not."""
+    """Return why the row would fail before any data is transferred, or an empty string if it would not."""
     if row.diagnostic:
         return row.diagnostic
     try:
@@ -175,7 +180,7 @@ def _row(number: int, record: Mapping[str, Any], *, text: bool, whole: bool, tex
 
 
 def _params_cell(value: Any) -> Mapping[str, Any]:
-    """Parse the cell `params`: an object, or its JSON text."""
+    """Parse the `params` cell: an object, or its JSON text."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return {}
     if isinstance(value, str):
@@ -193,7 +198,7 @@ def _by_columns(record: Mapping[str, Any], *, text: bool, texts: frozenset[str])
     params = {name: value for name, value in record.items() if name not in WORKSPACE}
     if text:
         return {name: _parse_cell(name, cell, texts) for name, cell in params.items() if cell != ""}
-    # Parquet has null for an absent value: the model's default applies.
+    # Parquet represents an absent value as null: the model's default applies.
     params = {name: value for name, value in params.items() if value is not None}
     _check_json(params)
     return params
@@ -217,7 +222,7 @@ def _check_json(value: object) -> None:
 
 
 def _text_params(task: TaskDefinition) -> frozenset[str]:
-    """Return the params that take text, by their schema."""
+    """Return the names of the params that take text according to the schema."""
     schema = task.params_model.model_json_schema()
     return frozenset(
         name
@@ -235,7 +240,10 @@ def _takes_text(schema: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
 
 
 def _check_branches(task: TaskDefinition, rows: Iterable[Row]) -> None:
-    """Refuse two rows with the same branch: without rebase, one would refuse the other's publication."""
+    """Raise `RuntimeConfigError` if two rows have the same branch.
+
+    Without rebase, the publication of one row would cause the other's to be refused.
+    """
     spec = task.workspace
     if spec is None or spec.read_only or spec.rebases:
         return

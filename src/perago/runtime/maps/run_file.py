@@ -1,8 +1,8 @@
-"""The file that the command keeps beside its table of outcomes: `OUTCOMES.map`, and that one driver has it at a time.
+"""The run file, `OUTCOMES.map`, which is kept next to the table of outcomes, and its lock.
 
-The file names the run, so that `--resume` finds its record in the lake; all else is there.  The lock goes with the
-process, so a killed driver leaves none.  Two drivers that get past it, on two machines, do no harm: rows are taken in the
-record.
+The file names the run, so that `--resume` can find its record in the lake, which has everything else.  Only one
+driver at a time may hold the lock.  It is released when the process dies, so a killed driver leaves none behind.  Two
+drivers on different machines may both get the lock, which is harmless: rows are claimed in the record.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from perago.runtime.maps.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class MapRunFile:
-    """The content of the file: a map run's id, task, lake and table."""
+    """The content of the run file: the id, task, lake and table of a map run."""
 
     run: str
     started: int
     task: str
     lake: str
-    """The lake's address, without secrets."""
+    """The lake's address, without credentials."""
     table: str
     """A digest of all rows."""
     rows: int
@@ -42,7 +42,7 @@ def new_run_id(now: float) -> str:
 
 
 def handle_file(outcomes: Path) -> Path:
-    """Return the path of the file beside a table of outcomes."""
+    """Return the path of the run file for a table of outcomes."""
     return outcomes.with_name(outcomes.name + ".map")
 
 
@@ -56,7 +56,11 @@ def digest_of(rows: Sequence[Row]) -> str:
 
 @contextmanager
 def held(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Iterator[MapRunFile]:
-    """Lock the file and yield its run: `fresh`, or the one to resume.  Raises `RuntimeConfigError` if it does not fit."""
+    """Lock the run file and yield its run, which is `fresh` or the one to resume.
+
+    Raises `RuntimeConfigError` if another driver holds the lock, if there is no run to resume or that run has a
+    different task, lake or table, or if a new run would overwrite an existing one.
+    """
     path = handle_file(outcomes)
     if not resume and (outcomes.exists() or path.exists()):
         raise RuntimeConfigError(

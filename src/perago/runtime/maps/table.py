@@ -1,7 +1,7 @@
-"""Reads and writes whole tables: CSV, JSON lines and Parquet, by the suffix of the file.
+"""Reads and writes whole tables as CSV, JSON Lines or Parquet, depending on the file's suffix.
 
-An invalid table is refused before anything runs, naming the wrong line.  A table is written to a temporary file and
-renamed, so that a reader never sees half of one.
+An invalid table is rejected before anything runs, with an error that names the invalid line.  A table is written to a
+temporary file and then renamed, so that readers never see a partial one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_CELL = 64 * 1024 * 1024
 
 
 def format_of(path: Path) -> str:
-    """Return the format of a file name.  Raises `RuntimeConfigError` for an unknown suffix."""
+    """Return the table format for a file name.  Raises `RuntimeConfigError` for an unknown suffix."""
     found = FORMATS.get(path.suffix.lower())
     if found is None:
         raise RuntimeConfigError(f"{path}: the name of a table ends in {', '.join(FORMATS)}; rename it")
@@ -29,7 +29,7 @@ def format_of(path: Path) -> str:
 
 
 def read_table(path: Path) -> list[Record]:
-    """Read the rows of a table; cells of a CSV are text.  Raises `RuntimeConfigError`."""
+    """Read the rows of a table.  CSV cells are returned as text.  Raises `RuntimeConfigError` if it is invalid."""
     kind = format_of(path)
     try:
         rows = list(_READERS[kind](path))

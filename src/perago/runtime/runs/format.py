@@ -14,12 +14,12 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def moment(seconds: float) -> str:
-    """Format a time to the millisecond, in UTC."""
+    """Format a time in UTC, with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
 
 
 def duration(seconds: float | None) -> str:
-    """Format a duration; empty if unknown."""
+    """Format a duration.  Returns an empty string if it is unknown."""
     if seconds is None:
         return ""
     if seconds < 60:
@@ -38,17 +38,17 @@ def size(count: float) -> str:
 
 
 def who(reference: str, retry: int) -> str:
-    """Name an attempt of a step."""
+    """Return the name of an attempt: its step, and its retry count if it is a retry."""
     return f"{reference} (retry {retry})" if retry else reference
 
 
 def printed(reference: str, retry: int, text: str) -> str:
-    """Format a line that a body printed, after its step's name."""
+    """Format a line printed by a body, with the step's name in front."""
     return f"{who(reference, retry)} | {overwritten(text)}"
 
 
 def published(task: TaskState, length: int | None = None) -> str:
-    """Return the repository, branch and commit of the attempt's result; empty if there is none."""
+    """Return the repository, branch and commit of the attempt's result, or an empty string if there is none."""
     workspace = task.output.get("workspace") if task.status == "COMPLETED" else None
     if not isinstance(workspace, Mapping):
         return ""
@@ -56,14 +56,14 @@ def published(task: TaskState, length: int | None = None) -> str:
 
 
 def status_line(task: TaskState) -> str:
-    """Format an attempt's status in a line, without its reason."""
+    """Format an attempt's status as one line, without its reason."""
     took = duration(seconds_of(task))
     after = f" after {took}" if took and task.status not in OPEN else ""
     return f"{who(task.reference, task.retry_count)}: {task.status}{after} {published(task)}".rstrip()
 
 
 def record_lines(record: AttemptRecord) -> Iterator[str]:
-    """Format the record of an execution, one line for each kind of fact."""
+    """Format an execution's record, with one line for each kind of information."""
     if record.seconds:
         yield "times: " + ", ".join(f"{step} {took:.2f} s" for step, took in record.seconds.items())
     for check in record.checks:
@@ -81,14 +81,17 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
 
 
 def changes(record: AttemptRecord | None) -> str:
-    """Format how many files a publication put and removed; empty if none."""
+    """Format how many files a publication wrote and removed.  Returns an empty string if there are none."""
     if record is None or not (record.changed or record.deleted):
         return ""
     return f"{record.changed} put, {record.deleted} removed"
 
 
 def coming_retry(state: WorkflowState, failed: TaskState, now: float) -> str:
-    """Format the retry after a failed attempt: `; retry 1 of 3 in 60 s`; empty if no retry is scheduled."""
+    """Format the retry that follows a failed attempt, such as `; retry 1 of 3 in 60 s`.
+
+    Returns an empty string if no retry is scheduled.
+    """
     for task in state.tasks:
         if (task.reference, task.retry_count) == (failed.reference, failed.retry_count + 1):
             return f"; {_number(task)} {waiting(task, now) or 'now'}" if task.status == "SCHEDULED" else ""
@@ -96,12 +99,12 @@ def coming_retry(state: WorkflowState, failed: TaskState, now: float) -> str:
 
 
 def waiting(task: TaskState, now: float) -> str:
-    """Format the delay of a scheduled task: `in 60 s`; empty if it can be polled now."""
+    """Format a scheduled task's delay, such as `in 60 s`.  Returns an empty string if it can be polled now."""
     seconds = round(task.available - now)
     return f"in {seconds} s" if task.status == "SCHEDULED" and seconds > 0 else ""
 
 
 def _number(task: TaskState) -> str:
     limit = task.retry_limit
-    # Resuming gives more retries than the TaskDef allows.
+    # A resumed run may make more retries than the TaskDef allows.
     return f"retry {task.retry_count}" + (f" of {limit}" if limit and task.retry_count <= limit else "")

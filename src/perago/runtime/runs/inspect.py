@@ -1,4 +1,4 @@
-"""Inspects runs that are over, running or stopped: their attempts, logs and execution records.
+"""Inspects finished, running and stopped runs: their attempts, logs and execution records.
 
 Inspecting changes nothing: it creates no file, times nothing out and calls no server that the user did not select.
 """
@@ -33,7 +33,7 @@ OPEN = frozenset({"SCHEDULED", "IN_PROGRESS"})
 
 @dataclass(frozen=True, slots=True)
 class LoggedAttempt:
-    """One attempt of a step; an attempt that was delivered twice has the records of both executions."""
+    """One attempt of a step.  If it was delivered twice, it has the records of both executions."""
 
     task: TaskState
     lines: Sequence[LogLine] = ()
@@ -47,7 +47,7 @@ class LoggedAttempt:
 
 
 def worker_tasks(state: WorkflowState) -> list[TaskState]:
-    """Return the tasks that workers run, without the orchestrator's own."""
+    """Return the tasks that workers run, not those that the orchestrator runs itself."""
     return [task for task in state.tasks if task.task_type not in OWN]
 
 
@@ -64,7 +64,7 @@ def read_attempt(orchestrator: Orchestrator, task: TaskState) -> LoggedAttempt:
 
 
 def read_log(log: Sequence[LogLine]) -> tuple[list[LogLine], list[AttemptRecord]]:
-    """Split a task's log into the lines of the body and the records of its executions."""
+    """Split a task's log into the body's lines and the records of its executions."""
     lines, records = list[LogLine](), list[AttemptRecord]()
     for line in log:
         record = parse_record(line.text)
@@ -84,7 +84,7 @@ def by_step(attempts: Sequence[LoggedAttempt]) -> dict[str, list[LoggedAttempt]]
 
 
 def seconds_of(task: TaskState, now: float | None = None) -> float | None:
-    """Return the seconds from the task's poll to its end, or until `now`; None if unknown."""
+    """Return the seconds from the task's poll to its end, or to `now` if it is still running; None if unknown."""
     end = task.ended if task.ended is not None else now
     return None if task.started is None or end is None else max(0.0, end - task.started)
 
@@ -94,22 +94,22 @@ class ReadOnlyBackend(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """The settings with their addresses."""
+        """The settings, which include the servers' addresses."""
 
     @property
     def embedded(self) -> bool:
         """True for the embedded servers."""
 
     def of_run(self, run_id: str) -> ReadOnlyBackend:
-        """Return the same servers with the orchestrator of a run."""
+        """Return the same servers with a run's orchestrator."""
 
     def open_read_only(self) -> Orchestrator | None:
-        """Open the orchestrator read-only; returns None if it does not exist."""
+        """Open the orchestrator read-only.  Returns None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunHandle:
-    """A workflow to inspect, and its run, if a `perago run` of this root started it."""
+    """A workflow to inspect, and its run if it was started by `perago run` with this root."""
 
     servers: ReadOnlyBackend
     workflow_id: str
@@ -122,32 +122,38 @@ class RunHandle:
 
     @property
     def log(self) -> Path | None:
-        """The path of the run's log, or None."""
+        """The path of the run's log, or None if there is none."""
         path = log_file(self.servers.settings.root, self.run.id) if self.run else None
         return path if path is not None and path.is_file() else None
 
     @property
     def is_running(self) -> bool:
-        """True if it may make progress: by its own process, or by any worker if it has no run."""
+        """True if the workflow may make progress: in the run's own process or, if it has no run, on any worker."""
         root = self.servers.settings.root
         return self.run is None or is_running(runs_folder(root) / self.run.id)
 
     def open(self) -> Orchestrator:
-        """Open its orchestrator; the caller closes it.  Raises `RuntimeConfigError` if its state is gone."""
+        """Open the workflow's orchestrator.  The caller must close it.
+
+        Raises `RuntimeConfigError` if its state is gone.
+        """
         opened = self.servers.open_read_only()
         if opened is None:
             raise RuntimeConfigError(f"the state of {self.id} is gone from {self.servers.settings.root}")
         return opened
 
     def resume(self, state: WorkflowState) -> str:
-        """Return the command that resumes an interrupted run, or ""."""
+        """Return the command that resumes an interrupted run, or an empty string."""
         if self.run is None or not state.running or self.is_running:
             return ""
         return resume_command(self.run, self.servers.settings.root)
 
 
 def find(servers: ReadOnlyBackend, name: str | None) -> RunHandle:
-    """Find a run or workflow by id, or the newest run on these servers.  Raises `RuntimeConfigError` if none."""
+    """Find a run or workflow by id, or the newest run on these servers if no name is given.
+
+    Raises `RuntimeConfigError` if there is none.
+    """
     if name is not None and (own := _own_run(servers, name)) is not None:
         return _of_run(servers, own)
     runs = all_runs(servers.settings.root)
@@ -173,7 +179,7 @@ def attempts_at(servers: ReadOnlyBackend, state: WorkflowState) -> Sequence[Logg
 
 
 def _own_run(servers: ReadOnlyBackend, name: str) -> Run | None:
-    """Return the run of that id, without reading the others; None if there is none."""
+    """Return the run with that id, or None if there is none.  Does not read the other runs."""
     root = servers.settings.root
     try:
         return find_run(root, name) if (runs_folder(root) / name / RECORD).is_file() else None
@@ -201,7 +207,7 @@ def _of_run(servers: ReadOnlyBackend, run: Run) -> RunHandle:
 
 
 def _knows(servers: ReadOnlyBackend, workflow_id: str) -> bool:
-    """Return whether the orchestrator of `perago start --local` has that workflow."""
+    """Return whether the orchestrator of `perago start --local` knows that workflow."""
     orchestrator = servers.open_read_only()
     if orchestrator is None:
         return False

@@ -1,6 +1,7 @@
-"""Lists the runs of a root, or the workflows of Conductor, newest first; and removes old runs.
+"""Lists the runs below a root or the workflows on Conductor, newest first, and removes old runs.
 
-A running run is never removed.  A stopped run can be resumed until it is removed; its age counts from its last write.
+A running run is never removed.  A stopped run can be resumed until it is removed.  Its age is counted from its last
+write.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _FILES = (RECORD, END, "run.log", "orchestrator.db")
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run in a list; `id` is the argument for `show` and `logs`."""
+    """A run in a list.  `id` is the argument for `show` and `logs`."""
 
     id: str
     workflow: str
@@ -46,9 +47,9 @@ class RunRow:
     started: float | None
     ended: float | None
     failed: str = ""
-    """The attempt that ended it, and the reason."""
+    """The attempt that ended the run, and the reason."""
     resume: str = ""
-    """The command that resumes it, if its process is gone but the workflow is not over."""
+    """The command that resumes the run, if its process is gone but its workflow is not over."""
     embedded: bool = True
 
     @property
@@ -59,7 +60,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """The start of a page: the number of runs of `perago run`, and of other workflows, to skip."""
+    """The start of a page: how many runs of `perago run`, and how many other workflows, to skip."""
 
     runs: int = 0
     workflows: int = 0
@@ -74,12 +75,12 @@ class RunPage:
 
 
 def list_runs(servers: ReadOnlyBackend, count: int) -> list[RunRow]:
-    """Return the newest runs, including this machine's runs on Conductor; or Conductor's newest workflows."""
+    """Return the newest runs, including this machine's runs on Conductor, or Conductor's newest workflows."""
     return list(page_of_runs(servers, count, At()).rows)
 
 
 def page_of_runs(servers: ReadOnlyBackend, count: int, at: At) -> RunPage:
-    """Return one page of all runs; reads no more than the page and whether more follow."""
+    """Return one page of all runs.  Reads only that page, plus enough to know whether another one follows."""
     workflows = list(_workflows(servers, count + 1, at.workflows))
     runs = (
         [_row(servers, run) for run in islice(read_runs(servers.settings.root, at.runs), count + 1)]
@@ -95,7 +96,10 @@ def page_of_runs(servers: ReadOnlyBackend, count: int, at: At) -> RunPage:
 
 
 def judge_runs(root: Path, *, older_than: float, now: float) -> list[tuple[Run, str]]:
-    """Return every run with the reason to keep it; empty if it was last written `older_than` seconds ago."""
+    """Return every run with the reason to keep it.
+
+    The reason is empty if the run is not running and was last written at least `older_than` seconds ago.
+    """
     judged = []
     for run in all_runs(root):
         folder = runs_folder(root) / run.id
@@ -108,11 +112,11 @@ def judge_runs(root: Path, *, older_than: float, now: float) -> list[tuple[Run, 
 
 
 def remove_run(root: Path, run: Run) -> str:
-    """Remove a run's folder unless the run was resumed meanwhile; returns the result as text."""
+    """Remove a run's folder, unless the run was resumed in the meantime.  Returns the result as text."""
     folder = runs_folder(root) / run.id
     try:
         with holding(folder):
-            # The record last: after a kill the rest is still a run, and is removed the next time.
+            # Remove the record last: after a kill, what is left is still listed as a run and can be removed again.
             remove_tree(folder, last=RECORD)
     except RuntimeConfigError:
         return _RUNNING
@@ -127,7 +131,7 @@ def _last_write(folder: Path) -> float:
 
 
 def _workflows(servers: ReadOnlyBackend, count: int, start: int) -> Iterator[RunRow]:
-    """Yield the workflows that no `perago run` started: of a worker with `--local`, or of Conductor."""
+    """Yield the workflows on Conductor or, on the embedded servers, those of a worker with `--local`."""
     orchestrator = servers.open_read_only()
     if orchestrator is None:
         return
@@ -144,7 +148,7 @@ def _summary_row(one: WorkflowSummary, *, embedded: bool) -> RunRow:
 def _row(servers: ReadOnlyBackend, run: Run) -> RunRow:
     found = RunHandle(servers.of_run(run.id), run.workflow_id, run)
     end = find_end(servers.settings.root, run.id)
-    # A resumed run loses its stored outcome, so a stored one is final and needs no query.
+    # Resuming a run deletes its stored outcome, so a stored one is final and needs no query.
     if run.embedded and (end is None or end.ended is None) and (state := _state(found)):
         end = end_of(state)
     end = end or RunEnd(UNKNOWN, None, None)
@@ -163,7 +167,10 @@ def _row(servers: ReadOnlyBackend, run: Run) -> RunRow:
 
 
 def _state(found: RunHandle) -> WorkflowState | None:
-    """Return the workflow of a run; None if it is unreadable, so that one broken run hides no other."""
+    """Return the state of a run's workflow.
+
+    Returns None if the state cannot be read, so that one broken run does not hide the others.
+    """
     try:
         with closing(found.open()) as orchestrator:
             return orchestrator.workflow(found.workflow_id)

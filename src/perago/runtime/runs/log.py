@@ -1,8 +1,8 @@
-"""The output of a workflow's bodies, read back or followed live; and run.log, the full log of a run.
+"""Reads the output of a workflow's bodies, afterwards or live, and writes run.log, the full log of a run.
 
-run.log is text in the run's folder and includes the worker's own log.  Every entry starts with its time in UTC, an entry of
-several lines stays together, secrets of the settings and terminal control characters are removed, and a full disk does not
-end the run.
+run.log is a text file in the run's folder and includes the worker's own log.  Every entry starts with its UTC time, and
+multi-line entries are kept together.  Secrets from the settings are masked, and terminal control characters are
+removed.  A full disk does not stop the run.
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ Mask = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """A line of a task's log, and its task."""
+    """A line of a task's log, with its task."""
 
     task: TaskState
     line: LogLine
 
 
 def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) -> list[Printed]:
-    """Return the lines of all attempts, or of one step, by time.  Raises `RuntimeConfigError` for an unknown step."""
+    """Return the lines of all attempts, or of one step's attempts, ordered by time.
+
+    Raises `RuntimeConfigError` for an unknown step.
+    """
     if step is not None and not any(of_step(one.task, step) for one in attempts):
         raise RuntimeConfigError(_no_step(step, attempts))
     wanted = [one for one in attempts if step is None or of_step(one.task, step)]
@@ -56,7 +59,7 @@ def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) ->
 
 
 class NewLines:
-    """Reads new log lines of a workflow: each line once, and no call for an attempt that is over and read."""
+    """Reads each new log line of a workflow once.  Makes no call for a finished attempt that it has read completely."""
 
     def __init__(self, orchestrator: Orchestrator, step: str | None = None) -> None:
         self._orchestrator = orchestrator
@@ -65,7 +68,7 @@ class NewLines:
         self._read: set[str] = set()
 
     def of(self, state: WorkflowState) -> list[Printed]:
-        """Return the lines since the last call, by time."""
+        """Return the lines written since the last call, ordered by time."""
         attempts = [
             read_attempt(self._orchestrator, task)
             for task in worker_tasks(state)
@@ -89,7 +92,7 @@ def follow(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Printed]:
-    """Yield the existing lines, then new ones, until the workflow is over or no process drives it."""
+    """Yield the existing lines, then new ones, until the workflow is over or no process drives it any more."""
     lines = NewLines(orchestrator, step)
     while True:
         state = orchestrator.workflow(found.workflow_id)
@@ -103,9 +106,10 @@ def follow(
 def run_and_step(
     servers: ReadOnlyBackend, name: str | None, step: str | None
 ) -> tuple[RunHandle, str | None]:
-    """Find a run and a step by name; a name that is no run may be a step of the newest run, as in `logs clean`.
+    """Find a run and a step by name.
 
-    Raises `RuntimeConfigError` if the name is neither.
+    A name that is not a run may be a step of the newest run, as in `logs clean`.  Raises `RuntimeConfigError` if the
+    name is neither.
     """
     try:
         return find(servers, name), step
@@ -133,7 +137,7 @@ def _newest_steps(servers: ReadOnlyBackend) -> list[str]:
 
 
 def of_step(task: TaskState, step: str) -> bool:
-    """Return whether a task belongs to a step; a loop's step may be named without its iteration."""
+    """Return whether a task belongs to a step.  A step in a loop may be named without its iteration."""
     return step in (task.reference, _without_iteration(task.reference))
 
 
@@ -160,7 +164,7 @@ class RunLog(logging.Handler):
         self._status = ""
 
     def write(self, text: str) -> None:
-        """Append an entry; lines after the first are indented."""
+        """Append an entry.  Lines after the first are indented."""
         entry = printable(self._mask(text)).replace("\n", "\n    ")
         # The worker logs from several threads.
         self.acquire()
@@ -172,7 +176,7 @@ class RunLog(logging.Handler):
             self.release()
 
     def show(self, state: WorkflowState) -> None:
-        """Write the changes since the last state."""
+        """Write what has changed since the last state."""
         for task in worker_tasks(state):
             if self._seen.get(task.task_id) != task.status:
                 self._seen[task.task_id] = task.status
@@ -184,7 +188,7 @@ class RunLog(logging.Handler):
             self.write(f"workflow {state.name} ({state.id}): {state.status}{why}")
 
     def on_event(self, event: Event) -> None:
-        """Write an event of an attempt; other events are in the worker's log."""
+        """Write an event about an attempt.  Other events are in the worker's log."""
         if event.attempt is None:
             return
         reference, retry = event.attempt.reference_task_name, event.attempt.retry_count
@@ -202,14 +206,14 @@ class RunLog(logging.Handler):
                 self.write(f"{who(reference, retry)}: {line}")
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record of the worker's log, except output of bodies, which comes as an event."""
+        """Write a record from the worker's log, except the bodies' output, which arrives as events."""
         fields = getattr(record, "attempt", None)
         if record.name == "perago.output" and fields:
             return
         of = f"  [{fields['reference']}, execution {fields['execution']}]" if isinstance(fields, dict) else ""
         try:
             text = f"{record.levelname} {record.name.removeprefix('perago.')}: {record.getMessage()}{of}"
-            # The user traceback is already there, as lines of the step.
+            # The user traceback is already in the log, as lines of the step.
             if record.name != ENDINGS and (trace := trace_of(record)):
                 text += "\n" + trace
         except Exception:

@@ -2,9 +2,9 @@
 
 <root>/runs/<run id>/run.json          the task modules, and the workflow that was started
 <root>/runs/<run id>/orchestrator.db   the embedded orchestrator's state
-<root>/runs/<run id>/run.log           its progress and the worker's log
-<root>/runs/<run id>/end.json          its outcome, as far as this machine knows
-<root>/runs/<run id>/.lock             locked while its process lives; the system releases it when the process dies
+<root>/runs/<run id>/run.log           the run's progress and the worker's log
+<root>/runs/<run id>/end.json          the run's outcome, as far as this machine knows
+<root>/runs/<run id>/.lock             locked while the run's process lives; the system unlocks it when the process dies
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Run:
     workflow_name: str
     targets: Sequence[str]
     folder: str
-    """The working folder at the start: targets are relative to it."""
+    """The working folder at the start.  Targets are relative to it."""
     embedded: bool = True
     """True if the run uses the embedded servers."""
     tasks: Sequence[str] | None = None
-    """The tasks that its workflow uses; None means all of the modules (records from before this field)."""
+    """The tasks that its workflow uses; None, in records older than this field, means all tasks in the modules."""
     side_by_side: int | None = None
-    """The number of its steps that can run at the same time; None if unknown."""
+    """Maximum number of its steps that can run at the same time; None if unknown."""
     workflow_file: str = ""
     workflow_digest: str = ""
-    """The file of its workflow, and the digest of its content at the start."""
+    """The file of its workflow, and a digest of the workflow's definition at the start."""
     from_run: str | None = None
     from_step: str | None = None
     """The run and the step that this run was started from."""
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The state of a run when its process left it."""
+    """The state of a run when its process last stopped driving it."""
 
     status: str
     started: float | None
@@ -67,12 +67,12 @@ class RunEnd:
 
 
 def runs_folder(root: Path) -> Path:
-    """Return the folder of all runs of a root."""
+    """Return the folder that contains all runs below a root."""
     return root / "runs"
 
 
 def orchestrator_file(root: Path, run_id: str) -> Path:
-    """Return the file with the orchestrator's state of a run on the embedded servers."""
+    """Return the file with the state of a run's embedded orchestrator."""
     return runs_folder(root) / run_id / "orchestrator.db"
 
 
@@ -88,17 +88,17 @@ def new_run_id(now: float) -> str:
 
 
 def save_run(root: Path, run: Run) -> None:
-    """Write the record atomically."""
+    """Write the run's record atomically."""
     _write(runs_folder(root) / run.id / RECORD, asdict(run))
 
 
 def save_end(root: Path, run_id: str, end: RunEnd) -> None:
-    """Write the outcome of a run, for listings that do not ask its orchestrator."""
+    """Write the outcome of a run, so that listings need not ask its orchestrator."""
     _write(runs_folder(root) / run_id / END, asdict(end))
 
 
 def find_end(root: Path, run_id: str) -> RunEnd | None:
-    """Return the outcome of a run when it was last driven; None if unknown."""
+    """Return the outcome of a run when it was last driven, or None if unknown."""
     try:
         return RunEnd(**json.loads((runs_folder(root) / run_id / END).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -106,12 +106,12 @@ def find_end(root: Path, run_id: str) -> RunEnd | None:
 
 
 def all_runs(root: Path) -> list[Run]:
-    """Return the records of all runs, newest first, without unreadable ones."""
+    """Return the records of all runs, newest first, without the unreadable ones."""
     return list(read_runs(root))
 
 
 def read_runs(root: Path, skip: int = 0) -> Iterator[Run]:
-    """Yield the records of the runs, newest first, without the first `skip`.
+    """Yield the records of the runs, newest first, starting after the first `skip`.
 
     Unreadable records are left out and not counted.
     """
@@ -129,7 +129,10 @@ def read_runs(root: Path, skip: int = 0) -> Iterator[Run]:
 
 
 def find_run(root: Path, run_id: str | None) -> Run:
-    """Return the run of that id, or the newest.  Raises `RuntimeConfigError` if it is missing or unreadable."""
+    """Return the run with that id, or the newest run.
+
+    Raises `RuntimeConfigError` if the run is missing or its record is unreadable.
+    """
     records = {path.parent.name: path for path in runs_folder(root).glob(f"*/{RECORD}")}
     if not records:
         raise RuntimeConfigError(
@@ -154,12 +157,12 @@ def find_run(root: Path, run_id: str | None) -> Run:
 
 
 def resume_command(run: Run, root: Path) -> str:
-    """Return the command that resumes a run, from any folder."""
+    """Return a command that resumes the run from any folder."""
     return shlex.join(["perago", "run", "--resume", run.id, "--root", str(root.resolve())])
 
 
 def forget_end(root: Path, run_id: str) -> None:
-    """Remove the outcome of a run that is being resumed."""
+    """Remove the stored outcome of a run that is being resumed."""
     (runs_folder(root) / run_id / END).unlink(missing_ok=True)
 
 

@@ -1,8 +1,8 @@
 """Starts a new run at a step of an old one, on new branches.
 
-The old run's branches have moved since the step read them, and a publication requires the head it expects.  So every
-branch of the old run gets a sibling, at the commit that the step, or the first step after it, was given.  The old branches
-and the old run are not changed.
+The old run's branches have moved since the step read them, and a publication requires the head that it expects.  So
+every branch of the old run gets a sibling, at the commit that was passed to the step or to the first later step on that
+branch.  The old branches and the old run are not changed.
 
     main ── A ── B (old run: two) ── C (old run: three)
             └─── main-from-two-1a2b3c       the start of --from two
@@ -35,13 +35,13 @@ class Sibling:
     name: str
     commit: str
     joined: tuple[str, ...] = ()
-    """The commits that the step joins, if it joins several: the branch starts at the last of them."""
+    """The commits that the step joins, if there are several.  The branch starts at the last of them."""
 
 
 def begin_from(
     old: Run, step: str, *, run_id: str, servers: tuple[Embedded, Embedded], plan: WorkerPlan
 ) -> tuple[Run, list[Sibling]]:
-    """Start a run at a step of `old`; `servers` are those of the old run and of the new one."""
+    """Start a run at a step of `old`.  `servers` are those of the old run and those of the new one."""
     recorded = servers[0].recording(old.workflow_id, step)
     siblings = list(siblings_of(recorded, step, run_id.rpartition("-")[2]))
     with plan.spec.servers.opened() as (lake, orchestrator):
@@ -57,7 +57,11 @@ def begin_from(
 
 
 def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]:
-    """Yield the new branches, each at the first commit that is read again, else at the last one published before."""
+    """Yield the new branches.
+
+    Each starts at the first commit that will be read again or, if there is none, at the last commit used before the
+    step.
+    """
     commits: dict[tuple[str, str], list[str]] = {}
     for task in _in_order(recorded.after):
         for pair, refs in _refs(task.input, recorded.branches).items():
@@ -74,7 +78,10 @@ def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]
 
 
 def at_the_last(lake: ReadableLake, sibling: Sibling) -> Sibling:
-    """Return the branch at the commit that contains all joined ones; unchanged if none does: the step reports that."""
+    """Return the sibling, starting at the commit whose history contains all the joined ones.
+
+    Returns it unchanged if there is no such commit.  The step then reports that.
+    """
     for ref in sibling.joined:
         below = {commit.id for commit in lake.log(sibling.repository, ref, MAX_RANGE)}
         if below.issuperset(sibling.joined):
@@ -83,7 +90,10 @@ def at_the_last(lake: ReadableLake, sibling: Sibling) -> Sibling:
 
 
 def redirections(before: Branches, siblings: Iterable[Sibling]) -> Branches:
-    """Return the replacement of each branch, by repository; earlier redirections point to the newest branch."""
+    """Return the replacement for each branch, by repository.
+
+    Redirections from earlier reruns are updated to point to the newest branch.
+    """
     found: dict[str, dict[str, str]] = {}
     for sibling in siblings:
         found.setdefault(sibling.repository, {})[sibling.branch] = sibling.name
@@ -98,9 +108,10 @@ def _in_order(tasks: Sequence[Task]) -> list[Task]:
 
 
 def _refs(values: Mapping[str, Any], branches: Branches) -> dict[tuple[str, str], list[str]]:
-    """Return the commits in the `workspace` of an input or output by branch; it may join several.
+    """Return the commits in the `workspace` of an input or output, by branch.
 
-    Values that a redirected run copied from an earlier run name that run's branch: map them to its own.
+    A branch has several commits if they are to be joined.  Values that a redirected run copied from an earlier run name
+    the earlier run's branch.  They are mapped to the redirected run's own branch.
     """
     workspaces = values.get("workspace")
     found: dict[tuple[str, str], list[str]] = {}

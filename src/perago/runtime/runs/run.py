@@ -3,9 +3,9 @@
 Everything that can be checked is checked before anything is written, and everything needed to resume a killed run is on
 disk before its first attempt is polled.
 
-Resuming reloads the task modules, and on the embedded servers their TaskDefs.  It keeps the workflow's definition and
-input, and the outputs of finished steps; Conductor also keeps the TaskDefs that the workflow was started with.  The root's
-lock is held while a run is taken over, so its former process is dead.
+Resuming reloads the task modules and, on the embedded servers, their TaskDefs.  It keeps the workflow's definition and
+input, and the outputs of finished steps.  Conductor also keeps the TaskDefs that the workflow was started with.  The
+root's lock is held while a run is taken over, so its former process must be dead.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from perago.settings import Settings
 log = logging.getLogger("perago.runs")
 
 LOG_LEVEL = logging.ERROR
-"""The worker's log level during a run: everything else is shown as the workflow's progress."""
+"""The level of the worker's log on the terminal during a run.  Everything else is shown as the workflow's progress."""
 _FAILED = frozenset({"FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT"})
 _NOT_FAILED = frozenset({"COMPLETED", "SKIPPED", "SCHEDULED", "IN_PROGRESS", "CANCELED"})
 
@@ -61,12 +61,12 @@ class RunObserver(Protocol):
         """Show the current state of the workflow."""
 
     def on_event(self, event: Event) -> None:
-        """Handle an event of the worker."""
+        """Handle an event from the worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """The arguments of a workflow; `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`."""
+    """A workflow and its input.  `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`."""
 
     definition: Mapping[str, Any]
     input: Mapping[str, Any]
@@ -75,14 +75,14 @@ class RunInput:
 
 
 def check_root(settings: Settings) -> None:
-    """Check that no other process uses the root."""
+    """Check that no other process is using the root."""
     make_root(settings.root)
     with locked_root(settings.workspace_root):
         return
 
 
 def begin(run_id: str, plan: WorkerPlan, start: RunInput) -> Run:
-    """Register everything and start the workflow; no attempt runs yet."""
+    """Register everything and start the workflow.  No attempt runs yet."""
     name = start.definition["name"]
     servers = plan.spec.servers
     with servers.opened() as (lake, orchestrator):
@@ -112,7 +112,10 @@ def begin(run_id: str, plan: WorkerPlan, start: RunInput) -> Run:
 
 
 def find(servers: Backend, run_id: str | None) -> Run:
-    """Return the run of that id, or the newest.  Raises `RuntimeConfigError` if it is not on these servers."""
+    """Return the run with that id, or the newest run.
+
+    Raises `RuntimeConfigError` if the run is not on these servers.
+    """
     found = find_run(servers.settings.root, run_id)
     if found.embedded != servers.embedded:
         where = (
@@ -125,7 +128,7 @@ def find(servers: Backend, run_id: str | None) -> Run:
 
 
 def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
-    """Run a worker until the workflow is over; after a signal it stays running, to be resumed."""
+    """Run a worker until the workflow is over.  After a signal, the workflow is left running, to be resumed."""
     servers, settings = plan.spec.servers, plan.settings
     with ExitStack() as stack:
         _, orchestrator = stack.enter_context(servers.opened())
@@ -151,7 +154,7 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
         try:
             save_end(settings.root, run.id, end_of(state))
         except OSError as error:
-            # Only listings use it; the caller still needs the result.
+            # Only listings use the saved outcome; the caller still needs the result.
             log.warning("could not save the outcome of run %s, listings may not show it: %s", run.id, error)
     return state
 
@@ -165,7 +168,7 @@ def state_of(servers: Backend, run: Run) -> WorkflowState:
 def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
     """Resume the run's workflow: retry the tasks that a dead process held, and those that failed.
 
-    Returns the ids of the tasks that a dead process may still hold: on Conductor their leases must expire first.
+    Returns the ids of the tasks that a dead process may still hold.  On Conductor, their leases must expire first.
     """
     with locked_root(servers.settings.workspace_root), servers.opened() as (_, orchestrator):
         if servers.embedded:
@@ -179,14 +182,20 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
 
 
 def failed_by_lost_leases_only(state: WorkflowState, lost: frozenset[str]) -> bool:
-    """Return whether a workflow ended only because a dead process held these tasks, which have no retries."""
+    """Return whether a workflow failed only because of the tasks in `lost`.
+
+    A dead process held these tasks, and they had no retries left.
+    """
     latest = {task.reference: task for task in state.tasks}
     ended_it = [task for task in latest.values() if task.status in _FAILED]
     return not state.running and bool(ended_it) and all(task.task_id in lost for task in ended_it)
 
 
 def run_to_end(run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: frozenset[str]) -> WorkflowState:
-    """Drive the workflow to its end; retry it if it ended only because of tasks that a dead process held."""
+    """Drive the workflow to its end.
+
+    Retries the workflow once if it failed only because of tasks that a dead process held.
+    """
     ended = drive(run, plan, observer)
     if not failed_by_lost_leases_only(ended, lost):
         return ended
@@ -196,7 +205,7 @@ def run_to_end(run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: froze
 
 
 def workflow_changed(run: Run) -> bool:
-    """Return whether the workflow's file has changed since the start."""
+    """Return whether the workflow's file has changed since the run started."""
     if not run.workflow_file:
         return False
     try:
@@ -234,7 +243,10 @@ def end_of(state: WorkflowState) -> RunEnd:
 
 
 def failed_step(state: WorkflowState) -> str:
-    """Return the attempt that ended the workflow and the reason, in a line; empty if it did not fail."""
+    """Return the attempt that ended the workflow and the reason, as one line.
+
+    Returns an empty string if the workflow did not fail.
+    """
     if state.running or state.status == "COMPLETED":
         return ""
     failed = [task for task in worker_tasks(state) if task.status not in _NOT_FAILED]
