@@ -1,10 +1,10 @@
 """Checks on a workspace, before the body (`pre`) and after it (`post`).
 
-A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises
-if the check does not hold.  A check that measures something has `finding(tree)` instead of `violation(tree)`.  A
-check that fails before the body raises `PreGuardrailViolation` (terminal), and one that fails after it raises
-`PostGuardrailViolation`.  The author's `TaskFailed` passes through both.  `evaluated` yields the result of every
-check, so that users also see the figures of the checks that passed.
+A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises if
+the check does not hold.  A check that measures something also has `finding(tree)`, which is called instead of
+`violation(tree)`.  A check that fails before the body raises `PreGuardrailViolation` (terminal), and one that fails
+after it raises `PostGuardrailViolation`.  The author's `TaskFailed` passes through both.  `evaluated` yields the result
+of every check, so that users also see the figures of the checks that passed.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def require_glob(
 
 
 def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0) -> PathCheck:
-    """Forbid paths that match, or more than `max_count` of them."""
+    """Forbid matching paths, or allow at most `max_count` of them."""
     return _path_check("forbid_glob", pattern, max_count=max_count)
 
 

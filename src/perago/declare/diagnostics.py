@@ -94,7 +94,7 @@ def noting() -> Iterator[list[LocatedDiagnostic]]:
 
 
 def report(diagnostics: Sequence[Diagnostic], place: SourceLocation) -> None:
-    """Raise one error with all `diagnostics`, or collect each of them."""
+    """Raise one error with all `diagnostics`, or collect them if called inside a `noting()` block."""
     noted = _notebook.get()
     if noted is None:
         raise TaskDefinitionError(f"{place}: {'; '.join(map(str, diagnostics))}") from None
@@ -121,7 +121,7 @@ def shortened(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line."""
+    """Return the text as a single line, with whitespace collapsed."""
     return " ".join(text.split())
 
 

@@ -37,7 +37,7 @@ from perago.protocol.outcome import describe
 MOST_LINES = 200
 LINE_CHARS = 2000
 _MOST_CHARS = 2 * MOST_LINES * LINE_CHARS
-"""Maximum text to split into lines.  It is twice what is shown, because Java frames are removed afterwards."""
+"""The maximum number of characters to split into lines: twice what is shown, since Java frames are removed later."""
 _OURS = str(Path(__file__).parents[1]) + "/"
 _CALLERS = ("pydantic", "pydantic_core", "contextlib", "functools")
 """Modules through which Perago calls an author's code."""
@@ -50,7 +50,7 @@ Frame = tuple[str, int, str, str]
 
 
 def described(error: BaseException) -> str:
-    """Return the error as a reason, with the last author's line in its traceback.  Perago's own errors get no line."""
+    """Return the error as a reason, with the author's last line in its traceback.  Perago's own errors get no line."""
     place = where(error)
     return f"{describe(error)} ({place})" if place and not isinstance(error, PeragoError) else describe(error)
 
@@ -95,7 +95,7 @@ def _frames(trace: TracebackType | None) -> Iterator[Frame]:
 
 
 def _author_frames(frames: Sequence[Frame]) -> list[Frame]:
-    """Return the frames in the first called module's package and in files that are not part of an installed library."""
+    """Return the author's frames: those in the package of the module called first, and in files outside libraries."""
     begun = [frame for frame in frames if not _is_ours(frame[0])]
     while begun and _is_of_caller(begun[0][0]):
         begun = begun[1:]

@@ -273,7 +273,7 @@ class StagingLake(ReadableLake, Protocol):
 
 
 class PublishingLake(StagingLake, Protocol):
-    """A lake that can also publish: move a target branch, stop a publication in flight, and tag the heads replaced."""
+    """A lake that can also publish: move a target branch, stop a publication in flight, and tag replaced heads."""
 
     def merge(self, repository: str, merge: Merge) -> str:
         """Publish by three-way squash merge: apply the changes made on the source since it branched off the target.

@@ -40,7 +40,7 @@ class AttemptRecord:
     started: float = 0.0
     """Seconds since 1970."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Duration of each step, by name."""
+    """The duration of each step, by its name."""
     checks: Sequence[CheckRecord] = ()
     left_out: int = 0
     """The number of checks that were dropped to make the line fit."""
@@ -50,7 +50,7 @@ class AttemptRecord:
     """Bytes transferred (`downloaded`, `uploaded`), and bytes that did not need to be transferred (`saved`)."""
     changed: int = 0
     deleted: int = 0
-    """Files that the publication put (`changed`) and removed (`deleted`)."""
+    """The number of files that the publication wrote (`changed`) and removed (`deleted`)."""
     fence: str = ""
     """The fence level of the publication."""
     worker: str = ""

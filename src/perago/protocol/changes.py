@@ -1,8 +1,8 @@
-"""Projects objects below the prefix to files and back, and detects what an attempt changed.
+"""Maps objects below the prefix to files and back, and detects what an attempt changed.
 
 - The prefix matches whole path parts: with `/audio`, a task never sees `audiobook/`.
 - Folder markers (zero bytes, name ends in `/`), Perago's marker file and `_lakefs_actions/`, which contains the fence,
-  are never projected and never deleted.
+  are never mapped to files and never deleted.
 - A path that the file system cannot represent, or cannot distinguish from another, is rejected before any byte is
   transferred.  The error names the path.
 - A file whose stat is unchanged since the index is not read.  Git's rule for racily clean entries applies.

@@ -162,9 +162,10 @@ def _count_fitting(text: str, room: int) -> int:
 
 
 def _cut_position(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int:
-    """Return where to cut, searching from `at`: between two words if possible nearby, else between two characters.
+    """Return the position for a cut, searching from `at`.
 
-    A character is one that the user perceives, with its combining marks.
+    It is between two words if there is such a position nearby, and otherwise at least does not split a character from
+    its combining marks.
     """
     for place in range(at, at + step * near, step):
         if text[place - 1 : place + 1].strip() != text[place - 1 : place + 1]:

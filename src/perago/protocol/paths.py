@@ -78,12 +78,12 @@ def has_empty_part(path: str) -> bool:
 
 
 def has_dot_part(path: str) -> bool:
-    """Return whether a part is `.`."""
+    """Return whether any part is `.`."""
     return "." in path.split("/")
 
 
 def leads_out(path: str) -> bool:
-    """Return whether a part is `..`."""
+    """Return whether any part is `..`."""
     return ".." in path.split("/")
 
 
@@ -108,7 +108,7 @@ def has_outer_space(path: str) -> bool:
 
 
 def has_long_part(path: str) -> bool:
-    """Return whether a part is longer than file systems allow."""
+    """Return whether any part is longer than file systems allow."""
     return any(len(part.encode("utf-8", "surrogatepass")) > LONGEST_NAME for part in path.split("/"))
 
 
@@ -130,7 +130,7 @@ def has_wildcard(path: str) -> bool:
 
 
 def has_loose_double_star(path: str) -> bool:
-    """Return whether a part mixes `**` with other characters."""
+    """Return whether any part mixes `**` with other characters."""
     return any("**" in part and part != "**" for part in path.split("/"))
 
 

@@ -27,7 +27,7 @@ PolicyName = Literal["replace", "supersede", "reuse"]
 AdvancedName = Literal["refuse", "rebase"]
 REBASE: AdvancedName = "rebase"
 REBASES = f'on_advanced="{REBASE}"'
-"""The declaration of a task that publishes on top of others' commits."""
+"""The declaration, as text, that lets a task publish on top of others' commits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Preflight: decides before the body runs whether the attempt could still publish, whatever the branch's head becomes.
+"""Preflight: decides, before the body runs, whether there is still any way for the attempt to publish.
 
 Preflight never permits a publication.  It only ends an attempt that the publication table would refuse whatever
 happens to the branch while the body runs, so that no body runs for nothing.  docs/decisions/0010 has the full
@@ -12,7 +12,7 @@ argument.  In short:
     permanent too.
 
     replace              refuse if there is a permanent commit
-    supersede, reuse     refuse if another step made a permanent commit, or if there are too many permanent commits
+    supersede, reuse     refuse if a permanent commit is not this step's own, or if there are too many permanent commits
     with rebase          refuse if a permanent commit other than this step's own has changed the view, or if there are
                          too many permanent commits; that somebody may undo the change is ignored (docs/decisions/0016)
     all                  refuse if A is not in the branch's history
@@ -37,7 +37,7 @@ def cannot_ever_publish(
     accepted: Container[str] = (),
     rebases: bool = False,
 ) -> str | None:
-    """Return why this attempt can never publish, whatever the head becomes, or None if it may still be able to.
+    """Return the reason why this attempt can never publish, whatever happens to the branch, or None.
 
     `accepted` contains the ids of completed tasks.  For a task that rebases, `target.passed` describes the permanent
     commits (`permanent_commits`).

@@ -1,4 +1,4 @@
-"""The steps of an attempt, in order, and what an execution may have created in the lake by the time it is at each step.
+"""The steps of an attempt, in order, and what an execution that dies at a step may have left in the lake.
 
     step           staging branch     claim
     input          none               none

@@ -77,13 +77,13 @@ class View:
         return not in_actions(object_path) and self.roots.hold(object_path)
 
     def may_change(self, object_path: str) -> bool:
-        """Return whether the task may put or delete this object."""
+        """Return whether the task may write or delete this object."""
         return not in_actions(object_path) and self.write_roots.hold(object_path)
 
     def sees(self, path: str) -> bool:
         """Return whether the task sees everything at a path below the prefix.
 
-        For a pattern, the path is the part before the first wildcard.
+        For a pattern, only its leading parts without wildcards are considered.
         """
         return self.roots.hold(self.prefix + literal_beginning(path))
 

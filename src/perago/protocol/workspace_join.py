@@ -3,8 +3,8 @@
     A ── P1 ── o ── P2 ── P3        P: the joined workspaces, o: others' commits; the attempt works from P3
 
 Every workspace but the last must be a first-parent ancestor of the last, at most 1024 commits back.  Everything that
-its step may write must be the same at P3 as when the step published it.  Exempt are commits by steps of the same
-workflow whose input was that publication or a later commit: those steps were given its work and changed it knowingly.
+its step may write must be the same at P3 as when the step published it.  Commits by steps of the same workflow are
+exempt if their input was that publication or a later commit: those steps were given its work and changed it knowingly.
 A commit that is not a publication has nothing to protect.
 """
 

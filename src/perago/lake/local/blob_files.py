@@ -72,7 +72,7 @@ class Files:
                 part.unlink()
 
     def sync(self, checksums: Iterable[str]) -> None:
-        """Sync the names of added objects to disk, even those that another process created: it may not have synced."""
+        """Sync the names of added objects to disk, including names that another process may have created unsynced."""
         folders = sorted({self.file(checksum).parent for checksum in checksums})
         for folder in [*folders, self._objects] if folders else ():
             _sync_folder(folder)

@@ -44,7 +44,7 @@ def _commits(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _nodes(db: sqlite3.Connection, wanted: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """Yield the problems in the trees.  Adds the size and one path of every object that they refer to, to `wanted`."""
+    """Yield the problems in the trees.  Fills `wanted` with the size and one path of every object they refer to."""
     known = {name for (name,) in db.execute("SELECT id FROM nodes")}
     for name, body in db.execute("SELECT id, body FROM nodes"):
         if node_id(body) != name:

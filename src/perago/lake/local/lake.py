@@ -76,7 +76,10 @@ class LocalLake:
         message: str = "Repository created",
         progress: Progress | None = None,
     ) -> None:
-        """Create a repository with `files` in the first commit of `main`.  Raises `LakeConflict` if the name is taken."""
+        """Create a repository with `files` in its first commit, on `main`.
+
+        Raises `LakeConflict` if the name is taken.
+        """
         refs.check_repository_name(name)
         for file in files:
             refs.check_object_path(file.path)
@@ -99,7 +102,7 @@ class LocalLake:
             return [name for (name,) in db.execute("SELECT name FROM repositories ORDER BY name")]
 
     def commit_at(self, repository: str, ref: str) -> Commit:
-        """Return the commit that a branch, tag, commit id or unique id prefix names."""
+        """Return the commit named by a branch, tag, commit id or unique prefix of a commit id."""
         with self._store.read() as db:
             return refs.resolve(db, repository, ref)[0].commit
 

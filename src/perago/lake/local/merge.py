@@ -78,9 +78,8 @@ def _common_ancestor(
 ) -> StoredCommit | None:
     """Return the newest common first-parent ancestor, or None.
 
-    For a staging branch, it is the commit at which the branch was created.
-
-    Both histories are walked in lockstep, so the cost is proportional to the distance and not to the whole history.
+    For a staging branch, it is the commit at which the branch was created.  Both histories are walked in lockstep, so
+    the cost is proportional to the distance and not to the whole history.
     """
     seen: set[str] = set()
     for steps in zip_longest(_ancestors(db, repository, one), _ancestors(db, repository, two)):

@@ -34,7 +34,7 @@ _COMMIT_COLUMNS = "id, parents, message, metadata, created_ns, tree"
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The row of a branch."""
+    """A branch's row in the database."""
 
     key: int
     repository: int

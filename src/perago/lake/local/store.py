@@ -73,7 +73,7 @@ class Store:
         return self._transaction("BEGIN IMMEDIATE", "FULL" if durable else "NORMAL", timeout)
 
     def nodes(self, db: sqlite3.Connection | None = None) -> TreeNodes:
-        """Return access to the tree nodes, in the transaction `db` if it is passed."""
+        """Return the tree nodes, to be read and written in the transaction `db` if one is passed."""
         return TreeNodes(self, db, self._nodes)
 
     def body(self, table: str, name: str) -> bytes | None:

@@ -124,8 +124,7 @@ def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[st
     while done < len(todo):
         start = keys[done]
         rest = Node(level, (), ())
-        # Rewrite from the first affected node until a new node ends where an old one did: everything after is
-        # unchanged.
+        # Rewrite from the first affected node until a new node ends where an old one did: the rest is unchanged.
         while True:
             name, node = _seek(nodes, root, level, start)
             final = node.keys[-1:] == last
@@ -156,7 +155,7 @@ def _apply(node: Node, edits: Iterable[tuple[str, Value | None]]) -> list[tuple[
 
 
 def _cut(level: int, row: list[tuple[str, Value]]) -> tuple[list[Node], Node]:
-    """Split entries into complete nodes, and a remainder that does not end in a node-ending key."""
+    """Split entries into complete nodes, and a node with the remaining entries, which is not complete yet."""
     closed: list[Node] = []
     begin = 0
     for at, (key, _) in enumerate(row, start=1):
@@ -186,7 +185,7 @@ def _store(nodes: Nodes, node: Node) -> tuple[str, Value]:
 
 
 def _lowest_single(nodes: Nodes, root: str) -> str:
-    """Return the root without any chain of single-child inner nodes above it, so that equal trees have equal roots."""
+    """Return the topmost node that is a leaf or has several children, so that equal trees have equal roots."""
     node = nodes.get(root)
     while node.level > 0 and len(node.keys) == 1:
         root = node.values[0][1]

@@ -2,7 +2,7 @@
 
 One round visits every task that is not settled yet:
 
-    out of time               becomes TIMED_OUT, or ends the workflow, depending on the TaskDef
+    out of time               becomes TIMED_OUT, and the workflow ends if the TaskDef says so
     failed, retries left      a retry is scheduled
     failed, no retries left   the workflow ends; an optional step becomes COMPLETED_WITH_ERRORS instead
     over                      becomes settled, and the next step is scheduled

@@ -329,7 +329,7 @@ class LocalOrchestrator:
             return take(connection, name, worker_id=worker_id, count=count, now=self._clock())
 
     def _expire_lease(self, task_id: str) -> None:
-        """Apply the time-out of a task whose lease has expired."""
+        """Apply the task's time-out if it is due."""
         with self._store.reading() as connection:
             row = connection.execute(
                 "SELECT run_id FROM task WHERE id = ? AND deadline <= ?", (task_id, self._clock())

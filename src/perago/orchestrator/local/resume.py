@@ -73,7 +73,7 @@ def replace_orphans(run: Run, reason: str, env: Env) -> None:
 
 
 def _unsuccessful(run: Run) -> list[Task]:
-    """Return the last task for each reference, if it was unsuccessful, in order."""
+    """Return, in order, the last task for each reference if that task was unsuccessful."""
     latest = {task.reference: task for task in run.tasks}
     return [task for task in latest.values() if task.status in _UNSUCCESSFUL]
 

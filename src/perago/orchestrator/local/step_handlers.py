@@ -1,4 +1,4 @@
-"""The behaviour of each step type: how its task is scheduled, and evaluated if the orchestrator runs the task itself.
+"""The behaviour of each step type: how its task is scheduled and, if the orchestrator runs it itself, evaluated.
 
 Scheduling resolves the task's input and returns the steps that start with it.  Evaluating a SWITCH, JOIN or DO_WHILE
 returns whether the task changed, and the step that it starts, if any.  A loop's output contains every finished
