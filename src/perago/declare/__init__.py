@@ -1,1 +1,1 @@
-"""Declarations of tasks: the decorator, the values it takes, and the checks.  Nothing here talks to a server."""
+"""Task declarations: the decorator, the values it takes, and the checks.  Nothing here talks to a server."""

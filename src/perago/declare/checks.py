@@ -1,9 +1,10 @@
 """Checks on a workspace, before the body (`pre`) and after it (`post`).
 
-A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises to
-refuse.  A check that measures something has `finding(tree)` in place of `violation(tree)`.  A check that fails before the
-body raises `PreGuardrailViolation` (terminal), one that fails after it `PostGuardrailViolation`; the author's `TaskFailed`
-passes through both.  `evaluated` yields the finding of every check, so that people also see the figures of checks that hold.
+A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises if
+the check does not hold.  A check that measures something also has `finding(tree)`, which is called instead of
+`violation(tree)`.  A check that fails before the body raises `PreGuardrailViolation` (terminal), and one that fails
+after it raises `PostGuardrailViolation`.  The author's `TaskFailed` passes through both.  `evaluated` yields the result
+of every check, so that users also see the figures of the checks that passed.
 """
 
 from __future__ import annotations
@@ -46,28 +47,28 @@ from perago.protocol.view import View
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The figures of a check that holds, or the violation of one that does not."""
+    """The figures of a check that passed, or the violation of one that failed."""
 
     text: str = ""
     passed: bool = True
 
     @property
     def wrong(self) -> str | None:
-        """Return the violation, or None."""
+        """The violation, or None if the check passed."""
         return None if self.passed else self.text
 
 
 def wrong(text: str) -> CheckResult:
-    """Return the finding of a check that does not hold."""
+    """Return the result of a failed check."""
     return CheckResult(text, passed=False)
 
 
 @runtime_checkable
 class Measuring(Protocol):
-    """A check that reports figures, whether it holds or not."""
+    """A check that reports figures whether it passes or fails."""
 
     def finding(self, tree: Tree) -> CheckResult:
-        """Return the finding in the tree."""
+        """Evaluate the check on the tree."""
 
 
 def counted(things: Sized | int, one: str, many: str = "") -> str:
@@ -92,21 +93,21 @@ _NO_PATTERN = (
 
 @runtime_checkable
 class TreeCheck(Protocol):
-    """A check that needs only the names in the tree."""
+    """A check that only needs the names in the tree."""
 
     def label(self) -> str:
-        """Return the check as it was written."""
+        """Return the check as written in the declaration."""
 
     def violation(self, tree: Tree) -> str | None:
-        """Return what is wrong and what is there instead, or None."""
+        """Return the violation, including what was found instead, or None if the check passes."""
 
 
 @runtime_checkable
 class PlacedCheck(Protocol):
-    """A check whose paths are known before there is a tree."""
+    """A check whose paths are known from the declaration, before a tree exists."""
 
     def looks_outside(self, view: View) -> bool:
-        """Return whether the paths of the check are certainly outside the view."""
+        """Return whether the check's paths are certain to be outside the view."""
 
 
 Check = TreeCheck | Callable[[Path, Any], None]
@@ -114,7 +115,7 @@ Check = TreeCheck | Callable[[Path, Any], None]
 
 @dataclass(frozen=True, slots=True)
 class PathCheck:
-    """A rule on what exists at a path or pattern."""
+    """A rule about what exists at a path or matches a pattern."""
 
     kind: CheckKind
     pattern: str
@@ -122,17 +123,17 @@ class PathCheck:
     max_count: int | None = None
 
     def label(self) -> str:
-        """Return the check as it was written."""
+        """Return the check as written in the declaration."""
         bounds = {"min_count": self.min_count, "max_count": self.max_count}
         shown = "".join(f", {name}={count}" for name, count in bounds.items() if count is not None)
         return f"{self.kind}({self.pattern!r}{shown})"
 
     def violation(self, tree: Tree) -> str | None:
-        """Return what is wrong and what is there instead, or None."""
+        """Return the violation, including what was found instead, or None if the check passes."""
         return self.finding(tree).wrong
 
     def finding(self, tree: Tree) -> CheckResult:
-        """Return the number of paths, or what is wrong and what is there instead."""
+        """Return the number of paths, or the violation with what was found instead."""
         match self.kind:
             case "require_file":
                 return CheckResult("1 file") if tree.is_file(self.pattern) else self._not_a("file", tree)
@@ -142,7 +143,7 @@ class PathCheck:
                 return self._count(tree)
 
     def looks_outside(self, view: View) -> bool:
-        """Return whether no path of the view can match."""
+        """Return whether no path in the view can match."""
         return not any(
             root == view.prefix or may_match_in(self.pattern, root.removeprefix(view.prefix))
             for root in view.roots
@@ -185,12 +186,12 @@ def require_glob(
 
 
 def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0) -> PathCheck:
-    """Forbid paths that match, or more than `max_count` of them."""
+    """Forbid matching paths, or allow at most `max_count` of them."""
     return _path_check("forbid_glob", pattern, max_count=max_count)
 
 
 def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None) -> None:
-    """Run the checks in order.  Raises the violation of the phase, or `TaskFailed`, for the first that fails."""
+    """Run the checks in order.  Raises the phase's violation, or `TaskFailed`, for the first check that fails."""
     for _ in evaluated(phase, checks, tree, params):
         pass
 
@@ -198,7 +199,7 @@ def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object
 def evaluated(
     phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None
 ) -> Iterator[CheckRecord]:
-    """Yield the finding of each check.  Raises the violation of the phase, or `TaskFailed`, after the first that fails."""
+    """Yield the result of each check.  Raises the phase's violation, or `TaskFailed`, after the first failed check."""
     violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
     live = ctrl_c_is_live()
     for check in checks:
@@ -219,24 +220,24 @@ def evaluated(
 
 
 def check_guardrails(root: Path, guardrails: Sequence[Check], phase: str) -> None:
-    """Run checks without params over a folder; name and argument order are those of perago 0.6.1."""
+    """Run checks on a folder, without params.  The name and argument order are those of perago 0.6.1."""
     run_checks("pre" if phase == "pre" else "post", guardrails, FolderTree(root))
 
 
 def needs_path(check: Check) -> bool:
-    """Return whether the check needs a folder on disk, which a listing is not."""
+    """Return whether the check needs a folder on disk rather than just a listing."""
     return not isinstance(check, TreeCheck)
 
 
 def label(check: Check) -> str:
-    """Return the check's name for people."""
+    """Return a human-readable name for the check."""
     if isinstance(check, TreeCheck):
         return check.label()
     return str(getattr(check, "__qualname__", None) or type(check).__qualname__)
 
 
 def looks_outside(check: object, view: View) -> bool:
-    """Return whether a check certainly reads outside a view; the reads of an author's function are unknown."""
+    """Return whether a check is certain to read outside the view.  False for a function, whose reads are unknown."""
     return isinstance(check, PlacedCheck) and check.looks_outside(view)
 
 
@@ -253,21 +254,21 @@ def not_a_check(value: object) -> str | None:
     except TypeError:
         return "must be callable as check(workdir, params)"
     except ValueError:
-        return None  # a built-in that does not tell its signature
+        return None  # a built-in without an introspectable signature
     return None
 
 
 def _looked(check: Check, tree: Tree, params: object) -> CheckResult:
     if isinstance(check, TreeCheck) and isinstance(check, Measuring):
         found = check.finding(tree)
-        if isinstance(found, CheckResult):  # an author's own may mean something else by that name
+        if isinstance(found, CheckResult):  # an author's check may use that name for something else
             return found
     no = check.violation(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
     return CheckResult() if no is None else wrong(no)
 
 
 def _plain(text: object) -> str:
-    """Return an author's text as a plain `str`: it leaves the process, and no class of the author's may go along."""
+    """Return an author's text as a plain `str`.  It leaves the process, so it must not be a user-defined subclass."""
     try:
         return "".join([str(text)])
     except Exception:

@@ -1,9 +1,9 @@
-"""Reports wrong declarations.
+"""Reports errors in declarations.
 
-Declarations are checked where they are written, so importing a module finds its mistakes.  The rule: a mistake raises one
-`TaskDefinitionError`; inside a `noting()` block it is collected instead, the declaration yields a harmless value and the
-import continues, so that one run finds all mistakes.  The text names the place, the task if known, the field, the value and
-the rule.
+Declarations are checked where they are written, so importing a module finds its errors.  A declaration with errors
+raises one `TaskDefinitionError`.  Inside a `noting()` block the errors are collected instead: the declaration
+evaluates to a placeholder and the import continues, so that one run finds every error.  The text names the place, the
+task if known, the field, the value and the rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_AUTHORS = (
     str(Path(pydantic.__file__).parent) + os.sep,
     "<frozen ",
 )
-"""Frames of Perago, pydantic and the import system are not where an author declares."""
+"""File prefixes of frames that never contain an author's declaration: Perago, pydantic and the import system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Diagnostic:
 
 
 class BrokenRule(ValueError):
-    """Raised inside a validator to name the field, or the item of a list, and the rule it breaks."""
+    """Raised in a validator to name a field, or an item of a list, and the rule that it breaks."""
 
     def __init__(self, field: str | int, rule: str, value: object = _UNSET) -> None:
         super().__init__(rule)
@@ -70,7 +70,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class LocatedDiagnostic:
-    """A collected diagnostic; its text is that of the error it replaces."""
+    """A collected diagnostic, with the same text as the error that it replaces."""
 
     message: str
     place: SourceLocation | None = None
@@ -94,18 +94,18 @@ def noting() -> Iterator[list[LocatedDiagnostic]]:
 
 
 def report(diagnostics: Sequence[Diagnostic], place: SourceLocation) -> None:
-    """Raise one error with all `diagnostics`, or collect each of them."""
+    """Raise one error with all `diagnostics`, or collect them if called inside a `noting()` block."""
     noted = _notebook.get()
     if noted is None:
         raise TaskDefinitionError(f"{place}: {'; '.join(map(str, diagnostics))}") from None
     for diagnostic in diagnostics:
         found = LocatedDiagnostic(str(diagnostic), place)
-        if found not in noted:  # `from perago import X` looks X up twice
+        if found not in noted:  # `from perago import X` looks up X twice
             noted.append(found)
 
 
 def calling_place() -> SourceLocation:
-    """Return the author's line that is being executed, with the task whose decorator it belongs to."""
+    """Return the author's line being executed.  If it is part of a task's decorator, the task is included."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_AUTHORS):
         frame = frame.f_back
@@ -121,13 +121,13 @@ def shortened(value: object) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line."""
+    """Return the text as a single line, with whitespace collapsed."""
     return " ".join(text.split())
 
 
 def _decorated_task(file: str, line: int) -> str | None:
-    # A policy is built before @task runs, so its task is not known yet: the source tells which decorator
-    # call the line is part of.
+    # A policy is built before @task runs, so its task is not known yet.  The source shows which decorator call the
+    # line belongs to.
     linecache.checkcache(file)
     try:
         tree = ast.parse("".join(linecache.getlines(file)))

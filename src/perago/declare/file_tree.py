@@ -1,8 +1,8 @@
-"""Trees of files that checks read: a folder on disk, or a listing of paths.
+"""File trees that checks read: a folder on disk, or a listing of paths.
 
-The rule: both trees answer alike, because one matcher walks both.  Patterns are split at `/`; `*`, `?` and `[…]` match
-inside one part, `**` matches any number of folders and, as the last part, everything below.  Files and folders both
-match, as with `pathlib`.  The attempt's marker file and links that lead out of the folder are invisible.
+The rule: both trees give the same answers, because one matcher walks both.  Patterns are split at `/`.  `*`, `?` and
+`[…]` match within one part.  `**` matches any number of folders and, as the last part, everything below.  Files and
+folders both match, as with `pathlib`.  The attempt's marker file and links that lead out of the folder are invisible.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ class Tree(Protocol):
         """The folder on disk, if there is one."""
 
     def is_file(self, path: str) -> bool:
-        """Return whether a file of this name exists."""
+        """Return whether there is a file at this path."""
 
     def is_dir(self, path: str) -> bool:
-        """Return whether a folder of this name exists."""
+        """Return whether there is a folder at this path."""
 
     def glob(self, pattern: str) -> Iterator[str]:
-        """Return every matching file and folder, each once."""
+        """Return an iterator over every matching file and folder, without duplicates."""
 
     def names(self, limit: int, under: str = "") -> list[str]:
         """Return up to `limit` names in the folder `under`, sorted; folders end in `/`."""
 
 
 class _Walked(ABC):
-    """A tree that is known by the entries of each folder."""
+    """A tree that implements its lookups by listing the entries of each folder."""
 
     @abstractmethod
     def entries(self, folder: str) -> Mapping[str, bool]:
-        """Map names to whether they are folders; empty if the folder does not exist."""
+        """Return the names in a folder, mapped to True for folders.  Empty if the folder does not exist."""
 
     def is_file(self, path: str) -> bool:
         return self._kind(path) is False
@@ -55,7 +55,7 @@ class _Walked(ABC):
         return self._kind(path) is True
 
     def glob(self, pattern: str) -> Iterator[str]:
-        # `a/**/b/**` can reach one path along several ways.
+        # `a/**/b/**` can match one path in several ways.
         return iter(dict.fromkeys(self._match("", pattern.split("/"))))
 
     def names(self, limit: int, under: str = "") -> list[str]:
@@ -120,7 +120,7 @@ class FolderTree(_Walked):
     def _entry_kind(self, entry: os.DirEntry[str]) -> bool | None:
         if not entry.is_symlink() and entry.is_dir():
             return True
-        # A linked folder does not count: it may lead to itself, and its files are found where they are.
+        # Symlinks to folders are skipped: they may form cycles, and their files are found at their real location.
         if entry.is_file() and (not entry.is_symlink() or self._inside(os.path.realpath(entry.path))):
             return False
         return None
@@ -130,7 +130,7 @@ class FolderTree(_Walked):
 
 
 class ListingTree(_Walked):
-    """A listing of file paths, relative to the prefix; folders are implied by the paths."""
+    """A listing of file paths relative to the prefix.  The paths imply the folders."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._folders: dict[str, dict[str, bool]] = {"": {}}
@@ -155,7 +155,7 @@ class ListingTree(_Walked):
 
 
 def literal_folder(pattern: str) -> str:
-    """Return the folder that contains every match of the pattern."""
+    """Return the deepest folder, named without wildcards, that contains every match of the pattern."""
     parts = pattern.split("/")[:-1]
     plain = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
     return "/".join(parts[:plain])

@@ -1,8 +1,9 @@
-"""Params and results on the wire: JSON, checked strictly in both directions.
+"""Params and results on the wire: JSON, validated strictly in both directions.
 
-The rule: a value that does not fit raises `TaskInputError` (params) or `TaskResultError` (result) that names the field, at
-any depth; nothing is coerced (`"3"` is not a number) and, unless the task says otherwise, nothing unknown is dropped.  Texts
-are one line.  They name the type of a value and never the value, which may be large or secret.
+The rule: an invalid value, at any depth, raises `TaskInputError` (params) or `TaskResultError` (result) with the path
+of the field.  Nothing is coerced (`"3"` is not a number).  Unknown fields are rejected, never silently dropped,
+unless the task declares otherwise.  Error texts are one line.  They name the type of a value, never the value itself,
+which may be large or secret.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _COMPARISONS = ("greater ", "less ", "finite")
 
 
 def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> BaseModel:
-    """Parse params from JSON text; unknown fields are refused at every level, or ignored unless `strict`."""
+    """Parse params from JSON text.  If `strict`, unknown fields are rejected at every level, otherwise ignored."""
     try:
         return model.model_validate_json(text, strict=True, extra="forbid" if strict else "ignore")
     except ValidationError as error:
@@ -43,27 +44,27 @@ def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> 
 
 
 def json_type(value: object) -> str:
-    """Return the JSON type of a value, with its article."""
+    """Return the name of a value's JSON type, with an article."""
     return _JSON_TYPES.get(type(value), f"a {type(value).__name__}")
 
 
 def input_type(value: object) -> str:
-    """Return the JSON type of a value that a workflow sent; for null with its usual cause."""
+    """Return the name of the JSON type of a value that a workflow sent.  For null, also names its usual cause."""
     return "null (as an expression that names nothing gives)" if value is None else json_type(value)
 
 
 def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
-    """Parse a result that `dump_result` wrote."""
+    """Parse a result written by `dump_result`."""
     try:
-        # Results are dumped by field name, aliases or not; computed fields come back as unknown ones.
+        # Results may be dumped by field name or by alias, and computed fields come back as unknown fields.
         return model.model_validate_json(text, strict=True, extra="ignore", by_alias=True, by_name=True)
     except ValidationError as error:
         raise TaskResultError(_message("result", model, error)) from None
 
 
 def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
-    """Return the body's result as JSON values; it must be the declared model or fit it."""
-    # Before pydantic makes null of those in fields of any type.
+    """Return the body's result as JSON values.  The result must be an instance of the declared model, or fit it."""
+    # First, because pydantic turns NaN and infinity into null in fields of type `Any`.
     for path in _lost("result", value):
         raise TaskResultError(f"{path}: {_NOT_JSON}")
     try:
@@ -90,7 +91,7 @@ def _message(what: Literal["params", "result"], model: type[BaseModel], error: V
     details = error.errors(include_url=False)
     messages = [f"{_path(what, item)}: {say(item)}" for item in details[:_MAX_MESSAGES]]
     more = f" (and {len(details) - _MAX_MESSAGES} more)" if len(details) > _MAX_MESSAGES else ""
-    # An author's validator may say its mistake in several lines.
+    # An author's validator may raise a message of several lines.
     return one_line(f"{what} does not fit {model.__name__}: {'; '.join(messages)}{more}")
 
 
@@ -107,7 +108,7 @@ def _wrong_in_result(details: ErrorDetails) -> str:
 
 
 def _wrong(details: ErrorDetails, *, got: str, verb: str) -> str:
-    """Return what is wrong with a field, and the remedy."""
+    """Return the problem with a field and its remedy."""
     message = details["msg"]
     match details["type"]:
         case "missing":
@@ -132,9 +133,9 @@ def _plain(error: PydanticSerializationError) -> str:
 
 
 def _lost(path: str, value: object) -> Iterator[str]:
-    """Return the place of NaN or infinity in a value, unless a serializer of the author's converts it."""
+    """Yield the path of every NaN or infinity in a value, unless an author's serializer converts it."""
     if isinstance(value, BaseModel):
-        # One that cannot be serialized is told when that is tried in earnest.
+        # A model that cannot be serialized is reported later, when the result is really dumped.
         with suppress(PydanticSerializationError):
             dumped = _exact(type(value)).to_python(value, mode="json", warnings=False)
             yield from _not_finite(path, dumped)
@@ -150,7 +151,10 @@ def _lost(path: str, value: object) -> Iterator[str]:
 
 
 def _lost_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
-    """Return the place of NaN or infinity in models inside a value: in a field of any type they use their own serializer."""
+    """Yield the path of every NaN or infinity in models nested in a value.
+
+    In a field of type `Any`, a nested model is dumped with its own serializer, which turns them into null.
+    """
     if isinstance(dumped, dict):
         items = dict(value) if isinstance(value, BaseModel | dict) else {}
         pairs = [(f"{path}.{name}", item, dumped.get(name)) for name, item in items.items()]
@@ -159,7 +163,7 @@ def _lost_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
     else:
         return
     for where, item, shown in pairs:
-        # A serializer of the author's may have made something else of it, or left it out.
+        # An author's serializer may have replaced the model with something else, or omitted it.
         if isinstance(item, BaseModel) and isinstance(shown, dict):
             yield from _lost(where, item)
         else:
@@ -168,7 +172,7 @@ def _lost_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _exact(model: type[BaseModel]) -> SchemaSerializer:
-    """Return a serializer of the model that keeps NaN and infinity."""
+    """Return a serializer for the model that preserves NaN and infinity."""
     return SchemaSerializer(model.__pydantic_core_schema__, {"ser_json_inf_nan": "constants"})
 
 

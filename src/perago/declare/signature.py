@@ -1,6 +1,6 @@
-"""The signature of a task function: the kind of its workspace, its params model and its result model.
+"""The signature of a task function: its kind of workspace, its params model and its result model.
 
-Three signatures are tasks, and no others:
+A task has one of these three signatures:
 
     (workspace: Path, params: M) -> R              a workspace in a folder
     (workspace: SparkWorkspace, params: M) -> R    a workspace for Spark
@@ -55,7 +55,7 @@ class TaskSignature:
 
 
 class NotATask(Exception):
-    """Raised if a signature is not a task's; `diagnostics` lists everything that is wrong."""
+    """Raised if a function's signature is not valid for a task.  `diagnostics` lists every problem."""
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         super().__init__("; ".join(map(str, diagnostics)))
@@ -63,7 +63,7 @@ class NotATask(Exception):
 
 
 def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) -> TaskSignature:
-    """Return a function's signature.  Raises `NotATask` with everything that is wrong."""
+    """Return a function's signature.  Raises `NotATask`, listing every problem, if it is not valid for a task."""
     diagnostics = list(_wrong_function(fn)) or list(_wrong_parameters(fn))
     if diagnostics:
         raise NotATask(diagnostics)
@@ -108,7 +108,7 @@ def _wrong_parameters(fn: Callable[..., object]) -> Iterator[Diagnostic]:
 
 
 def _hint(fn: Callable[..., object], name: str, local_names: Mapping[str, Any]) -> Any:
-    """Return the annotation as a type, or the `Diagnostic` about it."""
+    """Return the annotation as a type, or a `Diagnostic` if it is missing or cannot be resolved."""
     where = "return value" if name == "return" else f"parameter {name!r}"
     inner = inspect.unwrap(fn)
     annotations = inspect.get_annotations(inner)
@@ -151,7 +151,7 @@ def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
             where, f"must hold no root model: {root.__name__} is one; give it a named field", model
         )
     if not model.__pydantic_complete__ and not model.model_rebuild(raise_errors=False):
-        return  # it names a class that comes later in the module; build_taskdef looks again
+        return  # it refers to a class defined later in the module; build_taskdef checks again
     try:
         model.model_json_schema(mode="serialization" if name == "return" else "validation")
     except (PydanticInvalidForJsonSchema, PydanticUserError) as error:
@@ -159,7 +159,7 @@ def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
 
 
 def models_of(model: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the model and every model it is built from, each once."""
+    """Return the model and every model nested in it, without duplicates."""
     found: dict[type[BaseModel], None] = {}
     waiting: list[Any] = [model]
     while waiting:

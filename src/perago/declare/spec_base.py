@@ -1,7 +1,7 @@
-"""The base of every declared value: frozen, without unknown fields, and with one kind of error.
+"""The base class of every declared value: frozen, without unknown fields, and with one kind of error.
 
-Pydantic finds what is wrong; this module words it for the declaration.  A `ValidationError` never leaves this module: it
-becomes the `TaskDefinitionError` of `diagnostics`.
+Pydantic finds the errors, and this module rewords them for the author of the declaration.  A `ValidationError` never
+leaves this module: `diagnostics` reports it as a `TaskDefinitionError`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from perago.declare.diagnostics import BrokenRule, Diagnostic, calling_place, re
 from perago.protocol.suggestions import did_you_mean
 
 _JAVA_INT = 2**31 - 1
-"""Conductor keeps these numbers in Java ints."""
+"""The largest Java int.  Conductor stores these numbers as ints."""
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=_JAVA_INT)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=_JAVA_INT)]
@@ -23,9 +23,10 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class SpecBase(BaseModel):
-    """A value that task authors declare; unknown fields are refused.
+    """A value that task authors declare.  Unknown fields are rejected.
 
-    The text below a field is for editors.  Pydantic's own use of it is off: it reads every source at import.
+    The docstring below a field is for editors.  Pydantic's own support for these docstrings is off, because it reads
+    every source file at import.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -39,7 +40,7 @@ class SpecBase(BaseModel):
 
     @classmethod
     def _harmless(cls) -> dict[str, Any]:
-        """Return values that replace a wrong declaration: the defaults, and values for required fields."""
+        """Return placeholder values for an invalid declaration: defaults, and dummies for required fields."""
         return {}
 
 

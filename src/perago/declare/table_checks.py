@@ -1,9 +1,9 @@
 """Checks on the tables of a Spark task, for `pre` and `post`.
 
-A check is a value: it says what must hold and knows nothing of Spark.  The place that the task works in evaluates all checks
-of one table in one Spark job (`table_audit`), when the first of them is evaluated.
+A check is a value: it states what must hold, and knows nothing about Spark.  All checks on the same table are evaluated
+together, in one Spark job (`table_audit`), when the first of them is needed.
 
-Nulls count as values for `require_unique`; `require_values` leaves them to `forbid_nulls`.
+`require_unique` treats null as a value like any other.  `require_values` ignores nulls; use `forbid_nulls` for those.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TableCheckKind = Literal[
     "require_columns", "require_rows", "forbid_nulls", "require_unique", "require_values"
 ]
 Source = tuple[str, str, tuple[tuple[str, Any], ...]]
-"""A table as a check names it: path, format, reader options."""
+"""The table that a check names: path, format and reader options."""
 
 _is_no_table = either(is_empty, is_absolute, leads_out)
 
@@ -35,12 +35,12 @@ class TableTree(Protocol):
     """A tree whose tables can be read."""
 
     def table_finding(self, check: TableCheck) -> CheckResult:
-        """Return the finding of the check in the table."""
+        """Evaluate the check on its table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCheck:
-    """A rule on a table; its kind decides which fields it uses."""
+    """A rule about a table.  Its kind determines which fields are used."""
 
     __perago_check__: ClassVar[str] = "table"
 
@@ -56,11 +56,11 @@ class TableCheck:
 
     @property
     def source(self) -> Source:
-        """Return the table as Spark opens it."""
+        """The table as Spark opens it."""
         return self.table, self.format, self.options
 
     def label(self) -> str:
-        """Return the check as it was written."""
+        """Return the check as written in the declaration."""
         said = [repr(self.table)]
         match self.kind:
             case "require_columns" if any(self.types):
@@ -81,22 +81,22 @@ class TableCheck:
         return f"{self.kind}({', '.join(said)})"
 
     def looks_outside(self, view: View) -> bool:
-        """Return whether the table, or a part of it, is outside the view."""
+        """Return whether the table, or any part of it, is outside the view."""
         return self is not _MISTAKEN and not view.sees(self.table)
 
     def violation(self, tree: Tree) -> str | None:
-        """Return what is wrong and how many rows it concerns, or None."""
+        """Return the violation, with the number of rows affected, or None if the check passes."""
         return self.finding(tree).wrong
 
     def finding(self, tree: Tree) -> CheckResult:
-        """Return the counts, or what is wrong and how many rows it concerns."""
+        """Return the counts, or the violation with the number of rows affected."""
         if not isinstance(tree, TableTree):
             raise GuardrailViolation("it looks into a table, which only a Spark task can")
         return tree.table_finding(self)
 
 
 _MISTAKEN = TableCheck("require_rows", "mistaken", least=0)
-"""Stands in for a check whose mistake was noted."""
+"""Placeholder for an invalid check whose diagnostics were collected."""
 
 
 def require_columns(
@@ -106,7 +106,7 @@ def require_columns(
     format: str = "parquet",
     **options: Any,
 ) -> TableCheck:
-    """Require these columns: names, names with Spark types, or those of a model."""
+    """Require these columns, given as names, as names with Spark types, or as a model."""
     if isinstance(columns, type) and issubclass(columns, BaseModel):
         columns = list(columns.model_fields)
     names = tuple(columns) if isinstance(columns, Iterable) and not isinstance(columns, str) else (columns,)
@@ -127,14 +127,14 @@ def forbid_nulls(table: str, *columns: str, format: str = "parquet", **options: 
 
 
 def require_unique(table: str, *columns: str, format: str = "parquet", **options: Any) -> TableCheck:
-    """Require that no two rows agree in all of these columns."""
+    """Require that no two rows have the same values in all of these columns."""
     return _check("require_unique", table, format, options, columns=columns)
 
 
 def require_values(
     table: str, column: str, allowed: Iterable[Any], *, format: str = "parquet", **options: Any
 ) -> TableCheck:
-    """Require that the column holds only these values."""
+    """Require that the column contains only these values."""
     return _check("require_values", table, format, options, columns=(column,), allowed=tuple(allowed))
 
 

@@ -1,6 +1,6 @@
-"""`@task`, which turns a function into a `TaskDefinition`.
+"""`@task`, which declares a function as a task and builds its `TaskDefinition`.
 
-The rule: a definition that exists is valid.  The decorated function is the author's function, unchanged except
+The rule: every definition that exists is valid.  The decorated function is the author's function, unchanged except
 for `__perago_task__`, so a plain unit test can call it.
 """
 
@@ -27,10 +27,13 @@ from perago.protocol.suggestions import did_you_mean
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OWNER_DEFAULT = "__owner_email__"
-"""The module-level name whose value owns every task of the module that names no owner."""
+"""The module-level name whose value is the owner of every task in the module that names no owner itself."""
 
 OWNER_SETTING = "PERAGO_OWNER_EMAIL"
-"""Read here and not from the settings: a declaration is evaluated on import, before any settings are loaded."""
+"""The environment variable that names the default owner.
+
+It is read here and not from the settings: a declaration is evaluated on import, before any settings are loaded.
+"""
 
 _declared: dict[str, list[TaskDefinition]] = {}
 
@@ -54,7 +57,7 @@ class TaskDefinition:
 
     @property
     def output_model(self) -> type[BaseModel]:
-        """The result model, under its name of perago 0.6.1."""
+        """The result model, under its name in perago 0.6.1."""
         return self.result_model
 
     @property
@@ -63,15 +66,15 @@ class TaskDefinition:
         return self.workspace is not None
 
     def parse_params(self, text: str | bytes) -> BaseModel:
-        """Parse params from JSON text.  Raises `TaskInputError` that names the wrong field."""
+        """Parse params from JSON text.  Raises `TaskInputError`, naming the field, if they are invalid."""
         return payload.parse_params(self.params_model, text, strict=self.strict_params)
 
     def dump_result(self, value: object) -> dict[str, Any]:
-        """Return the body's result as JSON values.  Raises `TaskResultError` that names the wrong field."""
+        """Return the body's result as JSON values.  Raises `TaskResultError`, naming the field, if it is invalid."""
         return payload.dump_result(self.result_model, value)
 
     def parse_result(self, text: str | bytes) -> BaseModel:
-        """Parse a recorded result from JSON text.  Raises `TaskResultError` that names the wrong field."""
+        """Parse a recorded result from JSON text.  Raises `TaskResultError`, naming the field, if it is invalid."""
         return payload.parse_result(self.result_model, text)
 
 
@@ -86,19 +89,20 @@ def task(
     strict_params: bool = True,
     **unknown: Never,
 ) -> Callable[[Function], Function]:
-    """Declare a function as a task.  Raises one `TaskDefinitionError` with everything that is wrong.
+    """Declare a function as a task.  Raises one `TaskDefinitionError` that lists every error in the declaration.
 
     Args:
-        name: The name that workflows call the task by, and that of its TaskDef: the function's name by default.
-            It holds no `/` and no `\\`.
+        name: The name that workflows use for the task, and the name of its TaskDef. The default is the function's name.
+            It must not contain `/` or `\\`.
         owner_email: The owner that Conductor requires. By default the module's `__owner_email__`, or else
             `PERAGO_OWNER_EMAIL`.
-        description: A description of the task, for people who look at Conductor.
-        workspace: The part of a repository that the task works on; given exactly if the function takes a workspace.
-        controls: Retries, timeouts, limits and the publish budget. Without it: 3 retries, 60 seconds apart.
-        version: The version of the task's code. With `on_abandoned="reuse"` an earlier result counts only for the same
-            version, so change it when the code would give another result.
-        strict_params: True to refuse params that the model does not declare, False to ignore them.
+        description: A description of the task, shown in Conductor.
+        workspace: The part of a repository that the task works on. Required if the function takes a workspace, and not
+            allowed otherwise.
+        controls: Retries, timeouts, limits and the publish budget. The default is 3 retries, 60 seconds apart.
+        version: The version of the task's code. With `on_abandoned="reuse"`, an earlier result is reused only if it has
+            the same version, so change the version when the code would produce a different result.
+        strict_params: True to reject params that the model does not declare, False to ignore them.
     """
     if misplaced:
         report([Diagnostic("@task", "takes keyword arguments only: @task(owner_email=…)")], calling_place())
@@ -114,7 +118,7 @@ def task(
     }
 
     def decorate(fn: Function) -> Function:
-        # The caller's local names: the models of a unit test live in its function.
+        # The caller's local names: a unit test may define its models inside the test function.
         definition = _define(fn, _with_defaults(fn, declared), unknown, sys._getframe(1).f_locals)
         if definition is not None:
             fn.__perago_task__ = definition  # type: ignore[attr-defined]
@@ -132,7 +136,7 @@ _FIELDS = tuple(
 
 
 def _with_defaults(fn: Callable[..., Any], declared: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the declaration with the name and the owner that the author left out."""
+    """Return the declaration, filling in the name and the owner if the author left them out."""
     filled = dict(declared)
     if filled["name"] is None:
         filled["name"] = getattr(fn, "__name__", None)
@@ -143,7 +147,7 @@ def _with_defaults(fn: Callable[..., Any], declared: Mapping[str, Any]) -> dict[
 
 
 def metrics_are_gone(name: str) -> type:
-    """Report the use of a metrics name of perago 0.6.1, and return a class that accepts any arguments."""
+    """Report the use of a metrics class from perago 0.6.1, and return a dummy class that accepts any arguments."""
     report([Diagnostic(f"perago.{name}", METRICS_ARE_GONE)], calling_place())
     return type(name, (), {"__init__": lambda self, *args, **kwargs: None})
 
@@ -154,7 +158,7 @@ def declared_in(module: str) -> list[TaskDefinition]:
 
 
 def forget(module: str) -> None:
-    """Forget the tasks of a module before it is executed again."""
+    """Forget a module's tasks, before the module is executed again."""
     _declared.pop(module, None)
 
 
@@ -164,7 +168,7 @@ def _define(
     unknown: Mapping[str, object],
     local_names: Mapping[str, Any],
 ) -> TaskDefinition | None:
-    """Return the definition, or None if mistakes were reported."""
+    """Return the definition, or None if diagnostics were reported."""
     place = _place(fn, said["name"])
     diagnostics = [*_unknown_fields(unknown), *_wrong_fields(said), *_name_taken(fn, said["name"], place)]
     signature = None
@@ -203,13 +207,13 @@ def _remember(definition: TaskDefinition) -> None:
 
 
 def _redeclares(known: TaskDefinition, place: SourceLocation) -> bool:
-    # A reloaded module or a notebook cell that runs again declares the same task again.
+    # A module that is reloaded or a notebook cell that is rerun declares the same task again.
     return known.place == place or known.fn.__module__ == "__main__"
 
 
 def _name_taken(fn: Callable[..., Any], name: object, place: SourceLocation) -> Iterator[Diagnostic]:
     if "<locals>" in getattr(fn, "__qualname__", ""):
-        return  # declared inside a function, perhaps many times; discovery compares the tasks that remain
+        return  # declared inside a function, perhaps many times; discovery reports duplicate names
     for known in _declared.get(getattr(fn, "__module__", ""), []):
         if known.name == name and not _redeclares(known, place):
             yield Diagnostic(
@@ -229,7 +233,7 @@ def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Diagnostic]:
 
 
 def _meant(name: str) -> str:
-    """Return a hint where an unknown keyword belongs."""
+    """Return a hint about where an unknown keyword belongs."""
     if name in TaskControls.model_fields:
         return f"; say controls=TaskControls({name}=…)"
     if name in WorkspaceSpec.model_fields:

@@ -1,9 +1,9 @@
-"""The Conductor TaskDef of a task.
+"""A task's Conductor TaskDef.
 
-The rule: every field that the controls name is written, defaults too, so that a limit that is removed from a declaration is
-also removed from the server.  Schemas come from the models.  `workspace` has the shape that travels between tasks, with
-either `ref_type` or `refType`, never both, and in an output always one.  An input may hold a list of workspaces to join; an
-output holds one.
+The rule: every field in the controls is written, even if it has its default, so that a limit removed from a
+declaration is also removed from the server.  Schemas come from the models.  `workspace` has the shape that is passed
+between tasks, with `ref_type` or `refType` but never both.  An output must have one of the two.  An input may contain
+a list of workspaces to join, whereas an output contains exactly one workspace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import TaskDefinitionError
 
 MISSING: Any = None
-"""Stands for a field that the other side does not have."""
+"""Placeholder for a field that one side does not have."""
 
 _NAME = {"type": "string", "minLength": 1}
 _WORKSPACE: dict[str, Any] = {
@@ -61,19 +61,19 @@ def build_taskdef(task: TaskDefinition) -> dict[str, Any]:
 
 
 def write_taskdef(task: TaskDefinition, output: Path) -> Path:
-    """Write one TaskDef as a JSON file, as perago 0.6.1 does."""
+    """Write a task's TaskDef to a JSON file, as perago 0.6.1 does."""
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(build_taskdef(task), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return output
 
 
 def taskdef_warnings(task: TaskDefinition) -> list[str]:
-    """Return warnings about settings that are allowed but look wrong."""
+    """Return warnings about settings that are valid but probably unintended."""
     return [f"task {task.name!r}: {text}" for text in _wrong_budget(task)]
 
 
 def declaration_warnings(task: TaskDefinition) -> list[str]:
-    """Return the same warnings plus those for authors only; operators' commands do not repeat these."""
+    """Return the warnings of `taskdef_warnings` plus those meant only for authors, which operators' commands omit."""
     return [*(f"task {task.name!r}: {text}" for text in _endless(task)), *taskdef_warnings(task)]
 
 
@@ -101,12 +101,12 @@ def _wrong_budget(task: TaskDefinition) -> Iterator[str]:
 
 
 def difference(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Yield (path, wanted, actual) for every field that we set and that differs on the server."""
+    """Return (path, wanted, actual) for every field that Perago sets and that differs on the server."""
     return list(_differing("", wanted, actual, exact=False))
 
 
 def merged(wanted: Mapping[str, Any], actual: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the TaskDef to send: our fields, and the server's values for all others."""
+    """Return the TaskDef to send: Perago's fields, plus the server's values for all other fields."""
     return {**(actual or {}), **wanted}
 
 
@@ -123,7 +123,7 @@ def _control_fields(task: TaskDefinition) -> dict[str, Any]:
         "responseTimeoutSeconds": timeout.response_seconds,
         "pollTimeoutSeconds": timeout.poll_seconds,
         "totalTimeoutSeconds": timeout.total_seconds,
-        # 0, and a window of a second, are how Conductor says "no limit".
+        # Conductor expresses "no limit" as 0, with a window of one second.
         "concurrentExecLimit": limits.concurrent_exec_limit or 0,
         "rateLimitPerFrequency": limits.rate_limit_per_frequency or 0,
         "rateLimitFrequencyInSeconds": (
@@ -162,7 +162,7 @@ def _model_schema(task: TaskDefinition, model: type[BaseModel], key: str) -> dic
 
 
 def _close_objects(schema: Any, *, strict: bool) -> None:
-    """State at every level whether unknown fields are refused, as `strict_params` says and whatever the models say."""
+    """Set `additionalProperties` at every level according to `strict_params`, overriding the models' own config."""
     if not isinstance(schema, dict):
         return
     if "properties" in schema:
@@ -185,7 +185,7 @@ def _differing(path: str, wanted: Any, actual: Any, *, exact: bool) -> Iterator[
         if wanted != actual:
             yield path, wanted, actual
         return
-    # A schema's data is ours as a whole; around it the server adds fields of its own.
+    # A schema's `data` is entirely Perago's, so it must match exactly.  Everywhere else the server may add fields.
     names = [*wanted, *(name for name in actual if exact and name not in wanted)]
     for name in names:
         inner = f"{path}.{name}" if path else name

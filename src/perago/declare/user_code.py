@@ -1,20 +1,20 @@
 """Runs user code, and shows authors the errors in it.
 
     frame                                                 in the traceback   named in the reason
-    Perago's                                              no                 no
-    before the author's first one (pydantic calls them)   no                 no
-    the author's: of the module that was called, or of    yes                the last one
+    Perago's own                                          no                 no
+    before the author's first (e.g. pydantic's)           no                 no
+    the author's: in the module that was called, or in    yes                the last one
       any file that is neither Python's nor installed
-    of a library that the author called                   yes                no
+    in a library that the author called                   yes                no
 
-Causes, contexts, notes and groups appear as Python shows them.  The rule: building the text never raises, whatever the
-exception's class does, and the text is bounded: it is cut in the middle, after secrets are masked, because half a secret
-would not be recognised.
+Causes, contexts, notes and groups appear as Python shows them.  The rule: building the text never raises, whatever
+the exception's class does, and the text has a maximum size.  It is truncated in the middle, after secrets are masked,
+because a truncated secret would not be recognised.
 
-Whatever user code raises ends the attempt with a reason and never the process: KeyboardInterrupt, CancelledError,
-GeneratorExit and SystemExit would otherwise end an executor.  Only Ctrl-C passes, in a process without a supervisor, such as
-a unit test.  A process that user code forked and that returns from it is ended there: it holds its parent's pipe, clients
-and attempt, and would publish beside it.
+An exception in user code ends the attempt with a reason, but never the process: KeyboardInterrupt, CancelledError,
+GeneratorExit and SystemExit would otherwise end an executor.  Only Ctrl-C is let through, and only in a process
+without a supervisor, such as a unit test.  A child process that user code forked is ended if it returns from the user
+code: it has inherited its parent's pipe, clients and attempt, and would publish alongside its parent.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ from perago.protocol.outcome import describe
 MOST_LINES = 200
 LINE_CHARS = 2000
 _MOST_CHARS = 2 * MOST_LINES * LINE_CHARS
-"""So much is looked through for lines; Java's frames come on top of what is shown."""
+"""The maximum number of characters to split into lines: twice what is shown, since Java frames are removed later."""
 _OURS = str(Path(__file__).parents[1]) + "/"
 _CALLERS = ("pydantic", "pydantic_core", "contextlib", "functools")
-"""Modules that stand between Perago and an author's code."""
+"""Modules through which Perago calls an author's code."""
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _FROZEN = "<frozen "
 _JAVA_FRAME = re.compile(r"\s+at [\w.$]+[(/]|\s+\.\.\. \d+ more")
-"""Spark's errors come with hundreds of them."""
+"""A Java frame.  Spark's errors contain hundreds of them."""
 Frame = tuple[str, int, str, str]
 """File, line, function and module."""
 
 
 def described(error: BaseException) -> str:
-    """Return the error as one reason with the author's last line that it passed; Perago's own texts stay unchanged."""
+    """Return the error as a reason, with the author's last line in its traceback.  Perago's own errors get no line."""
     place = where(error)
     return f"{describe(error)} ({place})" if place and not isinstance(error, PeragoError) else describe(error)
 
 
 def where(error: BaseException) -> str:
-    """Return the author's last frame, such as "tasks.py:12 in clean", or an empty text."""
+    """Return the author's last frame, such as "tasks.py:12 in clean", or an empty string."""
     try:
         frames = _author_frames(list(_frames(error.__traceback__)))
     except BaseException:
@@ -68,12 +68,12 @@ def where(error: BaseException) -> str:
 
 
 def author_lines(error: BaseException, mask: Callable[[str], str] = str) -> list[str]:
-    """Return the traceback without Perago's frames, as bounded lines; empty if it has no frame of the author."""
+    """Return the traceback without Perago's frames, as a bounded list of lines.  Empty if no other frame is left."""
     try:
         whole = traceback.TracebackException.from_exception(_raised(error), compact=True)
         text = mask("".join(whole.format())) if _cut_ours(whole) else None
     except BaseException:
-        # An exception of an author's class, whose attributes may do anything, leave the process included.
+        # The author's exception class may have attributes that do anything, even exit the process.
         return []
     if text is None:
         return []
@@ -82,7 +82,7 @@ def author_lines(error: BaseException, mask: Callable[[str], str] = str) -> list
 
 
 def _raised(error: BaseException) -> BaseException:
-    """Return the exception of the author's code, if an error of ours only wraps it."""
+    """Return the exception from the author's code if a Perago error only wraps it, else the error itself."""
     while isinstance(error, PeragoError) and error.__cause__ is not None and not where(error):
         error = error.__cause__
     return error
@@ -95,7 +95,7 @@ def _frames(trace: TracebackType | None) -> Iterator[Frame]:
 
 
 def _author_frames(frames: Sequence[Frame]) -> list[Frame]:
-    """Return the frames of the module that was called first and of other files that are not installed."""
+    """Return the author's frames: those in the package of the module called first, and in files outside libraries."""
     begun = [frame for frame in frames if not _is_ours(frame[0])]
     while begun and _is_of_caller(begun[0][0]):
         begun = begun[1:]
@@ -106,7 +106,7 @@ def _author_frames(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def is_library(file: str) -> bool:
-    """Return whether a file is Python's or an installed package's."""
+    """Return whether a file belongs to Python or to an installed package."""
     return file.startswith((_FROZEN, *_LIBRARIES)) or "/site-packages/" in file or "/dist-packages/" in file
 
 
@@ -119,7 +119,10 @@ def _is_of_caller(file: str) -> bool:
 
 
 def _cut_ours(report: traceback.TracebackException) -> bool:
-    """Drop Perago's frames and those before the author's first from an error and its causes; return whether any is left."""
+    """Remove Perago's frames, and those before the author's first one, from an error and its causes.
+
+    Returns whether any frame is left.
+    """
     left, seen, waiting = False, set(), [report]
     while waiting:
         one = waiting.pop()
@@ -129,7 +132,7 @@ def _cut_ours(report: traceback.TracebackException) -> bool:
         kept = [frame for frame in one.stack or () if not _is_ours(frame.filename)]
         while kept and _is_of_caller(kept[0].filename):
             kept = kept[1:]
-        # Python writes "Traceback" above an empty stack, and nothing above none.
+        # Python prints a "Traceback" header for an empty stack, but not for None.
         one.stack = traceback.StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
         left = left or bool(kept)
         groups = getattr(one, "exceptions", None) or ()
@@ -138,7 +141,7 @@ def _cut_ours(report: traceback.TracebackException) -> bool:
 
 
 def _shortened(text: str) -> str:
-    """Return the text without the middle of lines that are far too long."""
+    """Return the text, without its middle if it is far too long."""
     if len(text) <= _MOST_CHARS:
         return text
     half = _MOST_CHARS // 2
@@ -155,7 +158,7 @@ def _bounded(lines: Sequence[str]) -> list[str]:
 
 @contextmanager
 def author_code(what: str) -> Iterator[None]:
-    """Turn an exception that is not an `Exception` into a `TaskFailed` that names it and `what` raised it."""
+    """Convert an exception that is not an `Exception` into a `TaskFailed` that names it and the code (`what`)."""
     live, pid = ctrl_c_is_live(), os.getpid()
     try:
         try:
@@ -176,16 +179,16 @@ def author_code(what: str) -> Iterator[None]:
 
 
 def ctrl_c_is_live() -> bool:
-    """Return whether Ctrl-C raises KeyboardInterrupt here; call it before user code can change that."""
+    """Return whether Ctrl-C raises KeyboardInterrupt in this process.  Call it before user code can change that."""
     return signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _end_fork(what: str, error: BaseException | None) -> NoReturn:
-    """End a forked process that returned into its parent's attempt."""
+    """End a child process that user code forked and that returned into its parent's attempt."""
     code = 0 if error is None else 1
     try:
         if isinstance(error, SystemExit):
-            # As Python itself would leave: nothing is 0, anything but a number is 1.
+            # Exit as Python would: None means 0, and anything that is not a number means 1.
             code = 0 if error.code is None else error.code if isinstance(error.code, int) else 1
         elif error is None:
             sys.stderr.write(

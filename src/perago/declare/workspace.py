@@ -1,8 +1,8 @@
-"""The workspace of a task: the paths it sees and may change, its checks, and what a retry does.
+"""A task's workspace: the paths it sees and may change, its checks, and what a retry does.
 
-The rule: a spec that exists is valid.  `prefix` reads as people write it (`/`, `/a/b`); `object_prefix` is the beginning of
-object names and ends at a path part, so that `/audio` never sees `audiobook/`.  `reads` and `writes` are paths below it, by
-the same rule; `view` combines them.
+The rule: every spec that exists is valid.  `prefix` is the form that authors write (`/`, `/a/b`).  `object_prefix` is
+the prefix of the object names and ends with a `/`, so that `/audio` never includes `audiobook/`.  `reads` and
+`writes` are paths below the prefix, and they match whole path parts too.  `view` combines them.
 """
 
 from __future__ import annotations
@@ -111,47 +111,47 @@ class WorkspaceSpec(SpecBase):
     """The part of the repository that a task works on, and the rules for it."""
 
     prefix: Annotated[str, PlainValidator(_prefix)] = "/"
-    """The folder of the repository that the task sees and publishes, such as `/events`; `/` is all of it."""
+    """The folder of the repository that the task sees and publishes, such as `/events`; `/` is the whole repository."""
 
     reads: Annotated[tuple[str, ...] | None, PlainValidator(_paths)] = None
-    """The files and folders below the prefix that the task reads, such as `("plays", "songs")`; None is all of it.
+    """The files and folders below the prefix that the task reads, such as `("plays", "songs")`; None means all of them.
 
-    Only these and `writes` are downloaded and seen. They are plain paths, without patterns: `plays` is the file or folder of
-    that name, never `plays-old`.
+    The task sees only these and `writes`, and only they are downloaded. They are plain paths, without patterns:
+    `plays` is the file or folder with that name, never `plays-old`.
     """
 
     writes: Annotated[tuple[str, ...] | None, PlainValidator(_paths)] = None
-    """The files and folders below the prefix that the task may change; None is what it reads.
+    """The files and folders below the prefix that the task may change; None means everything that it reads.
 
-    A file that is new, changed or deleted anywhere else fails the attempt, and nothing is published.
+    If the task creates, changes or deletes a file anywhere else, the attempt fails and nothing is published.
     """
 
     pre: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
-    """Checks on the input, run before the body. One that fails ends the task for good, without a retry."""
+    """Checks on the input, run before the body. If one fails, the task fails without a retry."""
 
     post: Annotated[Sequence[Check], PlainValidator(_checks)] = ()
-    """Checks on the result, run after the body. One that fails fails the attempt, and nothing is published."""
+    """Checks on the result, run after the body. If one fails, the attempt fails and nothing is published."""
 
     read_only: Flag = False
-    """Whether the task only reads: it publishes nothing, and its output is its input's commit."""
+    """True if the task only reads. It then publishes nothing, and its output is the commit of its input."""
 
     on_abandoned: PolicyName = DEFAULT.name
-    """What a retry does with a publication of an earlier attempt that Conductor never accepted.
+    """What a retry does with an earlier attempt's publication that Conductor never accepted.
 
-    `replace` moves the branch back over it, `supersede` publishes on top of it (the one for protected branches), `reuse`
-    does the same and skips the body where the branch already holds the result of the same input.
+    `replace` moves the branch back to undo it. `supersede` publishes on top of it, which also works on protected
+    branches. `reuse` does the same, but skips the body if the branch already contains the result of the same input.
     """
 
     on_advanced: AdvancedName = "refuse"
-    """What an attempt does when others have advanced the branch since its input.
+    """What an attempt does if others have advanced the branch since its input.
 
-    `refuse` fails it. `rebase` publishes on top of them if nothing that the task sees has changed; it needs `on_abandoned`
-    `supersede` or `reuse`.
+    `refuse` fails the attempt. `rebase` publishes on top of their commits if nothing that the task sees has changed. It
+    requires `on_abandoned` to be `supersede` or `reuse`.
     """
 
     placement: Placement = "auto"
-    """Where a Spark task's files are: `local` in a folder of the worker, `direct` on the staging branch, which the whole
-    cluster reads and writes; `auto` is `direct` unless Spark's master is local."""
+    """Where a Spark task's files are. `local`: in a folder on the worker. `direct`: on the staging branch, which the
+    whole cluster reads and writes. `auto`: `local` if Spark's master is local, otherwise `direct`."""
 
     @model_validator(mode="after")
     def _read_only_publishes_nothing(self) -> Self:
@@ -216,5 +216,5 @@ class WorkspaceSpec(SpecBase):
 
     @property
     def object_prefix(self) -> str:
-        """The beginning of the names of the workspace's objects: empty for the root, else `a/b/`."""
+        """The prefix of the names of the workspace's objects: empty for the root, otherwise such as `a/b/`."""
         return "" if self.prefix == "/" else self.prefix[1:] + "/"

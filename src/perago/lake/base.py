@@ -1,24 +1,24 @@
 """The lake port: versioned repositories of objects, as the runtime needs them.
 
-Three ports say who needs what, each with more than the one before: `ReadableLake`, `StagingLake`, `PublishingLake`.  A
-function asks for the least that it needs, so its signature says whether it can move a branch that others read.
+There are three ports, each extending the previous one: `ReadableLake`, `StagingLake` and `PublishingLake`.  A function
+takes the narrowest port that it needs, so its signature shows whether it can move a branch that others read.
 
-Every adapter keeps these rules (tests/contract/test_lake.py checks them):
+Every adapter follows these rules (tests/contract/test_lake.py checks them):
 
 - Object paths are strings with `/` between parts, relative to the repository.  Listings are sorted by the path's
   UTF-8 bytes.
-- A branch may hold uncommitted objects; `commit` commits them.  Commits never change.
+- A branch may have uncommitted objects, and `commit` commits them.  Commits never change.
 - `create_branch` and `create_tag` are atomic: of several concurrent calls for one name, one succeeds and the others
   raise `LakeConflict`.
 - `create_object` is atomic in the same way, on a branch that is never committed: of several concurrent calls for one
   path, one writes its bytes and the others raise `LakeConflict`.
 - `merge` and `relocate` end in one of three ways: they return (landed), raise `LakeRefused` / `LakeForbidden` /
   `LakeNotFound` (refused, nothing changed), or raise `LakeUnavailable` (unknown).  They are never retried blindly.
-- `merge` returns only if the new commit's parent is the expected head, whether the lake or the adapter compared; a merge
-  that landed on another commit raises `LandedElsewhere`, and nothing is rolled back.
-- Publish calls name a *branch* as their source.  A request in flight has resolved its source already, so dropping that
-  branch does not stop it; dropping it and then calling `barrier` does.
-- Missing things raise `LakeNotFound`; dropping something that does not exist is not an error.
+- `merge` returns only if the new commit's parent is the expected head, whether the lake or the adapter checked it.  A
+  merge that landed on another commit raises `LandedElsewhere`, and nothing is rolled back.
+- Publish calls name a *branch* as their source.  A request in flight has already resolved its source, so dropping that
+  branch does not stop it.  Dropping it and then calling `barrier` does.
+- A missing repository, ref or object raises `LakeNotFound`.  Dropping something that does not exist is not an error.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ __all__ = [
 
 FenceLevel = Literal["hard", "soft"]
 Progress = Callable[[int, int], None]
-"""Called with (files done, bytes moved) since the last call, from any thread; bytes from a cache are not counted."""
+"""Called from any thread with the files done and bytes moved since the last call.  Bytes from a cache do not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An object of a listing; `checksum` is None if the lake has no checksum of the plain bytes."""
+    """An object in a listing.  `checksum` is None if the lake has no checksum of the plain bytes."""
 
     path: str
     size: int
@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or tag, and the commit it names."""
+    """A branch or tag, and the commit it points to."""
 
     name: str
     commit: str
@@ -75,7 +75,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class FolderRow:
-    """A direct child of a folder: an object, or a folder, whose path ends in `/` and whose size is None."""
+    """A direct child of a folder: an object, or a subfolder, whose path ends in `/` and whose size is None."""
 
     path: str
     size: int | None
@@ -83,7 +83,7 @@ class FolderRow:
 
 @dataclass(frozen=True, slots=True)
 class FolderPage:
-    """Direct children of a folder, in listing order, and whether more follow."""
+    """Direct children of a folder, in listing order.  `more` is True if others follow."""
 
     rows: Sequence[FolderRow]
     more: bool
@@ -101,7 +101,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Differences between two commits, in listing order, and whether more follow."""
+    """Differences between two commits, in listing order.  `more` is True if others follow."""
 
     rows: Sequence[Change]
     more: bool
@@ -109,7 +109,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """An object, and the file to write it to."""
+    """An object to download, and the file to write it to."""
 
     entry: Entry
     target: Path
@@ -117,7 +117,7 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file, and the object it becomes."""
+    """A file to upload, and the object that it becomes."""
 
     source: Path
     path: str
@@ -127,7 +127,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A publication by merge: squash `source` onto `target` if its head is `expected_head`."""
+    """A publication by merge: squash `source` onto `target` if the target's head is `expected_head`."""
 
     source: str
     target: str
@@ -136,21 +136,21 @@ class Merge:
     metadata: Mapping[str, str]
     timeout: float
     level: FenceLevel | None = None
-    """The source's `fence_level`, if the caller has read it."""
+    """The source's `fence_level`, if the caller already knows it."""
     base: str = ""
-    """Base commit of the source, if known: merged onto that commit, the result holds nothing but the source."""
+    """The source's base commit, if known.  Merging onto exactly that commit produces the source's own content."""
     put_off_is_an_answer: bool = False
-    """Raise `HeadMoved` at once if the lake is busy, instead of sending the call again: the head may have moved."""
+    """If the lake is busy, raise `HeadMoved` at once instead of sending the call again: the head may have moved."""
 
 
 class ReadableLake(Protocol):
-    """Reading: commits, listings, differences, bytes, and how strictly a branch is fenced."""
+    """Reads commits, listings, differences and bytes, and tells how strictly a branch is fenced."""
 
     checksum_algorithm: str
-    """The hashlib name of the hash that `Entry.checksum` and `Upload.checksum` hold."""
+    """The hashlib name of the hash in `Entry.checksum` and `Upload.checksum`."""
 
     relocation_level: FenceLevel
-    """`hard` if the lake itself compares heads for `relocate`."""
+    """`hard` if the lake itself checks the head in `relocate`."""
 
     def server(self) -> str:
         """Return the server's name and version.  Raises `LakeError` if another kind of server answers."""
@@ -159,28 +159,28 @@ class ReadableLake(Protocol):
         """Return the names of all repositories."""
 
     def commit_at(self, repository: str, ref: str) -> Commit:
-        """Return the commit that a branch, tag, commit id or unique id prefix names."""
+        """Return the commit named by a branch, tag, commit id or unique prefix of a commit id."""
 
     def head(self, repository: str, branch: str) -> Commit:
-        """Return the commit a branch points to now."""
+        """Return the commit that a branch points to now."""
 
     def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
-        """Yield at most `limit` commits from `ref` along first parents, newest first."""
+        """Yield at most `limit` commits, newest first, following first parents from `ref`."""
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose path starts with `prefix` (which ends in `/` or is empty).
 
-        A branch's uncommitted objects count.
+        For a branch, its uncommitted objects are included.
         """
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
         """Return at most `limit` direct children of `prefix` (which ends in `/` or is empty), after the row `after`.
 
-        The cost depends on what is returned, not on how many objects the folders hold.
+        The cost depends on the number of rows returned, not on the number of objects in the folders.
         """
 
     def stat(self, repository: str, ref: str, path: str) -> Entry:
-        """Return the object at exactly this path, as a listing shows it."""
+        """Return the listing entry of the object at exactly this path."""
 
     def download(
         self,
@@ -191,56 +191,59 @@ class ReadableLake(Protocol):
         *,
         verification: Verification | None = None,
     ) -> Mapping[str, str]:
-        """Write the objects to their files, whose folders exist, and return checksum by object path.
+        """Write the objects to their files, and return their checksums by object path.  The folders must exist.
 
-        Every object is verified on return, except those left to `verification`, if one is given: for these the listed
-        checksum is returned, and `verification.wait` has the verdict.
+        On return, every object has been verified, except those deferred to `verification`, if one is passed.  For the
+        deferred objects, the checksum from the listing is returned, and `verification.wait` gives the verdict.
         """
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """Yield an object's bytes, in pieces."""
+        """Yield an object's bytes in chunks."""
 
     def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
-        """Return `length` bytes of an object from `start`, which lies inside it; fewer if the object ends before."""
+        """Return `length` bytes of an object from `start`, or fewer if it ends earlier.  `start` must lie inside it."""
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Return the branches whose name starts with `prefix`, hidden ones included."""
+        """Return the branches whose name starts with `prefix`, including hidden ones."""
 
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Return the tags whose name starts with `prefix`."""
 
     def uncommitted(self, repository: str, branch: str) -> bool:
-        """Return whether a branch holds uncommitted changes."""
+        """Return whether a branch has uncommitted changes."""
 
     def changed_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
-        """Yield, in order, paths with uncommitted changes or deletions that start with `prefix` and follow `after`."""
+        """Yield, in order, the paths with uncommitted changes or deletions, below `prefix` and after `after`."""
 
     def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
         """Yield the paths whose objects differ between two commits, root by root.
 
-        A root is an object or a folder, matched by whole path parts: `plays` never includes `plays-old`.  A root that
-        ends in `/`, or is empty, is a folder.
+        A root is an object or a folder, and matches whole path parts: `plays` never includes `plays-old`.  A root that
+        ends in `/` or is empty is a folder.
         """
 
     def changes(
         self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
     ) -> Changes:
-        """Return at most `limit` differences of `right` from `left` at paths that start with `prefix` and follow `after`."""
+        """Return at most `limit` changes from commit `left` to commit `right`.
+
+        Only paths that start with `prefix` and follow `after` are included.
+        """
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Return `hard` if the lake itself fences a merge whose source is `ref`."""
+        """Return `hard` if the lake itself fences a merge whose source is `ref`, else `soft`."""
 
     def why_soft(self, repository: str, ref: str, branch: str) -> str:
-        """Return what a merge from `ref` into `branch` lacks for the lake to fence it, and the remedy."""
+        """Return the reason why the lake cannot fence a merge from `ref` into `branch`, and the remedy."""
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
-        """Return the gates users set at `ref` for merges into `branch`; a relocation would bypass them."""
+        """Return the users' pre-merge actions at `ref` that apply to `branch`.  A relocation would bypass them."""
 
 
 class StagingLake(ReadableLake, Protocol):
-    """Staging: changes on internal branches, which nobody reads as a result."""
+    """A lake that can also be changed, on internal branches that nobody reads as results."""
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
@@ -251,45 +254,47 @@ class StagingLake(ReadableLake, Protocol):
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Put files onto a branch, uncommitted."""
+        """Upload files to a branch, uncommitted."""
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Put one small object onto a branch, uncommitted.  Raises `LakeConflict` if the path exists already.
+        """Write one small object to a branch, uncommitted.  Raises `LakeConflict` if the path already exists.
 
-        After `LakeUnavailable` the object may exist: read it back.
+        After `LakeUnavailable` the object may or may not exist, so read it back.
         """
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Remove objects from a branch, uncommitted; a missing path is not an error."""
+        """Delete objects from a branch, uncommitted.  A missing path is not an error."""
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
-        """Put objects of the ref `source` onto a branch under the same paths, uncommitted, without moving bytes."""
+        """Copy objects from the ref `source` to the same paths on a branch, uncommitted and without moving bytes."""
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
-        """Commit a branch's uncommitted changes, and return the commit id.  Raises `NothingToCommit` if there are none."""
+        """Commit a branch's uncommitted changes and return the id.  Raises `NothingToCommit` if there are none."""
 
 
 class PublishingLake(StagingLake, Protocol):
-    """Publishing: the calls that move a target branch or stop one in flight, and tags for what a move takes away."""
+    """A lake that can also publish: move a target branch, stop a publication in flight, and tag replaced heads."""
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by three-way squash merge: apply what the source changed since it left the target.
+        """Publish by three-way squash merge: apply the changes made on the source since it branched off the target.
 
-        The new commit has the single parent `expected_head`.  Raises `HeadMoved` if the fence is hard and the target is
-        elsewhere, or if the target has changed the same paths since; `BranchDirty` if the target has uncommitted
-        objects; `LandedElsewhere` if the target moved and the lake did not compare.
+        The new commit has the single parent `expected_head`.  Raises `HeadMoved` if the fence is hard and the target's
+        head is not `expected_head`, or if the target has changed the same paths in the meantime.  Raises `BranchDirty`
+        if the target has uncommitted objects, and `LandedElsewhere` if the target moved and the lake did not check the
+        head.
         """
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`.  Raises `HeadMoved` if it is not at `expected_head`.
+        """Publish by moving `branch` to the head of branch `source`.
 
-        `timeout` limits the whole operation, in seconds.
+        Raises `HeadMoved` if `branch` is not at `expected_head`.  `timeout` limits the whole operation, in seconds.
         """
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Make every publish request in flight into `branch` start over, so that it must resolve its source again.
+        """Force every publish request in flight into `branch` to start over, so that it must resolve its source again.
 
-        Returns only when the lake has confirmed it.  Raises `LakeError` if it does not within `timeout` seconds.
+        Returns only after the lake has confirmed this.  Raises `LakeError` if it does not confirm within `timeout`
+        seconds.
         """
 
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
@@ -300,7 +305,7 @@ class PublishingLake(StagingLake, Protocol):
 
 
 class Lake(PublishingLake, Protocol):
-    """A whole lake, as a backend opens it."""
+    """The complete lake port, as a backend opens it."""
 
     def create_repository(
         self,
@@ -309,7 +314,7 @@ class Lake(PublishingLake, Protocol):
         message: str = "import",
         progress: Progress | None = None,
     ) -> None:
-        """Create a repository whose branch `main` holds `files`.  Raises `LakeConflict` if the name is taken."""
+        """Create a repository with `files` on its branch `main`.  Raises `LakeConflict` if the name is taken."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,8 +1,9 @@
-"""Deferred verification: a body may start before every byte of its input is hashed, but no attempt ends before.
+"""Deferred verification: a body may start before its whole input has been hashed, but no attempt ends before that.
 
-A lake that is given a `Verification` may return from `download` with large objects unverified.  They are verified here, on
-separate threads, while the caller continues.  The rule: the caller calls `wait` before anything made from the files
-counts.  A `Verification` is closed once, with or without `wait`, and then leaves no thread, descriptor or file.
+A lake that is passed a `Verification` may return from `download` with large objects unverified.  They are verified
+here, on separate threads, while the caller continues.  The rule: the caller must call `wait` before it uses any result
+derived from the files.  A `Verification` is closed once, with or without `wait`, and then leaves no thread, descriptor
+or file behind.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from perago.errors import LakeError
 
 _CORES = os.cpu_count() or 1
 _MOST = 128
-"""Limit on deferred objects: each holds one or two descriptors, and a process often has 1024."""
+"""Limit on deferred objects: each keeps one or two descriptors open, and a process is often limited to 1024."""
 
 CheckCancelled = Callable[[], None]
 """Raises `GivenUp` once the verification is closed."""
 
 
 class GivenUp(LakeError):
-    """The caller closed the verification before there was a verdict."""
+    """Raised if the caller closed the verification before there was a verdict."""
 
 
 class Unverified(Protocol):
@@ -35,17 +36,18 @@ class Unverified(Protocol):
         """The object's path."""
 
     def verify(self, check_cancelled: CheckCancelled) -> str | None:
-        """Return the object's checksum if it differs from the one `download` returned, else None.
+        """Verify the bytes in the file.  Raises `LakeError` if they are not the object's.
 
-        Raises `LakeError` if the bytes are wrong.  Calls `check_cancelled` between pieces of work.
+        Returns their checksum if `download` returned a different one, such as a multipart checksum, and None otherwise.
+        Calls `check_cancelled` regularly.
         """
 
     def drop(self) -> None:
-        """Release files and descriptors; called once, whether the object was verified or not."""
+        """Release files and descriptors.  Called once, whether the object was verified or not."""
 
 
 class Verification:
-    """Verifies the objects that one caller's downloads deferred; usable until it is closed."""
+    """Verifies the objects deferred by one caller's downloads.  It cannot be used once it is closed."""
 
     def __init__(self, threads: int = _CORES, most: int = _MOST) -> None:
         self._threads = threads
@@ -73,13 +75,13 @@ class Verification:
             self._started.append((one, self._pool.submit(one.verify, self._go_on)))  # type: ignore[union-attr]
 
     def wait(self) -> dict[str, str]:
-        """Wait for all verdicts and close.  Raises the first error; nothing can be started afterwards.
+        """Wait for all verdicts, then close, so that nothing can be started afterwards.  Raises the first error.
 
-        Returns checksum by object path, for objects whose checksum differs from the one `download` returned.
+        Returns the checksums, by object path, of the objects for which `download` returned a different one.
         """
         try:
             wait([verdict for _, verdict in self._started], return_when=FIRST_EXCEPTION)
-            # Before closing, which makes unfinished verifications raise `GivenUp`.
+            # This must come before closing, which makes unfinished verifications raise `GivenUp`.
             for _, verdict in self._started:
                 if verdict.done() and (bad := verdict.exception()) is not None:
                     raise bad
@@ -90,8 +92,8 @@ class Verification:
     def close(self) -> None:
         """Cancel running verifications and release all objects.
 
-        Objects are released only here: closing any descriptor of a file drops the locks that this process, and so the
-        body, holds on it.
+        Objects are released only here: closing any descriptor of a file releases all locks that this process, and
+        therefore the body, has on the file.
         """
         self._closed.set()
         if self._pool is None:

@@ -1,6 +1,6 @@
-"""Copies whole files: by clone, inside the kernel, or by read and write, whichever works first.
+"""Copies whole files.  Tries a clone first, then a copy inside the kernel, then reading and writing.
 
-A clone (reflink) costs no space and hardly any time until one side changes.  Both lakes copy files this way.
+A clone (reflink) takes hardly any time, and no space until one side changes.  Both lakes copy files this way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CANNOT_COPY_RANGE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS,
 
 
 def copy_whole(source: int, out: int) -> None:
-    """Copy all of `source` to the empty file `out`; both are positioned at their start."""
+    """Copy all of `source` to the empty file `out`.  Both must be positioned at their start."""
     if copied_by_kernel(source, out):
         return
     while piece := os.read(source, _PIECE):
@@ -26,7 +26,7 @@ def copy_whole(source: int, out: int) -> None:
 
 
 def cloned(source: int, out: int) -> bool:
-    """Make `out` a clone of `source`.  Returns False, with nothing done, if the file system cannot clone."""
+    """Make `out` a clone of `source`.  Returns False, leaving `out` unchanged, if the file system cannot clone."""
     try:
         fcntl.ioctl(out, _FICLONE, source)
         return True
@@ -37,7 +37,10 @@ def cloned(source: int, out: int) -> bool:
 
 
 def copied_by_kernel(source: int, out: int) -> bool:
-    """Copy all of `source` inside the kernel.  Returns False if it cannot; both files are then positioned at the rest."""
+    """Copy all of `source` inside the kernel.
+
+    Returns False if the kernel cannot copy everything.  Both files are then positioned at the part not copied yet.
+    """
     if cloned(source, out):
         return True
     try:
@@ -51,7 +54,7 @@ def copied_by_kernel(source: int, out: int) -> bool:
 
 
 def write_all(out: int, data: bytes | memoryview) -> None:
-    """Write all of `data`, in several calls if the kernel takes less at once."""
+    """Write all of `data`, in several calls if the kernel accepts only part of it."""
     written = os.write(out, data)
     while written < len(data):
         data = memoryview(data)[written:]
@@ -59,7 +62,7 @@ def write_all(out: int, data: bytes | memoryview) -> None:
 
 
 def _copy_range(source: int, out: int, most: int) -> int:
-    # Only Linux has it.
+    # copy_file_range exists only on Linux.
     call: Callable[[int, int, int], int] | None = getattr(os, "copy_file_range", None)
     if call is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

@@ -1,13 +1,14 @@
 """The orchestrator port: Conductor's task and workflow calls, as the runtime needs them.
 
-The rules every adapter keeps (tests/contract/test_orchestrator*.py hold them):
+Every adapter follows these rules (tests/contract/test_orchestrator*.py checks them):
 
-- A polled task is IN_PROGRESS and its lease runs for the TaskDef's response time-out; `extend_lease` renews it
-  and changes nothing else.  An expired lease makes the task TIMED_OUT, and the retry is a new task id with
-  retry count + 1.
-- `complete` returns whether the result was *accepted*.  A result for a finished task is not, and changes nothing.
-- Definitions and inputs are plain JSON values, in Conductor's own field names.
-- Times are seconds since 1970; None if the event has not happened.
+- A polled task is IN_PROGRESS, and its lease lasts for the TaskDef's response time-out.  `extend_lease` renews the
+  lease and changes nothing else.  If the lease expires, the task becomes TIMED_OUT, and its retry is a new task with a
+  new id and retry count + 1.
+- `complete` returns whether the result was *accepted*.  A result for a finished task is not accepted, and changes
+  nothing.
+- Definitions and inputs are plain JSON values with Conductor's own field names.
+- Times are seconds since 1970, or None if the event has not happened.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """One task of a workflow; every retry is a separate task."""
+    """One task of a workflow.  Every retry is a separate task."""
 
     reference: str
     task_name: str
@@ -50,14 +51,14 @@ class TaskState:
     ended: float | None = None
     worker: str | None = None
     available: float = 0.0
-    """Earliest time at which the task can be polled: a retry waits for its TaskDef's delay."""
+    """The earliest time at which the task can be polled.  A retry waits for its TaskDef's delay."""
     retry_limit: int | None = None
-    """Retries that the step, or else its TaskDef, allows; None if neither says."""
+    """The number of retries allowed by the step, or else by its TaskDef; None if neither sets a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkflowState:
-    """The current state of a workflow; `tasks` are in the order they were scheduled."""
+    """The current state of a workflow.  `tasks` are in the order in which they were scheduled."""
 
     id: str
     status: str
@@ -69,7 +70,7 @@ class WorkflowState:
     started: float | None = None
     ended: float | None = None
     definition: Json = field(default_factory=dict)
-    """The workflow definition at the start of the workflow."""
+    """The workflow definition as of the start of the workflow."""
 
     @property
     def running(self) -> bool:
@@ -91,21 +92,21 @@ class WorkflowSummary:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line of a task's log, and when the orchestrator received it."""
+    """One line in a task's log, and the time at which the orchestrator received it."""
 
     at: float
     text: str
 
 
 class AttemptReader(Protocol):
-    """Reads attempts back, for the attempt fence.  Raises `OrchestratorNotFound` for an attempt of another owner."""
+    """Reads attempts back for the attempt fence.  Raises `OrchestratorNotFound` if the attempt has another owner."""
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """Return the current state of the attempt's task."""
 
 
 class AttemptReporter(AttemptReader, Protocol):
-    """The calls an attempt makes to its owner: the fence and the result."""
+    """The calls that an attempt makes to its owner: the fence and the result."""
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
         """Send the result and return whether it was accepted."""
@@ -119,17 +120,17 @@ class Orchestrator(AttemptReporter, Protocol):
         """The orchestrator's address, without secrets.  State saved for one address is never sent to another."""
 
     def server(self) -> str:
-        """Return the server's name and version.  Raises `OrchestratorError` if something else answers."""
+        """Return the server's name and version.  Raises `OrchestratorError` if another kind of server answers."""
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
     ) -> Sequence[Assignment]:
-        """Take up to `count` tasks; wait up to `wait_seconds` for the first."""
+        """Take up to `count` tasks, waiting up to `wait_seconds` for the first one."""
 
     def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Return the names that may have a task to poll, in one call and without taking any.
+        """Return the names that may have a task to poll, in a single call that takes no task.
 
-        A hint only: callers may poll the other names less often, but must still poll every name.
+        This is only a hint: callers may poll the other names less often, but must still poll every name.
         """
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
@@ -142,16 +143,16 @@ class Orchestrator(AttemptReporter, Protocol):
         """Renew the task's lease."""
 
     def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
-        """Return whether an unacknowledged earlier update could still overwrite an accepted result.
+        """Return whether an earlier update that was never acknowledged could still overwrite an accepted result.
 
-        `left_behind` means that another worker had the attempt before, whose updates are not known here.
+        `left_behind` means that another worker had the attempt before, and its updates are not known here.
         """
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Append lines to the task's log; the record of an execution is never truncated."""
+        """Append lines to the task's log.  An execution's record is never truncated."""
 
     def task_log(self, task_id: str) -> Sequence[LogLine]:
-        """Return the lines of a task's log, oldest first; none for an unknown task."""
+        """Return the lines in a task's log, oldest first.  Empty if the task is unknown."""
 
     def taskdef(self, name: str) -> Json | None:
         """Return the registered TaskDef, or None."""
@@ -165,7 +166,7 @@ class Orchestrator(AttemptReporter, Protocol):
     def workflow_definition(self, name: str, version: int | None = None) -> Json | None:
         """Return the registered workflow definition (by default the newest version), or None.
 
-        It has every field that was registered; the server may add its own fields and defaults.
+        It contains every field that was registered, and the server may add fields and defaults.
         """
 
     def workflow_versions(self) -> Mapping[str, Sequence[int]]:
@@ -181,10 +182,10 @@ class Orchestrator(AttemptReporter, Protocol):
         """Return up to `count` workflows, newest first, skipping the first `start`."""
 
     def retry_workflow(self, workflow_id: str) -> None:
-        """Resume a failed workflow: its last failed, timed-out or canceled tasks are scheduled again.
+        """Resume a failed workflow by scheduling its last failed, timed-out or canceled tasks again.
 
-        Each is a new task id with retry count + 1, whatever its TaskDef allows, and can be polled at once.
-        Raises `OrchestratorRefused` if the workflow is running or COMPLETED.
+        Each becomes a new task with a new id and retry count + 1, even if its TaskDef allows no more retries, and can
+        be polled at once.  Raises `OrchestratorRefused` if the workflow is running or COMPLETED.
         """
 
     def close(self) -> None:

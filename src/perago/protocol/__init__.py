@@ -1,4 +1,7 @@
-"""Pure decisions: what an attempt is, which step publishes it, how it ends.  Imports only the stdlib and `perago.errors`."""
+"""Pure decisions: what an attempt is, which step publishes it, and how it ends.
+
+Imports only the standard library and `perago.errors`.
+"""
 
 from perago.errors import PublishFenceError, StaleAttemptError
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot

@@ -1,7 +1,8 @@
 """The attempt and the attempt fence.
 
-An attempt is one Conductor try of one workflow step.  The fence asks one question: is the polled attempt still the one that
-Conductor has in progress?  It runs before staging, and again right before the call that moves the branch.
+An attempt is one try of one workflow step, as Conductor counts it.  The fence answers one question: is the polled
+attempt still the one that Conductor has in progress?  It runs before staging, and again right before the call that
+moves the branch.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ TERMINAL_STATUSES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One Conductor try, as it was polled."""
+    """One try of a workflow step, as polled from Conductor."""
 
     workflow_instance_id: str
     task_id: str
@@ -37,17 +38,18 @@ class Attempt:
     iteration: int
     response_timeout_seconds: float = 0
     scheduled_time: int = 0
-    """The time the orchestrator scheduled the task, in the orchestrator's unit; 0 if unknown.
+    """The time at which the orchestrator scheduled the task, in the orchestrator's unit; 0 if unknown.
 
-    A redelivered task keeps it; Conductor's `rerun`, which keeps task id and retry count, changes it.
+    It stays the same if the task is redelivered.  Conductor's `rerun` changes it, but keeps the task id and retry
+    count.
     """
 
     @property
     def logical_task_key(self) -> str:
-        """The workflow step, the same for all its retries.
+        """The key of the workflow step, the same for all its retries.
 
-        Never seq (Conductor renumbers it on retry), task id, retry count or execution id.  A loop's iteration
-        is already part of the reference name that Conductor gives.
+        It must not include seq (which Conductor renumbers on a retry), the task id, the retry count or the execution
+        id.  In a loop, Conductor's reference name already includes the iteration.
         """
         return f"{self.workflow_instance_id}/{self.reference_task_name}"
 
@@ -64,12 +66,12 @@ class AttemptSnapshot:
 
 
 def is_over(fresh: AttemptSnapshot, scheduled_time: int) -> bool:
-    """Return whether the run of a task scheduled at that time has ended; a rerun has another scheduled time."""
+    """Return whether the run of a task scheduled at that time has ended.  A rerun has a different scheduled time."""
     return fresh.status in TERMINAL_STATUSES or 0 < scheduled_time != fresh.scheduled_time
 
 
 def assert_current_attempt_snapshot(attempt: Attempt, fresh: AttemptSnapshot) -> None:
-    """Raise `StaleAttemptError` unless `fresh` is still this attempt, in progress."""
+    """Raise `StaleAttemptError` unless `fresh` shows that this attempt is still in progress."""
     expected = {
         "status": IN_PROGRESS,
         "workflow_instance_id": attempt.workflow_instance_id,

@@ -1,7 +1,8 @@
-"""The record of one execution for users: its times, checks and bytes, as one line of the orchestrator's task log.
+"""The user-visible record of one execution: its times, checks and bytes, as one line in the orchestrator's task log.
 
-Commands that show attempts (`perago run`, `perago show`) read this line, on either orchestrator, whichever worker wrote it.
-The rule: a line has at most 4 KB.  Checks are dropped from the end until it fits, and `left_out` counts them.
+Commands that show attempts (`perago run`, `perago show`) read this line, on either orchestrator, whichever worker
+wrote it.  The rule: a line has at most 4 KB.  Checks are dropped from the end until the line fits, and `left_out`
+counts them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _TEXT_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class CheckRecord:
-    """One evaluated check: its phase (before or after the body), its source text and its result."""
+    """One evaluated check: its phase (before or after the body), its label and its result."""
 
     phase: str
     label: str
@@ -39,24 +40,24 @@ class AttemptRecord:
     started: float = 0.0
     """Seconds since 1970."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """Duration of each step, by name."""
+    """The duration of each step, by its name."""
     checks: Sequence[CheckRecord] = ()
     left_out: int = 0
-    """The number of checks that did not fit."""
+    """The number of checks that were dropped to make the line fit."""
     downloaded: int = 0
     uploaded: int = 0
     saved: int = 0
-    """Bytes transferred (`downloaded`, `uploaded`), and bytes that did not need to be (`saved`)."""
+    """Bytes transferred (`downloaded`, `uploaded`), and bytes that did not need to be transferred (`saved`)."""
     changed: int = 0
     deleted: int = 0
-    """Files that the publication put (`changed`) and removed (`deleted`)."""
+    """The number of files that the publication wrote (`changed`) and removed (`deleted`)."""
     fence: str = ""
     """The fence level of the publication."""
     worker: str = ""
 
 
 def record_line(record: AttemptRecord) -> str:
-    """Format the record as a line of the task log."""
+    """Format the record as a line for the task log."""
     record = replace(record, checks=tuple(_short(check) for check in record.checks))
     while len((line := _line(record)).encode()) > MOST_BYTES and record.checks:
         record = replace(record, checks=record.checks[:-1], left_out=record.left_out + 1)
@@ -64,7 +65,7 @@ def record_line(record: AttemptRecord) -> str:
 
 
 def parse_record(line: str) -> AttemptRecord | None:
-    """Parse a line.  Returns None if it is no record: a body may print anything, and a newer Perago another version."""
+    """Parse a log line, which a body may have printed.  Returns None if it is not a record, or of another version."""
     if not line.startswith(MARK):
         return None
     try:

@@ -1,13 +1,14 @@
-"""From objects to files and back: the prefix projection, and what an attempt changed.
+"""Maps objects below the prefix to files and back, and detects what an attempt changed.
 
-- The prefix is matched by whole path parts: with `/audio` a task never sees `audiobook/`.
-- Never projected, never deleted: folder markers (zero bytes, name ends in `/`), Perago's marker file, and
-  `_lakefs_actions/`, where lakeFS keeps the fence.
-- A path that the file system cannot hold, or cannot tell from another, is refused by name before any byte is transferred.
-- A file that stat shows unchanged since the index is not read; git's racy rule applies.
-- `FileStates` holds a whole prefix in little memory, since workspaces of a million files exist: size, checksum and stat are
-  packed into one byte string per path, about 250 bytes with the path and its table entry; as separate objects they would
-  take three times that.
+- The prefix matches whole path parts: with `/audio`, a task never sees `audiobook/`.
+- Folder markers (zero bytes, name ends in `/`), Perago's marker file and `_lakefs_actions/`, which contains the fence,
+  are never mapped to files and never deleted.
+- A path that the file system cannot represent, or cannot distinguish from another, is rejected before any byte is
+  transferred.  The error names the path.
+- A file whose stat is unchanged since the index is not read.  Git's rule for racily clean entries applies.
+- `FileStates` stores a whole prefix in little memory, since workspaces with a million files exist.  Size, checksum and
+  stat are packed into one byte string per path, which takes about 250 bytes including the path and its dict entry.
+  Separate objects would take three times as much.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _NO_FILE = (
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The size and checksum of a file, which decide whether it is published."""
+    """A file's size and checksum, which determine whether it is published."""
 
     size: int
     checksum: str | None
@@ -52,7 +53,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """The stat values that show, without reading a file, whether it may have changed."""
+    """The stat values that show whether a file may have changed, without reading it."""
 
     size: int
     mtime_ns: int
@@ -72,7 +73,7 @@ class Changes:
 
 
 def projected(path: str, size: int, prefix: str) -> str | None:
-    """Return an object's path below the workdir, or None if the task does not get it."""
+    """Return an object's path relative to the workdir, or None if the task does not receive it."""
     if not path.startswith(prefix) or in_actions(path):
         return None
     if size == 0 and path.endswith("/"):
@@ -82,7 +83,7 @@ def projected(path: str, size: int, prefix: str) -> str | None:
 
 
 def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
-    """Raise `LakeError`, with the name, for paths that a folder cannot hold unchanged."""
+    """Raise `LakeError`, naming the path, if a folder on disk cannot represent all paths unchanged."""
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for path in paths:
@@ -107,28 +108,28 @@ def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
 
 
 def must_hash(now: FileStat, then: FileStat | None, index_ns: int) -> bool:
-    """Return whether a file must be read to know its state.
+    """Return whether a file must be read to determine its state.
 
-    The racy rule: a file written in the same clock tick as the index, or later, may have changed without its
-    stat showing it.
+    As in git, a file written in the same clock tick as the index, or later, may have changed without its stat showing
+    it.
     """
     return now != then or now.mtime_ns >= index_ns or now.ctime_ns >= index_ns
 
 
 def changes_between(base: Mapping[str, FileState], result: Mapping[str, FileState]) -> Changes:
-    """Return the changes from `base` to `result`; an unknown checksum counts as different."""
+    """Return the changes from `base` to `result`.  A file with an unknown checksum is treated as changed."""
     put = tuple(path for path, state in result.items() if not same(base.get(path), state))
     delete = tuple(path for path in base if path not in result)
     return Changes(put, delete)
 
 
 def same(base: FileState | None, result: FileState) -> bool:
-    """Return whether a file is known to have unchanged content."""
+    """Return whether a file's content is known to be unchanged."""
     return base is not None and base.checksum is not None and base == result
 
 
 class FileStates(Mapping[str, FileState]):
-    """File states by path, in insertion order; a file's stat may be kept with its state."""
+    """File states by path, in insertion order.  A file's stat may be stored with its state."""
 
     __slots__ = ("_packed",)
 
@@ -136,7 +137,7 @@ class FileStates(Mapping[str, FileState]):
         self._packed: dict[str, bytes] = {}
 
     def put(self, path: str, state: FileState, stat: FileStat | None = None) -> None:
-        """Set a file's state, replacing an earlier one."""
+        """Set a file's state, replacing any earlier one."""
         kind, checksum = _encode_checksum(state.checksum)
         if stat is None:
             head = _HEAD.pack(kind, state.size, 0, 0, 0)
@@ -145,7 +146,7 @@ class FileStates(Mapping[str, FileState]):
         self._packed[path] = head + checksum
 
     def stat(self, path: str) -> FileStat | None:
-        """Return the stat kept with a state, or None; its size is the state's."""
+        """Return the stat stored with a file's state, or None.  Its size is taken from the state."""
         packed = self._packed.get(path)
         if packed is None:
             return None
@@ -168,7 +169,7 @@ class FileStates(Mapping[str, FileState]):
 
 
 class EditedStates(Mapping[str, FileState]):
-    """The states of a folder after edits: the base states, with some deleted, some replaced, some new."""
+    """The file states of an edited folder: the base states, with some deleted, some replaced and some new."""
 
     __slots__ = ("_base", "_gone", "_read")
 
@@ -178,7 +179,7 @@ class EditedStates(Mapping[str, FileState]):
         self._gone = gone
 
     def changes(self) -> Changes:
-        """Return the changes from the base states, without comparing those that stat shows unchanged."""
+        """Return the changes from the base states.  Files whose stat is unchanged are not compared."""
         put = tuple(path for path, state in self._read.items() if not same(self._base.get(path), state))
         return Changes(put, tuple(path for path in self._base if path in self._gone))
 
@@ -208,7 +209,7 @@ def _encode_checksum(checksum: str | None) -> tuple[int, bytes]:
         packed = bytes.fromhex(checksum)
     except ValueError:
         packed = b""
-    # Only if the round trip is exact: upper case and spaces would be lost.
+    # Only if the round trip is lossless: upper case and spaces would be lost.
     return (_HEX, packed) if packed.hex() == checksum else (_TEXT, checksum.encode())
 
 

@@ -1,6 +1,6 @@
-"""The keys that Perago writes into commit metadata; docs/publication.md explains each.
+"""The keys that Perago writes to commit metadata.  docs/publication.md explains each of them.
 
-Commits outlive versions: a key that was ever written keeps its meaning.
+Commits outlive Perago versions, so a key must never change its meaning.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ INPUT_REF = "perago.input_ref"
 TARGET_BRANCH = "perago.target_branch"
 PREFIX = "perago.prefix"
 WRITES = "perago.writes"
-"""The paths the task may change, as a JSON list of object paths; one that ends in `/`, or is empty, is a whole prefix."""
+"""The object paths that the task may change, as a JSON list.  A path that ends in `/` or is empty is a prefix."""
 STAGING_BRANCH = "perago.staging_branch"
 STAGING_COMMIT = "perago.staging_commit"
 EXPECTED_HEAD = "perago.expected_head"
@@ -23,8 +23,8 @@ EXECUTION_ID = "perago.execution_id"
 DIGEST = "perago.input_digest"
 FENCE = "perago.fence"
 RESULT = "perago.result"
-"""Present only if the policy records results."""
+"""The task's result.  Present only if the policy records results."""
 REBASED_OVER = "perago.rebased_over"
 STAGING_BASE = "perago.staging_base"
 PUBLISH_TRIES = "perago.publish_tries"
-"""The last three are present only if the task publishes on top of others' commits."""
+"""This key and the two above it are present only if the task publishes on top of others' commits."""

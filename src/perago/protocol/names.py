@@ -1,25 +1,26 @@
 """Names of Perago's internal branches, tags and folders.
 
-lakeFS allows letters, digits, `-` and `_` in a branch name.  A part that has anything else, or that could be mistaken for
-another part, becomes a readable slug with a digest, so two different executions never share a name:
+lakeFS allows letters, digits, `-` and `_` in a branch name.  A part that contains any other character, or that could be
+mistaken for another part, is replaced with a readable slug and a digest, so that two executions never share a name:
 
-    workflow, task id   kept when made of letters, digits and `-` (a UUID is) and free of the words below
-    reference           kept when made of letters, digits and `_`
-    branch              kept when lakeFS allows it and it is not too long
-    anything else       <slug with `_`>-x<10 hex of its SHA-256>
+    workflow, task id   unchanged if made of letters, digits and `-` (as a UUID is) and free of the words below
+    reference           unchanged if made of letters, digits and `_`
+    branch              unchanged if lakeFS allows it and it is not too long
+    anything else       <slug with `_`>-x<10 hex digits of its SHA-256>
 
     perago-staging-<workflow>-<reference>-seq-<n>-iteration-<n>-task-id-<id>-retry-<n>-exec-<execution>
                                                                         [-at-<scheduled time>][-on-<12 of H>]
     perago-staging-<workflow>-<reference>-claim-task-id-<id>[-at-<scheduled time>]-into-<branch>
     perago-replaced-<task id>-<12 of H>                                   (a tag)
-    perago-fence-<seconds since the epoch>-<12 hex>                       (a short-lived branch for a proof)
-    perago-put-<seconds since the epoch>-<12 hex>                         (a branch that `perago put` stages on)
+    perago-fence-<seconds since the epoch>-<12 hex>                       (a short-lived branch for a fence probe)
+    perago-put-<seconds since the epoch>-<12 hex>                         (a branch on which `perago put` stages)
     perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
 
-An execution is 16 hex digits, followed by r<n> if an engine re-runs it.
+An execution id is 16 hex digits, followed by r<n> if an engine reruns the execution.
 
-One listing finds the stagings and claims of a step.  Earlier versions made stagings without a scheduled time, and claims
-named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`: only the sweep still looks for those.
+One listing finds all staging and claim branches of a step.  Earlier versions created staging branches without a
+scheduled time, and claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`.  Only the
+sweep still looks for those claims.
 """
 
 from __future__ import annotations
@@ -70,9 +71,9 @@ _FORMS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class InternalBranch:
-    """The parsed name of a staging or claim branch; ids are Conductor's, or slugs.
+    """The parsed name of a staging or claim branch.  Its ids are Conductor's ids, or slugs of them.
 
-    `scheduled_time` is 0, and `into` empty, if the name does not hold them.
+    `scheduled_time` is 0, and `into` is empty, if the name does not contain them.
     """
 
     kind: Literal["staging", "claim"]
@@ -85,25 +86,25 @@ class InternalBranch:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The branches of other attempts of its step that an attempt drops: stagings first, claims last."""
+    """The branches that an attempt drops to revoke its step's other attempts: staging branches first, claims last."""
 
     stagings: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     not_earlier: tuple[InternalBranch, ...] = ()
-    """One branch of each of these attempts that, by its name, was not scheduled before this one."""
+    """One branch for each of those attempts that, judging by its name, was not scheduled before this attempt."""
 
     def __bool__(self) -> bool:
         return bool(self.stagings or self.claims)
 
 
 def staging_branch_name(attempt: Attempt, execution_id: str, *, on: str | None = None) -> str:
-    """Return the staging branch of one execution; `on` is the head that it restages on."""
+    """Return the name of an execution's staging branch.  `on` is the head on which the execution restages."""
     name = f"{staging_prefix(attempt, execution_id)}{_at(attempt)}"
     return f"{name}-on-{on[:SHORT]}" if on else name
 
 
 def staging_prefix(attempt: Attempt, execution_id: str) -> str:
-    """Return the common prefix of the staging branches of one execution and its re-runs."""
+    """Return the common prefix of the staging branches of an execution and its reruns."""
     return (
         f"{STAGING}{_step(attempt)}-seq-{attempt.seq}-iteration-{attempt.iteration}"
         f"-task-id-{_id(attempt.task_id)}-retry-{attempt.retry_count}-exec-{execution_id}"
@@ -111,40 +112,44 @@ def staging_prefix(attempt: Attempt, execution_id: str) -> str:
 
 
 def rerun_id(execution_id: str, number: int) -> str:
-    """Return the id of an engine's re-run of an execution: its names are unique, and start like the first run's."""
+    """Return the id of an engine's rerun of an execution.
+
+    Names derived from it are unique and share the first run's prefix.
+    """
     return f"{execution_id}r{number}" if number else execution_id
 
 
 def claim_branch_name(attempt: Attempt, target: str) -> str:
-    """Return the branch whose creation makes one execution the attempt's only publisher on `target`.
+    """Return the name of the branch whose creation makes one execution the attempt's only publisher on `target`.
 
-    It includes the scheduled time, because Conductor's `rerun` keeps the task id; and the target, because the claim's
-    finder must know where a publish request may still be in flight.
+    The name includes the scheduled time, because Conductor's `rerun` keeps the task id.  It includes the target,
+    because whoever finds the claim must know where a publish request may still be in flight.
     """
     return f"{STAGING}{_step(attempt)}-claim-task-id-{_id(attempt.task_id)}{_at(attempt)}-into-{branch_part(target)}"
 
 
 def branch_part(branch: str) -> str:
-    """Return a target branch as it appears in a claim's name."""
+    """Return a target branch in the form used in a claim's name."""
     kept = _BRANCH.fullmatch(branch) and not _SLUG.fullmatch(branch) and len(branch) <= _LONGEST_PART
     return branch if kept else _slug(branch)
 
 
 def is_slug(part: str) -> bool:
-    """Return whether a part of a name is a slug, in place of a value that could not be kept."""
+    """Return whether a part of a name is a slug that replaces a value which a name cannot contain."""
     return _SLUG.fullmatch(part) is not None
 
 
 def replaced_tag_name(attempt: Attempt, head: str) -> str:
-    """Return the tag that keeps a head which this attempt replaces."""
+    """Return the name of the tag that preserves the head replaced by this attempt."""
     return f"{REPLACED}{_id(attempt.task_id)}-{head[:SHORT]}"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkdirName:
-    """The names of one execution's folder below the workspace root, by stage.
+    """The names of an execution's folder below the workspace root, one for each stage of its life.
 
-    The folder is renamed from `making` to `working` when its marker is written, and to `removing` before it is emptied.
+    The folder is renamed from `making` to `working` after its marker is written, and to `removing` before it is
+    emptied.
     """
 
     working: str
@@ -155,23 +160,26 @@ class WorkdirName:
 
 
 def proof_branch_name(now: float, token: str) -> str:
-    """Return a branch for installing or proving the fence; the time lets a sweep find those that a kill left behind."""
+    """Return the name of a branch for installing or probing the fence.
+
+    It contains the time, so that the sweep can find branches left behind by a killed process.
+    """
     return f"{PROOF}{int(now)}-{token}"
 
 
 def put_branch_name(now: float, token: str) -> str:
-    """Return a branch on which `perago put` stages; dated like one for a proof."""
+    """Return the name of a branch on which `perago put` stages.  It contains the time, like that of a probe branch."""
     return f"{PUT}{int(now)}-{token}"
 
 
 def proof_branch_made(name: str) -> float | None:
-    """Return when a branch for a proof or a put was created, or None for any other name."""
+    """Return the time at which a branch for a probe or a put was created, or None for any other name."""
     match = _DATED.fullmatch(name)
     return float(match[1]) if match else None
 
 
 def workdir_name(task_id: str, execution_id: str) -> WorkdirName:
-    """Return the names of one execution's folder."""
+    """Return the names of an execution's folder."""
     owner = f"{_id(task_id)}-{execution_id}"
     return WorkdirName(WORKDIR + owner, MAKING + owner, REMOVING + owner, owner)
 
@@ -183,14 +191,14 @@ def removing_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkdirOwner:
-    """The owner in a folder's name; if not `certain`, a user may have chosen that name."""
+    """The owner named in a folder's name.  If `certain` is False, a user may have chosen that name."""
 
     execution_id: str
     certain: bool
 
 
 def parse_workdir_name(name: str) -> WorkdirOwner | None:
-    """Return the owner of a workdir, or None for any other name; for old names only a marker gives certainty."""
+    """Return the owner of a workdir, or None for any other name.  Old names are ambiguous without a marker file."""
     match = _WORKDIR.fullmatch(name)
     return WorkdirOwner(match["execution"], match["ours"] is not None) if match else None
 
@@ -201,10 +209,10 @@ def revoke_prefix(attempt: Attempt) -> str:
 
 
 def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
-    """Return the branches of this step's other attempts: all of these are over if this attempt is current.
+    """Return the branches of this step's other attempts.  If this attempt is current, all of those are over.
 
-    Neither the names nor the times in them show whether it is current: the caller must ask the orchestrator, or a worker
-    that slept since its poll would revoke the attempt that took its place.
+    Neither the names nor the times in them show whether this attempt is current, so the caller must ask the
+    orchestrator.  Otherwise a worker that was suspended after its poll would revoke the attempt that replaced its own.
     """
     found: dict[str, list[str]] = {"staging": [], "claim": []}
     not_earlier: dict[tuple[str, int], InternalBranch] = {}
@@ -219,7 +227,10 @@ def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
 
 
 def _is_of(branch: InternalBranch, attempt: Attempt) -> bool:
-    """Return whether a branch may be this attempt's; Conductor's `rerun` keeps the task id, not the scheduled time."""
+    """Return whether a branch may belong to this attempt.
+
+    The scheduled times must match if both are known, because Conductor's `rerun` keeps the task id.
+    """
     times = {branch.scheduled_time, attempt.scheduled_time}
     return branch.task_id == _id(attempt.task_id) and (len(times) == 1 or 0 in times)
 
@@ -264,6 +275,9 @@ def _reference(value: str) -> str:
 
 
 def _slug(value: str) -> str:
-    """Return a readable substitute; the leading underscore sets it apart from kept ids, the digest from other slugs."""
+    """Return a readable substitute for a value.
+
+    The leading underscore distinguishes it from unchanged ids, and the digest distinguishes it from other slugs.
+    """
     digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:10]
     return "_" + re.sub(r"[^A-Za-z0-9]+", "_", value)[:40].strip("_") + "-x" + digest

@@ -1,6 +1,6 @@
-"""The outcome of an attempt: the only place that turns an error into a result.
+"""The outcome of an attempt.  This is the only place that converts an error into a result.
 
-    what happened                                           status                        sent
+    event                                                   status                        sent
     the transaction settled                                 COMPLETED                     yes
     the input does not fit the contract                     FAILED                        yes
     the same, with PERAGO_WRONG_INPUT=terminal              FAILED_WITH_TERMINAL_ERROR    yes
@@ -10,17 +10,19 @@
     another execution of this attempt is the publisher      LOST_TO_TWIN                  no
     anything else                                           FAILED                        yes
     its executor died                                       FAILED                        yes
-    several did, one after the other, at a row of a map     FAILED                        yes
+    several executors in a row died while running a map row FAILED                        yes
     it could not be handed to an executor                   FAILED                        yes
-    the server will never take the COMPLETED result         FAILED                        yes
+    the server will never accept the COMPLETED result       FAILED                        yes
 
-The worker or the map reports the last four: the execution no longer can, or never started.
-Two outcomes are not sent.  A stale attempt's FAILED could only be ignored, or end an attempt that belongs to another
-execution by now.  A loser's FAILED would end the winner's attempt: Conductor keeps the first result it gets.
-A TaskFailed raised in a pre check is an ordinary failure; a post check is never terminal, nor is a result that does
-not fit.  A missing repository or ref may exist on the next try, and is an ordinary failure.
-A wrong input is an ordinary failure too, since the next try may reach a newer worker; in `perago run` and `perago map`,
-where every try has the same code, it is terminal.
+The last four are reported by the worker or the map, because the execution can no longer report anything or never
+started.  Two outcomes are not sent.  A stale attempt's FAILED would at best be ignored, and at worst end an attempt
+that now belongs to another execution.  The FAILED of an execution that lost to its twin would end the winner's
+attempt, because Conductor keeps the first result that it gets.
+
+A TaskFailed raised in a pre check is an ordinary failure.  A failed post check is never terminal, nor is a result that
+does not fit the contract.  A missing repository or ref is an ordinary failure, because it may exist at the next try.
+An invalid input is an ordinary failure too, because the next try may reach a newer worker.  In `perago run` and
+`perago map`, where every try runs the same code, it is terminal.
 """
 
 from __future__ import annotations
@@ -45,18 +47,18 @@ _JOINER = "\u200d"
 _LONGEST_LETTER = 10
 
 WrongInput = Literal["failed", "terminal"]
-"""`failed`: an input that does not fit the contract is retried as the TaskDef says; `terminal`: it ends the task."""
+"""`failed`: an input that does not fit the contract is retried as configured in the TaskDef.  `terminal`: it is not."""
 
 Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "LOST_TO_TWIN"]
 
 
 class LostToTwin(PeragoError):
-    """Another execution of this attempt holds its claim: send nothing, let it finish."""
+    """Raised if another execution of this attempt holds the claim.  This one sends nothing and lets its twin finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one execution for the orchestrator; `send` is False if it must not be sent."""
+    """The outcome of one execution, for the orchestrator.  `send` is False if it must not be sent."""
 
     status: Status
     output: Mapping[str, Any] | None = None
@@ -65,12 +67,12 @@ class Outcome:
 
 
 def completed(output: Mapping[str, Any]) -> Outcome:
-    """Return the outcome of an attempt that did its work and whose publication is settled."""
+    """Return the outcome of an attempt that finished its work and whose publication is settled."""
     return Outcome("COMPLETED", output=output)
 
 
 def classify(error: BaseException, wrong_input: WrongInput = "failed") -> Outcome:
-    """Return the outcome that `error` means, with a reason for users."""
+    """Return the outcome for an attempt that ended with `error`, with a human-readable reason."""
     reason = describe(error)
     match error:
         case LostToTwin():
@@ -91,7 +93,7 @@ def executor_died(how: str, step: str) -> Outcome:
 
 
 def executors_died(times: int) -> Outcome:
-    """Return the outcome of a map row whose executor died `times` times in a row: the row may be the cause."""
+    """Return the outcome of a map row whose executor died `times` times in a row.  The row itself may be the cause."""
     return Outcome(
         "FAILED", reason=f"its executor died {times} times in a row while it ran; its log may say why"
     )
@@ -103,16 +105,16 @@ def not_handed_out(error: BaseException) -> Outcome:
 
 
 def result_refused(error: BaseException) -> Outcome:
-    """Return the outcome to send in place of a result that the server will never accept."""
+    """Return the outcome to send instead of a result that the server will never accept."""
     return Outcome("FAILED", reason=f"the result was refused: {error}")
 
 
 def describe(error: BaseException) -> str:
-    """Return an error as a reason: Perago's own messages as they are, others after the name of their type."""
+    """Return an error as a reason.  Perago's own messages stay as they are; others follow the name of their type."""
     try:
         text = str(error).strip()
     except BaseException:
-        # A user's class, whose __str__ may do anything.
+        # __str__ of a user-defined class may do anything.
         return f"{type(error).__name__} (its text cannot be shown)"
     if isinstance(error, PeragoError) and text:
         return text
@@ -120,27 +122,29 @@ def describe(error: BaseException) -> str:
 
 
 def sendable(outcome: Outcome, mask: Callable[[str], str], limit: int) -> Outcome:
-    """Return the outcome as it may leave the worker: its reason without secrets, in valid characters, within `limit`.
+    """Return the outcome with a reason that may leave the worker: without secrets, valid Unicode, within `limit`.
 
-    Every outcome passes through here before it is stored or sent.  An output is the user's data and is not changed.
+    Every outcome passes through this function before it is stored or sent.  The output is the user's data and is not
+    changed.
     """
     if outcome.reason is None:
         return outcome
-    # A file name that is not UTF-8 brings lone surrogates, which JSON cannot hold.
+    # A file name that is not valid UTF-8 contains lone surrogates, which JSON cannot represent.
     valid = without_nul(outcome.reason.encode("utf-8", "backslashreplace").decode())
-    # Mask first: half a secret would not be recognized.
+    # Mask first: a truncated secret would not be recognised.
     return replace(outcome, reason=shorten(mask(valid), limit))
 
 
 def without_nul(text: str) -> str:
-    r"""Return the text with U+0000 written as \x00: PostgreSQL accepts it in no text, and Conductor then answers 500."""
+    r"""Return the text with U+0000 written as \x00.  PostgreSQL rejects NUL in text, and Conductor would answer 500."""
     return text.replace(NUL, r"\x00")
 
 
 def shorten(reason: str, limit: int) -> str:
-    """Return `reason` within `limit`, cut in the middle: it starts with the cause and ends with the remedy.
+    """Return `reason` within `limit`.
 
-    Counted as Conductor counts, where a character beyond the first 65,536 is two.
+    It is truncated in the middle, because it starts with the cause and ends with the remedy.  The length is counted as
+    Conductor does, in UTF-16 code units: a character above U+FFFF counts as two.
     """
     if _length(reason) <= limit:
         return reason
@@ -153,12 +157,16 @@ def shorten(reason: str, limit: int) -> str:
 
 
 def _count_fitting(text: str, room: int) -> int:
-    """Return how many of the first characters fit into `room`."""
+    """Return how many leading characters fit into `room`."""
     return sum(used <= room for used in accumulate(map(_length, text)))
 
 
 def _cut_position(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int:
-    """Return where to cut, starting at `at`: between two words if that is near, else at least between two letters."""
+    """Return the position for a cut, searching from `at`.
+
+    It is between two words if there is such a position nearby, and otherwise at least does not split a character from
+    its combining marks.
+    """
     for place in range(at, at + step * near, step):
         if text[place - 1 : place + 1].strip() != text[place - 1 : place + 1]:
             return place
@@ -169,7 +177,7 @@ def _cut_position(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int
 
 
 def _splits_a_letter(text: str, at: int) -> bool:
-    """Return whether a cut would separate an accent from its letter, or the parts of an emoji."""
+    """Return whether a cut would separate an accent from its letter, or split an emoji."""
     mark = (
         unicodedata.category(text[at]) in {"Mn", "Me", "Mc", "Cf"} or "\U0001f3fb" <= text[at] <= "\U0001f3ff"
     )

@@ -1,18 +1,18 @@
-"""Rules for paths, each in one place, and the two names that are reserved.
+"""Path rules, each defined in one place, and the two reserved names.
 
-A rule returns True for a path that breaks it.  Callers keep a table of (rule, message), in the order in which the rules are
-checked, and `first_broken` evaluates it:
+A rule returns True for a path that breaks it.  Each caller has a table of (rule, message), in the order in which the
+rules are checked, and `first_broken` evaluates it:
 
     objects that become files     protocol/changes     LakeError
-    objects of the embedded lake  lake/local/refs      LakeRefused
+    objects in the embedded lake  lake/local/refs      LakeRefused
     prefixes, reads and writes    declare/workspace    TaskDefinitionError
-    patterns of checks            declare/checks       TaskDefinitionError
-    tables of checks              declare/table_checks TaskDefinitionError
-    tables of Spark tasks         spark/paths          TaskFailed
+    patterns in checks            declare/checks       TaskDefinitionError
+    tables in checks              declare/table_checks TaskDefinitionError
+    tables in Spark tasks         spark/paths          TaskFailed
     files that a body wrote       runtime/attempt/workdir, spark/places   PostGuardrailViolation
     files and prefix of a put     runtime/folder_upload, cli/put          RuntimeConfigError
 
-Parts are separated by slashes.
+The parts of a path are separated by slashes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ import re
 from collections.abc import Callable, Iterable
 
 MARKER = ".perago-attempt.json"
-"""The name of Perago's file in a workdir."""
+"""The name of Perago's marker file in a workdir."""
 
 NUL = "\0"
 ACTIONS = "_lakefs_actions/"
 """The prefix where lakeFS keeps its actions, including the fence."""
 
 LONGEST_NAME = 255
-"""Maximum bytes of one part, on every file system that matters."""
+"""The maximum length of a path part in bytes, on every relevant file system."""
 
 LONGEST_PATH = 1024
-"""Maximum bytes of an object path in lakeFS."""
+"""The maximum length of an object path in lakeFS, in bytes."""
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 _WILDCARDS = frozenset("*?[]{}")
@@ -78,42 +78,42 @@ def has_empty_part(path: str) -> bool:
 
 
 def has_dot_part(path: str) -> bool:
-    """Return whether a part is `.`."""
+    """Return whether any part is `.`."""
     return "." in path.split("/")
 
 
 def leads_out(path: str) -> bool:
-    """Return whether a part is `..`."""
+    """Return whether any part is `..`."""
     return ".." in path.split("/")
 
 
 def has_nul(path: str) -> bool:
-    """Return whether the path holds a NUL, which neither file systems nor PostgreSQL texts accept."""
+    """Return whether the path contains a NUL, which neither file systems nor PostgreSQL accept."""
     return NUL in path
 
 
 def has_backslash(path: str) -> bool:
-    """Return whether the path holds a backslash: a separator on some systems, a plain character on others."""
+    """Return whether the path contains a backslash, which is a separator on some systems and not on others."""
     return "\\" in path
 
 
 def has_control_character(path: str) -> bool:
-    """Return whether the path holds a character that is not printable."""
+    """Return whether the path contains a non-printable character."""
     return not path.isprintable()
 
 
 def has_outer_space(path: str) -> bool:
-    """Return whether the path starts or ends with white space."""
+    """Return whether the path starts or ends with whitespace."""
     return path.strip() != path
 
 
 def has_long_part(path: str) -> bool:
-    """Return whether a part is longer than file systems allow."""
+    """Return whether any part is longer than file systems allow."""
     return any(len(part.encode("utf-8", "surrogatepass")) > LONGEST_NAME for part in path.split("/"))
 
 
 def is_not_unicode(path: str) -> bool:
-    """Return whether the path is not valid Unicode: file names whose bytes are not UTF-8 become such strings."""
+    """Return whether the path is not valid Unicode, as for a file name whose bytes are not UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -125,12 +125,12 @@ def is_not_unicode(path: str) -> bool:
 
 
 def has_wildcard(path: str) -> bool:
-    """Return whether the path holds a wildcard, so that it may match several paths."""
+    """Return whether the path contains a wildcard, so that it may match several paths."""
     return not _WILDCARDS.isdisjoint(path)
 
 
 def has_loose_double_star(path: str) -> bool:
-    """Return whether a part mixes `**` with other characters."""
+    """Return whether any part mixes `**` with other characters."""
     return any("**" in part and part != "**" for part in path.split("/"))
 
 
@@ -148,5 +148,5 @@ def has_marker_part(path: str) -> bool:
 
 
 def in_actions(object_path: str) -> bool:
-    """Return whether an object is one of lakeFS's actions; a folder's path needs its trailing slash."""
+    """Return whether an object is one of lakeFS's actions.  A folder's path must end with a slash."""
     return object_path.startswith(ACTIONS)

@@ -5,16 +5,16 @@
     supersede    no           yes         no
     reuse        no           yes         yes
 
-- relocates: moves the branch back over an abandoned publication.  No server can fence that move, a protected branch refuses
-  it, and it bypasses pre-merge actions and uncommitted objects: so all of these are checked first.
+- relocates: moves the branch back to undo an abandoned publication.  No server can fence that move, a protected branch
+  rejects it, and it bypasses pre-merge actions and uncommitted objects, so all of these are checked first.
 - restages: publishes by merge, on top of its own step's commits.
-- records results: keeps the result in the publication, and answers equal work from there.
+- records results: stores the result in the publication, so that a retry with the same input can return it.
 
-`on_advanced` decides what an attempt does if others have advanced the branch since its input: `refuse`, or `rebase`, which
-publishes on top of them if nothing that the task sees has changed.  That needs a policy that restages: moving a branch back
-would remove others' commits too.
+`on_advanced` decides what an attempt does if others have advanced the branch since its input.  `refuse` fails the
+attempt.  `rebase` publishes on top of their commits if nothing that the task sees has changed.  It requires a policy
+that restages, because moving the branch back would also remove others' commits.
 
-No other module compares policy names: they read the row's properties.
+No other module compares policy names.  They all use the properties of `Policy`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ PolicyName = Literal["replace", "supersede", "reuse"]
 AdvancedName = Literal["refuse", "rebase"]
 REBASE: AdvancedName = "rebase"
 REBASES = f'on_advanced="{REBASE}"'
-"""The declaration of a task that publishes on top of others' commits."""
+"""The declaration, as text, that lets a task publish on top of others' commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One row of the table; `column` is the policy's column in the publication table."""
+    """One row of the table above.  `column` is the policy's column in `publication.TABLE`."""
 
     name: PolicyName
     column: Literal["replace", "supersede"]
@@ -42,17 +42,17 @@ class Policy:
 
     @property
     def fits_hard_fence(self) -> bool:
-        """True if the server itself can fence every way to publish."""
+        """True if the server itself can fence every publication."""
         return not self.relocates
 
     @property
     def fits_protected_branch(self) -> bool:
-        """True if it publishes only by merge, which a protected branch allows."""
+        """True if the policy publishes only by merge, which a protected branch allows."""
         return not self.relocates
 
     @property
     def asks_what_a_move_passes_by(self) -> bool:
-        """True if uncommitted objects and pre-merge actions make it refuse."""
+        """True if uncommitted objects and pre-merge actions must be checked, because a relocation bypasses them."""
         return self.relocates
 
 
@@ -65,5 +65,5 @@ POLICIES: Mapping[PolicyName, Policy] = {policy.name: policy for policy in (REPL
 
 
 def declared(policy: Policy) -> str:
-    """Return the declaration of a policy, for messages that recommend it."""
+    """Return a policy as it is declared, for messages that recommend it."""
     return f'on_abandoned="{policy.name}"'

@@ -1,17 +1,20 @@
-"""Preflight: decides before the body whether any later head could still let an attempt publish.
+"""Preflight: decides, before the body runs, whether there is still any way for the attempt to publish.
 
-Preflight permits nothing.  It only ends an attempt that the table would refuse whatever happens to the branch while the
-body runs, so that no body runs for nothing.  docs/decisions/0010 has the argument; in short:
+Preflight never permits a publication.  It only ends an attempt that the publication table would refuse whatever
+happens to the branch while the body runs, so that no body runs for nothing.  docs/decisions/0010 has the full
+argument.  In short:
 
-    a branch only grows, or a relocation removes its head: a commit is removed after all those above it
-    a commit is removed by an attempt of the step that signed it (unsigned: by any attempt that started at its parent)
-    so a commit stays if its signer is not a step, or a step whose task was accepted, or this step and the commit is not
-    what this attempt would relocate; and everything below a commit that stays, stays
+    A branch either grows, or a relocation removes its head.  So a commit can only be removed after all those above it.
+    A commit is only removed by an attempt of the step that signed it.  An unsigned commit can be removed by any attempt
+    that started from its parent.
+    So a commit is permanent if its signer is not a step, or if it is a step whose task was accepted, or if it is this
+    step and the commit is not the one that this attempt would relocate.  Everything below a permanent commit is
+    permanent too.
 
-    replace              refuse if a commit stays
-    supersede, reuse     refuse if a commit stays that is not this step's own, or if those that stay are too many
-    with rebase          refuse if a commit that stays has changed the view, own commits aside, or those that stay are too
-                         many; that somebody may change it back is ignored (docs/decisions/0016)
+    replace              refuse if there is a permanent commit
+    supersede, reuse     refuse if a permanent commit is not this step's own, or if there are too many permanent commits
+    with rebase          refuse if a permanent commit other than this step's own has changed the view, or if there are
+                         too many permanent commits; that somebody may undo the change is ignored (docs/decisions/0016)
     all                  refuse if A is not in the branch's history
 """
 
@@ -34,9 +37,10 @@ def cannot_ever_publish(
     accepted: Container[str] = (),
     rebases: bool = False,
 ) -> str | None:
-    """Return why no later head could let this attempt publish, or None; `accepted` are ids of completed tasks.
+    """Return the reason why this attempt can never publish, whatever happens to the branch, or None.
 
-    For a task that rebases, `target.passed` covers the commits that stay (`permanent_commits`).
+    `accepted` contains the ids of completed tasks.  For a task that rebases, `target.passed` describes the permanent
+    commits (`permanent_commits`).
     """
     if target.head.id == workspace.ref:
         return None
@@ -57,13 +61,13 @@ def cannot_ever_publish(
 def permanent_commits(
     attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName, accepted: Container[str]
 ) -> TargetBranch | None:
-    """Return the branch as of the newest commit that can no longer be removed, or None if all can."""
+    """Return the branch as of its newest permanent commit, or None if every commit can still be removed."""
     staying = _permanent_commits(attempt, workspace.ref, target.advance, policy, accepted)
     return TargetBranch(staying[0], staying, target.reached) if staying else None
 
 
 def foreign_maker(attempt: Attempt, target: TargetBranch) -> Commit | None:
-    """Return the newest commit that another workflow step made, or None; it stays if its task was accepted."""
+    """Return the newest commit made by another workflow step, or None.  It is permanent if its task was accepted."""
     signed = (commit for commit in target.advance if commit.metadata.get(TASK_ID))
     return next((commit for commit in signed if _signer(commit) != attempt.logical_task_key), None)
 
@@ -71,7 +75,7 @@ def foreign_maker(attempt: Attempt, target: TargetBranch) -> Commit | None:
 def _permanent_commits(
     attempt: Attempt, input_ref: str, advance: Sequence[Commit], policy: PolicyName, accepted: Container[str]
 ) -> Sequence[Commit]:
-    """Return the commits that can no longer be removed, newest first: the newest that stays, and all below it."""
+    """Return the commits that can no longer be removed, newest first: the newest permanent one and all below it."""
     for place, commit in enumerate(advance):
         signer = _signer(commit)
         if signer == attempt.logical_task_key:

@@ -1,7 +1,7 @@
-"""Decides the one step that makes an attempt's work visible.  A = input ref, H = head, C = staged commit.
+"""Decides on the single step that makes an attempt's work visible.  A = input ref, H = head, C = staged commit.
 
-H is read right before.  `TABLE` below is this table, in the order of its rows; docs/publication.md shows the same table,
-and a test compares the two.
+H is read immediately before the decision.  `TABLE` below encodes this table, with its rows in the same order.
+docs/publication.md shows the same table, and a test compares the two.
 
     head                                            replace                            supersede, reuse
     at-input       H == A                           merge C; unchanged: keep A         the same
@@ -11,8 +11,8 @@ and a test compares the two.
     own-range      2 to 1024 back, all signed by us refuse                             restage on H
     elsewhere      1 to 1024 back, others' commits; refuse                             merge C; unchanged: keep A
                    the view is as at A
-    elsewhere-own  the same, own commits aside,     refuse                             restage on H
-                   and there are own commits
+    elsewhere-own  as elsewhere, but with commits   refuse                             restage on H
+                   of our own, which are ignored
     elsewhere-new-actions                           refuse                             restage on H; unchanged: keep A
                    as elsewhere, with other lakeFS
                    actions than at A
@@ -22,13 +22,14 @@ and a test compares the two.
                    branch has uncommitted objects
     other          anything else                    refuse                             refuse
 
-"Signed by us" means the same logical task key: the same workflow step, whichever attempt.  Under `replace`
-metadata never permits anything, it can only refuse.
+"Signed by us" means that the logical task key is the same, i.e. the same workflow step in any attempt.  Under
+`replace`, metadata can never permit a step, only refuse it.
 
-The three `elsewhere` rows are for tasks that declare `on_advanced="rebase"`; for others such a head is foreign.  The result
-is what the task would have made had it started from H, since everything that it could read is unchanged.  *Own commits
-aside* is checked by segments (`segments`): the view at H equals that at the newest own commit, and the view at the parent of
-each own commit equals that at the own commit below it, or at A.
+The three `elsewhere` rows are for tasks that declare `on_advanced="rebase"`.  For other tasks, such a head is
+foreign.  The result is what the task would have produced had it started from H, since everything that it could read
+is unchanged.  In `elsewhere-own`, the view is compared segment by segment (`rebase.segments`), so that our own
+changes are ignored: the view at H must equal the view at our newest commit, and the view at the parent of each of our
+commits must equal the view at our next older commit, or at A for the oldest.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ Step = Literal["merge", "keep", "relocate", "restage", "refuse"]
 MAX_RANGE = 1024
 ELSEWHERE: frozenset[HeadState] = frozenset({"elsewhere", "elsewhere-own", "elsewhere-new-actions"})
 
-# (changed, unchanged) for each policy family.
+# (step if the attempt changed something, step if not) for each column.
 TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, Step]]] = {
     "at-input": {"replace": ("merge", "keep"), "supersede": ("merge", "keep")},
     "own-child": {"replace": ("relocate", "relocate"), "supersede": ("restage", "restage")},
@@ -79,7 +80,7 @@ TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, S
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of a lake; `created` is in seconds since the epoch."""
+    """A commit in a lake.  `created` is in seconds since the epoch."""
 
     id: str
     parents: tuple[str, ...]
@@ -89,13 +90,16 @@ class Commit:
 
     @property
     def first_parent(self) -> str | None:
-        """The commit this one was made on; None for the first commit of a repository."""
+        """The commit on which this one was made, or None for a repository's first commit."""
         return self.parents[0] if self.parents else None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceInput:
-    """The place an attempt reads from and publishes to: `ref` is A, the full commit id; `prefix` ends in `/` or is empty."""
+    """The workspace that an attempt reads from and publishes to.
+
+    `ref` is A, as a full commit id.  `prefix` ends in `/` or is empty.
+    """
 
     repository: str
     branch: str
@@ -105,30 +109,33 @@ class WorkspaceInput:
 
     @property
     def view(self) -> View:
-        """The paths the task may see and change; the whole prefix if it declares nothing narrower."""
+        """The paths that the task may see and change: the whole prefix, unless the task declares a narrower view."""
         return self.declared_view or View(self.prefix)
 
 
-# The short name; `WorkspaceInput` comes from the seeds.
+# The short name.  `WorkspaceInput` is the name used in the seeds.
 Workspace = WorkspaceInput
 
 
 @dataclass(frozen=True, slots=True)
 class StagedWorkspace:
-    """All that publishing, settling and cleaning up a staging need; there is no other state."""
+    """A staged result: the only state needed to publish, settle and clean up."""
 
     repository: str
     branch: str
     commit: str
     base: str = ""
-    """The commit that the branch was created at."""
+    """The commit at which the branch was created."""
     same_actions: bool = False
-    """True if the commit certainly has the lakeFS actions of `base`: only this execution wrote, and no action."""
+    """True if the commit is certain to have the same lakeFS actions as `base`.
+
+    That is so if only this execution wrote to the branch, and it wrote no actions.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ViewChange:
-    """A path of the view that differs from the attempt's input, and the commit that changed it."""
+    """A path in the view that differs from the attempt's input, and the commit that changed it."""
 
     path: str
     commit: Commit
@@ -136,17 +143,17 @@ class ViewChange:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The effect of others' commits since A on an attempt that may publish on top of them."""
+    """The effect of others' commits since A, for an attempt that may publish on top of them."""
 
     change: ViewChange | None = None
-    """The first change of the attempt's view, own commits aside."""
+    """The first change to the attempt's view, ignoring this step's own commits."""
     new_actions: bool = False
-    """True if the head has other lakeFS actions than A."""
+    """True if the head's lakeFS actions differ from A's."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBranch:
-    """The target branch as it was read: first-parent commits from the head down to A, without A itself."""
+    """The target branch as read: the first-parent commits from the head down to A, excluding A itself."""
 
     head: Commit
     advance: Sequence[Commit] = ()
@@ -160,19 +167,19 @@ class TargetBranch:
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePublicationPlan:
-    """The one step to take, and the head it may be taken from."""
+    """The step to take, and the head that the branch must have when it is taken."""
 
     step: Step
     state: HeadState
     expected_head: str
     supersedes: str = ""
-    """The newest commit of this step that the publication covers."""
+    """The newest commit of this step that the publication replaces or builds on."""
     rebased_over: int = 0
     """The number of others' commits between A and the publication."""
 
 
 def read_advance(input_ref: str, commits: Iterable[Commit]) -> TargetBranch:
-    """Read first-parent commits, newest first, down to A or to the end of the supported range."""
+    """Read first-parent commits, newest first, down to A or to the limit of the supported range."""
     advance: list[Commit] = []
     for commit in commits:
         if commit.id == input_ref:
@@ -189,7 +196,7 @@ def read_advance(input_ref: str, commits: Iterable[Commit]) -> TargetBranch:
 def build_workspace_publication_plan(
     attempt: Attempt, workspace: Workspace, target: TargetBranch, *, changed: bool, policy: PolicyName
 ) -> WorkspacePublicationPlan:
-    """Return the step that the table gives.  Raises `PublishFenceError` if it is to refuse."""
+    """Return the step to take according to `TABLE`.  Raises `PublishFenceError` if that step is `refuse`."""
     state = head_state(attempt, workspace.ref, target, policy)
     step = TABLE[state][POLICIES[policy].column][0 if changed else 1]
     if step == "refuse":
@@ -203,12 +210,12 @@ def build_workspace_publication_plan(
 
 
 def own_commits(attempt: Attempt, advance: Sequence[Commit]) -> Sequence[Commit]:
-    """Return the commits that attempts of this step made."""
+    """Return the commits made by attempts of this step."""
     return [commit for commit in advance if commit.metadata.get(KEY) == attempt.logical_task_key]
 
 
 def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: PolicyName) -> HeadState:
-    """Return the row of the table that the branch is in."""
+    """Classify the branch's head: return the row of `TABLE` that applies."""
     if target.head.id == input_ref:
         return "at-input"
     signers = [commit.metadata.get(KEY, "") for commit in target.advance]
@@ -232,7 +239,7 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
 
 
 def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName) -> str:
-    """Return why an attempt may not move the branch, with A, H, the author of H, and the remedy."""
+    """Return the reason why an attempt may not move the branch, naming A, H, the author of H and the remedy."""
     state = head_state(attempt, workspace.ref, target, policy)
     where = f"branch {workspace.branch!r} of {workspace.repository!r}"
     next_step = remedy(attempt, workspace, target.advance)
@@ -248,7 +255,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
             f"by moving the branch. Commit or reset them. {next_step}"
         )
     if target.passed is not None and (change := target.passed.change) is not None:
-        # The commit and the path come first: a reason too long for Conductor is cut in the middle.
+        # The commit and the path come first, because a reason too long for Conductor is truncated in the middle.
         return (
             f"{change.commit.id} changed {change.path!r}, which this task sees ({made_by(change.commit)}). "
             f"{where} was advanced by {len(target.advance)} commit(s): input ref {workspace.ref}, head {target.head.id}. "
@@ -267,7 +274,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
 
 
 def remedy(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) -> str:
-    """Return advice for a refused publication, based on who made the commits since A."""
+    """Return the remedy for a refused publication, depending on who made the commits since A."""
     for commit in advance:
         workflow, _, reference = commit.metadata.get(KEY, "").partition("/")
         same_step = reference == attempt.reference_task_name
@@ -294,7 +301,7 @@ def _started_at(commit: Commit, input_ref: str) -> bool:
 
 
 def made_by(commit: Commit) -> str:
-    """Return who made a commit, for messages."""
+    """Return a phrase for messages that says who made a commit."""
     key = commit.metadata.get(KEY)
     if key:
         return f"made by Perago task {key}, attempt {commit.metadata.get(TASK_ID, '?')}"

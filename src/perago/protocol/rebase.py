@@ -1,11 +1,11 @@
-"""Rebase: between which commits the view must be the same for an attempt to publish on top of others' commits.
+"""Rebase: finds the commits between which the view must not change if an attempt publishes on top of others' commits.
 
-    A ── o ── o ── O1 ── o ── O2 ── o ── H          O: own commits, o: others'
-    └─────────┘     └────┘     └─────────┘          the view is the same at both ends of each segment
+    A ── o ── o ── O1 ── o ── O2 ── o ── H          O: this step's own commits, o: others' commits
+    └─────────┘     └────┘     └─────────┘          the view must be the same at both ends of each segment
 
-One comparison of H with A is not enough once there are own commits: if somebody reverted one of ours, we would publish over
-the revert.  Checking each commit of others separately is too strict: a change that was reverted would refuse the retry for
-ever.
+Comparing only H with A is not enough if there are own commits: if somebody reverted one of them, the attempt would
+publish over the revert.  Checking each of the others' commits separately is too strict: a change that was later
+reverted would cause every retry to be refused.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ Segment = tuple[str, str]
 
 
 def segments(attempt: Attempt, input_ref: str, advance: Sequence[Commit]) -> Sequence[Segment]:
-    """Return the pairs of commits whose views must be equal, oldest first; `advance` goes from the head down to A."""
+    """Return the pairs of commits whose views must be equal, oldest first.  `advance` runs from the head down to A."""
     return cut(input_ref, advance, own_commits(attempt, advance))
 
 
 def cut(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Sequence[Segment]:
-    """Return the range above `since` without the commits `aside`, as segments, oldest first; inputs are newest first."""
+    """Return the range above `since`, without the commits in `aside`, as segments.
+
+    The segments are ordered oldest first, `advance` and `aside` newest first.
+    """
     found: list[Segment] = []
     for commit in reversed(aside):
         found.append((since, commit.parents[0]))
@@ -35,7 +38,7 @@ def cut(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Seque
 
 
 def within(segment: Segment, advance: Sequence[Commit]) -> Sequence[Commit]:
-    """Return the commits of a segment, oldest first, without its older end."""
+    """Return the commits in a segment, oldest first, excluding its older end."""
     ids = [commit.id for commit in advance]
     older, newer = segment
     ends = ids.index(older) if older in ids else len(ids)
@@ -43,9 +46,10 @@ def within(segment: Segment, advance: Sequence[Commit]) -> Sequence[Commit]:
 
 
 def still_fits(attempt: Attempt, advance: Sequence[Commit], bases: Collection[str]) -> str | None:
-    """Return the newest commit that the result is already staged on, if no own commit came after it; else None.
+    """Return the newest commit on which the result is already staged, or None.
 
-    That staging can be merged unchanged: the view has not changed since.
+    Also returns None if one of this step's own commits came after it.  Otherwise that staging branch can be merged as
+    it is, because the view has not changed since.
     """
     for commit in advance:
         if commit.id in bases:

@@ -1,7 +1,8 @@
-"""Signs commits: `perago.*` metadata, messages and digests, and reads the `reuse` ledger from them.
+"""Signs commits with `perago.*` metadata, messages and digests, and reads the `reuse` ledger from signed commits.
 
-Staging and publish commits carry the same keys, because after a relocation the staging commit is the head.  A recorded
-result makes the publish commit the ledger of effectively-once: it is written atomically with the publication itself.
+Staging and publish commits have the same keys, because after a relocation the staging commit is the head.  A publish
+commit with a recorded result is the ledger entry that makes a task effectively-once: the result is written atomically
+with the publication itself.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ MAX_RECORDED_RESULT = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The values that sign every commit of one execution."""
+    """The values with which one execution signs its commits."""
 
     attempt: Attempt
     execution_id: str
@@ -49,17 +50,17 @@ class Signature:
     input_digest: str
 
     def staging(self, branch: str, *, base: str, fence: str) -> dict[str, str]:
-        """Return the metadata of the commit on a staging branch created at `base`."""
+        """Return the metadata for the commit on a staging branch that was created at `base`."""
         return self._metadata("try", StagedWorkspace(self.workspace.repository, branch, ""), base, "", fence)
 
     def publication(
         self, staged: StagedWorkspace, *, expected_head: str, supersedes: str, fence: str
     ) -> dict[str, str]:
-        """Return the metadata of the commit that the merge of `staged` makes."""
+        """Return the metadata for the commit that merging `staged` creates."""
         return self._metadata("confirm", staged, expected_head, supersedes, fence)
 
     def message(self, verb: Literal["stages", "publishes"]) -> str:
-        """Return a commit message for users."""
+        """Return a human-readable commit message."""
         attempt = self.attempt
         return (
             f"perago: {attempt.task_name} {verb} /{self.workspace.prefix.rstrip('/')} "
@@ -92,7 +93,11 @@ class Signature:
 def input_digest(
     *, task_name: str, version: str, params: Mapping[str, Any], input_ref: str, view: View
 ) -> str:
-    """Return the digest that equal work shares; for a task that sees its whole prefix it is the same as in old versions."""
+    """Return a digest of the task, its version, its params, its input and its view.
+
+    Two attempts with the same digest do the same work.  If a task declares neither reads nor writes, the digest is the
+    same as in earlier Perago versions.
+    """
     narrowed = [[view.roots, view.write_roots]] if view.declared else []
     canonical = json.dumps(
         [task_name, version, params, input_ref, view.prefix, *narrowed],
@@ -104,22 +109,22 @@ def input_digest(
 
 
 def recordable(result: Mapping[str, Any]) -> str | None:
-    """Return the result as the ledger keeps it, or None if it is too large for commit metadata."""
+    """Return the result as text for the ledger, or None if it is too large for commit metadata."""
     text = json.dumps(result, separators=(",", ":"), ensure_ascii=False)
     return text if len(text.encode("utf-8", "surrogatepass")) <= MAX_RECORDED_RESULT else None
 
 
 def recorded_result(head: Commit, signature: Signature) -> str | None:
-    """Return the result that the head records for the same work, or None.
+    """Return the result recorded in the head if it is a publication of the same work, else None.
 
-    A commit counts only if its first parent is its own expected head: one that landed elsewhere, past a soft fence, was
-    reported as FAILED.
+    Returns None if the commit's first parent is not its expected head.  It then landed elsewhere, past a soft fence,
+    and was reported as FAILED.
     """
     return recorded_work(head, signature) if is_in_place(head) else None
 
 
 def recorded_work(commit: Commit, signature: Signature) -> str | None:
-    """Return the result that a commit records for the same work, or None, wherever the commit landed."""
+    """Return the result recorded in a commit if it is a publication of the same work, wherever it landed, else None."""
     metadata = commit.metadata
     same_work = (
         metadata.get(PHASE) == "confirm"
@@ -135,14 +140,15 @@ def is_in_place(commit: Commit) -> bool:
 
 
 def base_of(commit: Commit) -> str:
-    """Return the commit that a publication was staged on; if not recorded, its expected head."""
+    """Return the commit on which a publication was staged, or its expected head if that is not recorded."""
     return commit.metadata.get(STAGING_BASE) or commit.metadata.get(EXPECTED_HEAD, "")
 
 
 def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
     """Return whether an execution of this attempt made the commit.
 
-    Conductor's `rerun` keeps the task id, so the scheduled time must match too; commits of old versions do not have it.
+    Conductor's `rerun` keeps the task id, so the scheduled time must match too.  Commits made by old versions do not
+    have one, and match by task id alone.
     """
     metadata = commit.metadata
     return metadata.get(TASK_ID) == attempt.task_id and metadata.get(
@@ -151,5 +157,5 @@ def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
 
 
 def is_publication_of(commit: Commit, staged: StagedWorkspace) -> bool:
-    """Return whether publishing `staged` made `commit`: C itself, or the merge of C, wherever it landed."""
+    """Return whether publishing `staged` made `commit`, i.e. it is C itself or the merge of C, wherever it landed."""
     return staged.commit in (commit.id, commit.metadata.get(STAGING_COMMIT))

@@ -1,4 +1,4 @@
-"""The steps of an attempt, in order, and what an execution may have created in the lake by each.
+"""The steps of an attempt, in order, and what an execution that dies at a step may have left in the lake.
 
     step           staging branch     claim
     input          none               none
@@ -19,17 +19,18 @@
     hand over      any                in flight
     cleanup        any                handed over
 
-- direct: only direct Spark placement has created its branch by then; any: every placement may have.
+- direct: only a task with direct Spark placement may have created its branch by then.  any: every task may have.
 - free: a claim may exist, and may be dropped once the attempt is over.
-- in flight: the call that moves the branch may still land after its sender died, so the claim stays, and shows the retry
-  that it must send a barrier.  That holds during `hand over` too: the result may be that of a publish without an answer,
-  and an executor that died there has not reported it.
+- in flight: the call that moves the branch may still land after the process that sent it has died.  So the claim stays,
+  and tells the retry that it must send a barrier.  This also holds during `hand over`: the result may be that of an
+  unanswered publish, and an executor that died there has not reported it.
 - handed over: the result is being sent, and the result sender drops the claim.
-- A task without a workspace has only `input`, `body`, `result`, `hand over` and `cleanup`; a read-only one goes from
-  `verify` to `hand over`.  An attempt that preflight refuses goes from `download` to `claim` and then to `hand over`.
-- verify: from here on every downloaded byte is verified.  If a step from `pre checks` to `post checks` fails, `verify`
-  comes next, so that no outcome based on wrong bytes is reported.
-- Any other step may fail and go to `hand over`.
+- A task without a workspace has only the steps `input`, `body`, `result`, `hand over` and `cleanup`.  A read-only task
+  goes from `verify` to `hand over`.  An attempt that preflight refuses goes from `download` to `claim` and then to
+  `hand over`.
+- verify: after this step, every downloaded byte has been verified.  If a step from `pre checks` to `post checks` fails,
+  `verify` comes next, so that no outcome based on corrupt data is reported.
+- If any other step fails, `hand over` comes next.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step; its name appears in logs, metrics and results."""
+    """One step.  Its name appears in logs, metrics and results."""
 
     name: str
     staging: Literal["none", "direct", "any"] = "none"
@@ -99,5 +100,8 @@ _BY_NAME = {step.name: step for step in (NOT_BEGUN, *ORDER)}
 
 
 def step_named(name: str) -> Step:
-    """Return the step with a name; the empty name is an execution that has not started.  Raises `KeyError` otherwise."""
+    """Return the step with this name; the empty name stands for an execution that has not started.
+
+    Raises `KeyError` if there is no such step.
+    """
     return _BY_NAME[name]

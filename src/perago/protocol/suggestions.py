@@ -1,6 +1,6 @@
 """Suggestions for unknown names: the one that was probably meant, or the known names.
 
-The rule: every "did you mean" of Perago is made here, so that the same typo gets the same answer in every command.
+The rule: every "did you mean" in Perago comes from here, so that the same typo gets the same answer in every command.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 _MOST_LISTED = 12
 _SHORTEST_PREFIX = 3
-"""Minimum length of a prefix to identify a name."""
+"""The minimum length of a prefix that identifies a name."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
@@ -23,13 +23,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """Return the end of a sentence: a question with the nearest known name, else `otherwise`."""
+    """Return a question with the nearest known name, to complete an error message, or `otherwise` if there is none."""
     found = nearest(name, known)
     return otherwise if found is None else f"; did you mean {found!r}?"
 
 
 def listed(names: Iterable[str], *, none: str = "none") -> str:
-    """Return names for a sentence, in their order; of many, only the first and a count."""
+    """Return the names in their order, for use in a sentence.  A long list is shortened and ends with a count."""
     every = list(names)
     more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
     return ", ".join(every[:_MOST_LISTED]) + more if every else none

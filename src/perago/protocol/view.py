@@ -1,4 +1,4 @@
-"""The view: what a task may see and change of its workspace.
+"""The view: the part of its workspace that a task may see and change.
 
     reads    writes    the task sees            the task may change
     None     None      the whole prefix         the whole prefix
@@ -6,8 +6,8 @@
     paths    None      these paths              the same paths
     paths    paths     both together            `writes`
 
-A path is below the prefix and names a file or a folder: `plays` covers the object `plays` and everything below `plays/`,
-and never `plays-old/`.  lakeFS's actions are in no view, whatever it covers.
+A path is relative to the prefix and names a file or a folder: `plays` includes the object `plays` and everything below
+`plays/`, but never `plays-old/`.  lakeFS's actions are never part of a view.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from perago.protocol.paths import has_wildcard, in_actions
 
 
 class Roots(tuple[str, ...]):
-    """Sorted object paths, none below another; a lookup costs the object's path parts, however many roots there are."""
+    """Sorted object paths, none nested in another.  A lookup is O(depth of the path), whatever the number of roots."""
 
     _names: frozenset[str]
 
     def __new__(cls, paths: Iterable[str]) -> Roots:
-        """Sort the paths, and drop those below another."""
+        """Sort the paths, and drop those that are nested in another."""
         found: dict[str, None] = {}
-        # A folder comes before its content.
+        # A folder sorts before its content.
         for path in sorted(set(paths), key=lambda path: path.split("/")):
             if not _is_in(path, found):
                 found[path] = None
@@ -36,24 +36,27 @@ class Roots(tuple[str, ...]):
         return made
 
     def hold(self, object_path: str) -> bool:
-        """Return whether an object is a root or below one; a root that ends in `/`, or is empty, is a folder."""
+        """Return whether an object is a root or below one.  A root that ends in `/` or is empty is a folder."""
         return _is_in(object_path, self._names)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The declared view: `prefix` ends in `/` or is empty; `reads` and `writes` are paths below it, None for all of it."""
+    """The declared view.  `prefix` ends in `/` or is empty.
+
+    `reads` and `writes` are paths below the prefix; the table above explains None.
+    """
 
     prefix: str
     reads: tuple[str, ...] | None = None
     writes: tuple[str, ...] | None = None
     roots: Roots = field(init=False, repr=False, compare=False)
-    """The object paths that the task sees; the prefix itself if it sees all of it."""
+    """The object paths that the task sees, or just the prefix if the task sees all of it."""
     write_roots: Roots = field(init=False, repr=False, compare=False)
     """The object paths that the task may change."""
 
     def __post_init__(self) -> None:
-        """Sort the paths once: a task may name thousands, and every file is looked up."""
+        """Sort the paths once, because a task may name thousands of them and every file is looked up."""
         seen = None if self.reads is None else {*self.reads, *(self.writes or ())}
         changed = self.writes if self.writes is not None else self.reads
         object.__setattr__(self, "roots", self._objects(seen))
@@ -74,11 +77,14 @@ class View:
         return not in_actions(object_path) and self.roots.hold(object_path)
 
     def may_change(self, object_path: str) -> bool:
-        """Return whether the task may put or delete this object."""
+        """Return whether the task may write or delete this object."""
         return not in_actions(object_path) and self.write_roots.hold(object_path)
 
     def sees(self, path: str) -> bool:
-        """Return whether the task sees everything at a path below the prefix; for a pattern, at its literal beginning."""
+        """Return whether the task sees everything at a path below the prefix.
+
+        For a pattern, only its leading parts without wildcards are considered.
+        """
         return self.roots.hold(self.prefix + literal_beginning(path))
 
     def may_write(self, path: str) -> bool:
@@ -86,7 +92,7 @@ class View:
         return self.write_roots.hold(self.prefix + path)
 
     def describe_roots(self, roots: Iterable[str]) -> str:
-        """Return roots as the task's author names them, for messages."""
+        """Return roots for use in messages, as the task's author would write them."""
         return ", ".join(root.removeprefix(self.prefix) or f"/{self.prefix.rstrip('/')}" for root in roots)
 
     def _objects(self, paths: Iterable[str] | None) -> Roots:
@@ -94,7 +100,7 @@ class View:
 
 
 def literal_beginning(pattern: str) -> str:
-    """Return the parts of a pattern before the first with a wildcard; all of a plain path."""
+    """Return the path parts before the first one with a wildcard, or the whole path if it has none."""
     return "/".join(takewhile(lambda part: not has_wildcard(part), pattern.split("/")))
 
 
@@ -109,7 +115,7 @@ def _is_in(object_path: str, roots: Container[str]) -> bool:
         return True
     at = object_path.find("/")
     while at >= 0:
-        # `plays` is a file or a folder, `plays/` a folder.
+        # The root `plays` may be a file or a folder, but `plays/` is always a folder.
         if object_path[:at] in roots or object_path[: at + 1] in roots:
             return True
         at = object_path.find("/", at + 1)

@@ -1,16 +1,17 @@
-"""Decides whether an attempt failed because of its worker, and not because of its task, its input or its data.
+"""Decides whether an attempt failed because of its worker rather than its task, its input or its data.
 
-    what ended the attempt                      at step          the worker's own reason
-    the lake does not know the keys (401)       all but body     keys
-    the lake gives no answer                    input            lake
+    error                                       at step          worker fault
+    the lake rejects the keys (401)             all but body     keys
+    the lake does not answer                    input            lake
     ENOSPC, EDQUOT, EROFS                       all              disk
     EMFILE, ENFILE                              all but body     descriptors
     anything else                                                none
 
-The first call to the lake is made at the step "input", so an unreachable lake shows there; one that stops answering later
-has answered before, and may have trouble with this one repository.  A 403 or a 404 is about a repository.  A body may use
-up descriptors by itself, and may talk to another lake; a disk that it finds full is full for other attempts too.  An error
-that the author raises on purpose is the task's, whatever its cause.
+The first call to the lake is made at the step "input", so an unreachable lake is noticed there.  A lake that stops
+answering later was reachable before, and may only have trouble with this one repository.  A 403 or a 404 concerns a
+repository.  A body may exhaust the descriptors itself, and may talk to another lake.  A disk that is full for a body
+is full for other attempts too.  An error that the author raises on purpose is attributed to the task, whatever its
+cause.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from perago.errors import LakeUnauthenticated, LakeUnavailable, TaskExecutionErr
 from perago.protocol.steps import BODY, INPUT
 
 OwnReason = Literal["keys", "lake", "disk", "descriptors", "executor"]
-"""`executor`: several executors in a row died before the attempt could start; only the supervisor can see that."""
+"""`executor`: several executors in a row died before the attempt could start, which only the supervisor can see."""
 
 FIRST_CALL = INPUT.name
 _ERRNOS: dict[int, OwnReason] = {
@@ -36,7 +37,7 @@ _ERRNOS: dict[int, OwnReason] = {
 
 
 def own_reason(error: BaseException, step: str) -> OwnReason | None:
-    """Return the worker's own reason for an error that ended an attempt at `step`, or None if it is not the worker's."""
+    """Return the worker fault behind an error that ended an attempt at `step`, or None if it has another cause."""
     if isinstance(error, TaskExecutionError):
         return None
     found: OwnReason | None = None
@@ -53,7 +54,7 @@ def own_reason(error: BaseException, step: str) -> OwnReason | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and its causes, each once."""
+    """Yield the error and its chain of causes, without duplicates."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:

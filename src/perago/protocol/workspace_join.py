@@ -1,10 +1,11 @@
-"""Joins several workspaces of one branch: which comes last on it, and whether the others' work is still there.
+"""Joins several workspaces on one branch: finds the last one, and checks that the work in the others is still intact.
 
     A ── P1 ── o ── P2 ── P3        P: the joined workspaces, o: others' commits; the attempt works from P3
 
-Every other must be a first-parent ancestor of the last, at most 1024 back.  And everything its step may write must be the
-same at P3 as when the step published it; commits by steps of the same workflow that started at or after it are excepted,
-since those steps were given its work and changed it knowingly.  A commit that is not a publication has nothing to protect.
+Every workspace but the last must be a first-parent ancestor of the last, at most 1024 commits back.  Everything that
+its step may write must be the same at P3 as when the step published it.  Commits by steps of the same workflow are
+exempt if their input was that publication or a later commit: those steps were given its work and changed it knowingly.
+A commit that is not a publication has nothing to protect.
 """
 
 from __future__ import annotations
@@ -21,23 +22,29 @@ from perago.protocol.rebase import Segment, cut
 
 @dataclass(frozen=True, slots=True)
 class AncestorSearch:
-    """The search below a commit: by id, each other commit that was found, with the commits above it, newest first."""
+    """The result of searching for ancestors of a commit.
+
+    `above` maps the id of each ancestor that was found to the commits above it, newest first.
+    """
 
     last: str
     above: Mapping[str, Sequence[Commit]]
     missing: tuple[str, ...] = ()
-    """Commits that are not among the first-parent ancestors of `last`, or too far back."""
+    """Ids of commits that are not first-parent ancestors of `last`, or are too far back."""
 
 
 def candidates(commits: Iterable[Commit]) -> Sequence[Commit]:
-    """Return distinct commits, the likeliest to be last first: no parent of another, then by time (a heuristic only)."""
+    """Return the distinct commits, ordered by how likely they are to be the last one on the branch.
+
+    This is only a heuristic: commits that are not the parent of another come first, then newer commits.
+    """
     found = {commit.id: commit for commit in commits}
     parents = {commit.first_parent for commit in found.values()}
     return sorted(found.values(), key=lambda commit: (commit.id in parents, -commit.created))
 
 
 def below(last: str, others: Iterable[str], history: Iterable[Commit]) -> AncestorSearch:
-    """Search for commits below `last`; `history` starts there, newest first, and is read no further than needed."""
+    """Search for commits below `last`.  `history` starts at `last`, newest first, and is read only as far as needed."""
     wanted = {other for other in others if other != last}
     above: dict[str, Sequence[Commit]] = {}
     passed: list[Commit] = []
@@ -51,20 +58,20 @@ def below(last: str, others: Iterable[str], history: Iterable[Commit]) -> Ancest
 
 
 def written_by(commit: Commit) -> tuple[str, ...]:
-    """Return the object paths that the step that published a commit may write; none if it is not a publication."""
+    """Return the object paths writable by the step that published a commit.  Empty if it is not a publication."""
     if PHASE not in commit.metadata or KEY not in commit.metadata:
         return ()
     try:
         roots = json.loads(commit.metadata[WRITES])
     except (KeyError, ValueError):
-        # Publications of older versions record only their prefix.
+        # Publications made by older versions record only their prefix.
         prefix = commit.metadata.get(PREFIX, "/").strip("/")
         return (f"{prefix}/" if prefix else "",)
     return tuple(map(str, roots)) if isinstance(roots, list) else (str(roots),)
 
 
 def to_compare(workflow_id: str, ref: str, above: Sequence[Commit]) -> Sequence[Segment]:
-    """Return the pairs of commits between which a publication's writes must not differ, oldest first."""
+    """Return the pairs of commits between which a publication's writable paths must not differ, oldest first."""
     started = {ref, *(commit.id for commit in above)}
     aside = [
         commit
@@ -76,7 +83,7 @@ def to_compare(workflow_id: str, ref: str, above: Sequence[Commit]) -> Sequence[
 
 
 def apart(odd: str, last: str, where: str) -> str:
-    """Return why no single commit holds two workspaces; both are named as they were sent."""
+    """Return the reason why no single commit contains both workspaces.  Both are named as they were sent."""
     return (
         f"{odd} is not among the first-parent ancestors of {last}, at most {MAX_RANGE} back on {where}: no commit holds "
         "both, so they cannot be joined. Join outputs of steps that published to this branch one after the other, and start "
@@ -85,7 +92,7 @@ def apart(odd: str, last: str, where: str) -> str:
 
 
 def changed_since(published: str, last: str, path: str, by: Commit) -> str:
-    """Return why a publication is no longer intact at the last workspace."""
+    """Return the reason why a publication is no longer intact in the last workspace."""
     return (
         f"{published} cannot be joined with {last}: {by.id} ({made_by(by)}) changed {path!r} in between, which is the first "
         "one's to write. A step that changes another step's work must start from its output. Start a new workflow from the "

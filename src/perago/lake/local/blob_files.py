@@ -1,8 +1,8 @@
 """The embedded lake's larger objects: files named by the checksum of their content.
 
-The rules: bytes get their name only when they are complete and on disk, so a name that exists is a whole object; an object
-is never rewritten (mode 0444) and never hard-linked, so nothing a task does in its workdir reaches it.  Copies are
-reflinks where the file system supports them: they cost no space until one side changes.
+The rules: a file gets its final name only when its bytes are complete and on disk, so every named file is a whole
+object.  An object is never rewritten (mode 0444) and never hard-linked, so nothing that a task does in its workdir can
+affect it.  Copies are reflinks where the file system supports them, which take no space until one side changes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class Files:
         self._incoming.mkdir(exist_ok=True)
 
     def file(self, checksum: str) -> Path:
-        """Return the file that holds the bytes of a checksum."""
+        """Return the path of the file with this checksum."""
         return self._objects / checksum[:2] / checksum[2:]
 
     def drop_partial_files(self, before: float) -> None:
-        """Remove partial files that killed processes left before that time (seconds since the epoch)."""
+        """Remove partial files that killed processes left behind before a time (in seconds since the epoch)."""
         for part in self._incoming.iterdir():
             with suppress(FileNotFoundError):
                 if part.stat().st_mtime < before:
                     part.unlink()
 
     def take(self, upload: Upload) -> None:
-        """Add a file: its bytes are on disk on return, its name after `sync`."""
+        """Add a file.  Its bytes are on disk on return, its name only after `sync`."""
         part = self._incoming / uuid.uuid4().hex
         try:
             with open(upload.source, "rb", buffering=0) as source:
@@ -56,7 +56,7 @@ class Files:
                 out = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o444)
                 try:
                     copy_whole(source.fileno(), out)
-                    # Hash the copy, not the source, which something may still be writing to.
+                    # Hash the copy rather than the source, because something may still be writing to the source.
                     check_unchanged(upload, os.fstat(out).st_size, _digest(out))
                     os.fsync(out)
                 finally:
@@ -72,13 +72,13 @@ class Files:
                 part.unlink()
 
     def sync(self, checksums: Iterable[str]) -> None:
-        """Sync the names of added objects to disk, including those another process made and may not have synced."""
+        """Sync the names of added objects to disk, including names that another process may have created unsynced."""
         folders = sorted({self.file(checksum).parent for checksum in checksums})
         for folder in [*folders, self._objects] if folders else ():
             _sync_folder(folder)
 
     def pieces(self, checksum: str, size: int) -> Iterator[bytes]:
-        """Yield an object's bytes, in pieces."""
+        """Yield an object's bytes in chunks."""
         with open(self._open_checked(checksum, size), "rb") as source:
             while piece := source.read(_PIECE):
                 yield piece
@@ -90,7 +90,7 @@ class Files:
             return source.read(length)
 
     def give(self, checksum: str, size: int, target: Path) -> None:
-        """Write an object's bytes to a file, which appears only when complete."""
+        """Write an object's bytes to a file.  The file appears only when it is complete."""
         source = self._open_checked(checksum, size)
         try:
             with appearing(target) as out:
@@ -101,7 +101,7 @@ class Files:
             os.close(source)
 
     def _open_checked(self, checksum: str, size: int) -> int:
-        """Open an object for reading.  Raises `LakeError` if it is missing or has another size."""
+        """Open an object for reading.  Raises `LakeError` if it is missing or has a different size."""
         try:
             source = os.open(self.file(checksum), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -128,7 +128,7 @@ class Files:
 
 
 def check_unchanged(upload: Upload, size: int, digest: str) -> None:
-    """Raise `LakeError` unless size and digest are those the caller saw."""
+    """Raise `LakeError` unless the size and digest are still those in the upload."""
     if (size, digest) != (upload.size, upload.checksum):
         raise LakeError(
             f"{upload.path} changed while it was uploaded: something still writes to {upload.source}"
@@ -137,7 +137,7 @@ def check_unchanged(upload: Upload, size: int, digest: str) -> None:
 
 @contextmanager
 def appearing(target: Path) -> Iterator[int]:
-    """Yield a descriptor to write to; the file gets its name if the block succeeds, and is removed otherwise."""
+    """Yield a descriptor to write to.  If the block succeeds, the file gets its name; otherwise it is removed."""
     part = target.with_name(f".perago-{uuid.uuid4().hex}")
     out = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:

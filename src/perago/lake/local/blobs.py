@@ -1,8 +1,8 @@
-"""The embedded lake's bytes: small objects in the database, larger ones as files.
+"""The bytes of the embedded lake: small objects in the database, larger ones as files.
 
-A small object is not synced separately: it reaches the disk with the transaction that publishes it.  A larger one is on
-disk before the database names it.  The size alone decides where an object is.  Every checksum was computed here, whatever
-the caller claimed.
+A small object is not synced separately: it reaches the disk with the transaction that publishes it.  A larger one is
+on disk before the database refers to it.  The size alone decides where an object is stored.  Every checksum is
+computed here, whatever the caller claims.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Objects:
         return len(content), checksum
 
     def copy_out(self, downloads: Sequence[tuple[Download, str]], progress: Progress | None) -> None:
-        """Write objects, given by checksum, to files; each file appears only when complete."""
+        """Write objects, given by checksum, to files.  Each file appears only when it is complete."""
 
         def give(download: tuple[Download, str]) -> None:
             file, checksum = download
@@ -78,14 +78,14 @@ class Objects:
             if progress is not None:
                 progress(1, file.entry.size)
 
-        # Small ones cost only the creation of a file, without waiting: threads would just contend.
+        # A small object costs no more than creating its file, without waiting for the disk: threads would only contend.
         for download in downloads:
             if download[0].entry.size <= MOST_IN_DATABASE:
                 give(download)
         _in_parallel(give, [file for file in downloads if file[0].entry.size > MOST_IN_DATABASE])
 
     def pieces(self, checksum: str, size: int) -> Iterator[bytes]:
-        """Yield an object's bytes, in pieces."""
+        """Return an iterator over an object's bytes, in chunks."""
         if size <= MOST_IN_DATABASE:
             return iter([self._blob(checksum, size)])
         return self._files.pieces(checksum, size)
@@ -97,7 +97,7 @@ class Objects:
         return self._files.part(checksum, size, start, length)
 
     def problem(self, checksum: str, size: int) -> str | None:
-        """Return what is wrong with an object, or None."""
+        """Return a description of the problem with an object, or None if it is intact."""
         try:
             total = hashlib.new(ALGORITHM)
             for piece in self.pieces(checksum, size):
@@ -124,7 +124,7 @@ class Objects:
 
 
 def _small_bytes(upload: Upload) -> bytes:
-    """Return a small file's bytes.  Raises `LakeError` if they are not those the caller saw."""
+    """Return a small file's bytes.  Raises `LakeError` if they do not match the upload's size and checksum."""
     try:
         with open(upload.source, "rb", buffering=0) as source:
             body = source.read(MOST_IN_DATABASE + 1)
@@ -140,7 +140,7 @@ def _report(progress: Progress | None, uploads: Sequence[Upload]) -> None:
 
 
 def _in_parallel(call: Callable[[T], None], items: Sequence[T]) -> None:
-    """Call for every item, several at once if it pays off: most of the time is spent waiting for the disk."""
+    """Call a function for every item, on several threads if there are enough: most of the time goes to disk waits."""
     if len(items) < _FEW:
         for item in items:
             call(item)

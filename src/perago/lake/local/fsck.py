@@ -12,7 +12,7 @@ from perago.lake.local.trees import decode, node_id
 
 
 def problems(db: sqlite3.Connection, objects: Objects) -> list[str]:
-    """Return every problem as a sentence; empty for an intact lake."""
+    """Return every problem as a sentence.  Empty if the lake is intact."""
     wanted: dict[str, tuple[int, str]] = {}
     return [*_refs(db), *_commits(db), *_nodes(db, wanted), *_objects(db, objects, wanted)]
 
@@ -44,7 +44,7 @@ def _commits(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _nodes(db: sqlite3.Connection, wanted: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """Yield the problems of the trees, and collect size and one path of every object they name in `wanted`."""
+    """Yield the problems in the trees.  Fills `wanted` with the size and one path of every object they refer to."""
     known = {name for (name,) in db.execute("SELECT id FROM nodes")}
     for name, body in db.execute("SELECT id, body FROM nodes"):
         if node_id(body) != name:
@@ -61,7 +61,7 @@ def _nodes(db: sqlite3.Connection, wanted: dict[str, tuple[int, str]]) -> Iterat
 
 
 def _objects(db: sqlite3.Connection, objects: Objects, wanted: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """Yield the problems of the objects that the trees name, and of uncommitted ones."""
+    """Yield the problems with the objects that the trees refer to, and with uncommitted objects."""
     for path, size, checksum in db.execute(
         "SELECT path, size, checksum FROM staged WHERE checksum IS NOT NULL"
     ):

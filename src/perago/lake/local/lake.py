@@ -2,10 +2,11 @@
 
     <folder>/lake.db      refs, commits, trees, uncommitted paths, small objects (SQLite, see store)
     <folder>/objects/     larger objects, by checksum (see blob_files)
-    <folder>/incoming/    files being added; those that a killed process left are removed after a day
+    <folder>/incoming/    files being added; those left behind by a killed process are removed after a day
 
-Any number of threads and processes may use one folder at once.  Bytes are on disk before a row names them, and each call
-that changes a ref is one transaction that compares the expected head with the current one: the fence is always hard.
+Any number of threads and processes may use one folder at once.  Bytes are on disk before a row refers to them.  Each
+call that changes a ref is one transaction.  A publish also checks, in its transaction, that the branch is at the
+expected head, so the fence is always hard.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ _PARTIAL_FILES_STAY_SECONDS = 24 * 3600
 
 
 class LocalLake:
-    """The lake port over one folder, which is created if missing."""
+    """Implements the lake port in one folder, which is created if it is missing."""
 
     relocation_level: FenceLevel = "hard"
     checksum_algorithm = ALGORITHM
 
     def __init__(self, folder: Path, *, clock: Callable[[], int] = time.time_ns) -> None:
-        """Open the lake; `clock` returns nanoseconds since the epoch."""
+        """Open the lake.  `clock` returns nanoseconds since the epoch."""
         # Absolute, because task bodies may change the working directory.
         self._folder = folder = folder.absolute()
         self._clock = clock
@@ -75,7 +76,10 @@ class LocalLake:
         message: str = "Repository created",
         progress: Progress | None = None,
     ) -> None:
-        """Create a repository with `files` in the first commit of `main`.  Raises `LakeConflict` if the name is taken."""
+        """Create a repository with `files` in its first commit, on `main`.
+
+        Raises `LakeConflict` if the name is taken.
+        """
         refs.check_repository_name(name)
         for file in files:
             refs.check_object_path(file.path)
@@ -98,22 +102,22 @@ class LocalLake:
             return [name for (name,) in db.execute("SELECT name FROM repositories ORDER BY name")]
 
     def commit_at(self, repository: str, ref: str) -> Commit:
-        """Return the commit that a branch, tag, commit id or unique id prefix names."""
+        """Return the commit named by a branch, tag, commit id or unique prefix of a commit id."""
         with self._store.read() as db:
             return refs.resolve(db, repository, ref)[0].commit
 
     def head(self, repository: str, branch: str) -> Commit:
-        """Return the commit a branch points to now."""
+        """Return the commit that a branch points to now."""
         with self._store.read() as db:
             found = refs.find_branch(db, repository, branch)
             return refs.get_commit(db, found.repository, found.head).commit
 
     def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
-        """Yield at most `limit` commits from `ref` along first parents, newest first."""
+        """Yield at most `limit` commits, newest first, following first parents from `ref`."""
         return self._walk(repository, self.commit_at(repository, ref), limit)
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
-        """Yield the objects whose path starts with `prefix`; a branch's uncommitted objects count."""
+        """Return an iterator over the objects below `prefix`, including a branch's uncommitted ones."""
         with self._store.read() as db:
             commit, branch = refs.resolve(db, repository, ref)
             staged = refs.below(db, branch, prefix) if branch else {}
@@ -124,7 +128,7 @@ class LocalLake:
         return folder_page(self._store.nodes(), self._tree(repository, commit), prefix, after, limit)
 
     def stat(self, repository: str, ref: str, path: str) -> Entry:
-        """Return the object at exactly this path; a branch's uncommitted objects count."""
+        """Return the entry of the object at exactly this path, which may be uncommitted if `ref` is a branch."""
         return Entry(path, *self._object(repository, ref, path))
 
     def download(
@@ -136,7 +140,10 @@ class LocalLake:
         *,
         verification: Verification | None = None,
     ) -> Mapping[str, str]:
-        """Write the objects to their files, whose folders exist, and return checksum by object path, all verified."""
+        """Write the objects to their files, whose folders must exist, and return their checksums by object path.
+
+        Nothing is deferred to `verification`.
+        """
         # Objects are addressed by checksum, so a listed entry needs no lookup in the tree.
         found = [
             (file, file.entry.checksum or self._object(repository, ref, file.entry.path)[1]) for file in files
@@ -145,7 +152,7 @@ class LocalLake:
         return {file.entry.path: checksum for file, checksum in found}
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """Yield an object's bytes, in pieces."""
+        """Return an iterator over an object's bytes, in chunks."""
         size, checksum = self._object(repository, ref, path)
         return self._objects.pieces(checksum, size)
 
@@ -164,7 +171,7 @@ class LocalLake:
                 raise LakeConflict(f"repository {repository!r} has a branch {name!r} already")
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Return the branches whose name starts with `prefix`, hidden ones included."""
+        """Return the branches whose name starts with `prefix`, including hidden ones."""
         with self._store.read() as db:
             return refs.named(db, "branches", repository, prefix)
 
@@ -183,7 +190,7 @@ class LocalLake:
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Put files onto a branch, uncommitted.  Raises `LakeError` if a file's bytes do not match its checksum."""
+        """Upload files to a branch, uncommitted.  Raises `LakeError` if a file's bytes do not match its checksum."""
         for file in files:
             refs.check_object_path(file.path)
         wanted = self._branch(repository, branch)
@@ -193,10 +200,10 @@ class LocalLake:
             refs.put(db, wanted, {file.path: (file.size, file.checksum) for file in files})
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Put one small object onto a branch, uncommitted.  Raises `LakeConflict` if the path exists already."""
+        """Write one small object to a branch, uncommitted.  Raises `LakeConflict` if the path already exists."""
         refs.check_object_path(path)
         value = self._objects.add_bytes(content)
-        # On disk before it returns, because the caller acts on having created the object.
+        # Durable, because the caller acts on the fact that it created the object.
         with self._store.write(durable=True) as db:
             found = refs.find_branch(db, repository, branch)
             staged = refs.at(db, found, path)
@@ -208,7 +215,7 @@ class LocalLake:
             refs.put(db, found, {path: value})
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Remove objects from a branch, uncommitted; a missing path is not an error."""
+        """Delete objects from a branch, uncommitted.  A missing path is not an error."""
         with self._store.write(durable=False) as db:
             found = refs.find_branch(db, repository, branch)
             tree = refs.get_commit(db, found.repository, found.head).tree
@@ -218,7 +225,7 @@ class LocalLake:
             refs.put(db, found, gone)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
-        """Put objects of the ref `source` onto a branch under the same paths, uncommitted."""
+        """Copy objects from the ref `source` to the same paths on a branch, uncommitted."""
         wanted = self._branch(repository, branch)
         objects = {path: self._object(repository, source, path) for path in paths}
         with self._store.write(durable=False) as db:
@@ -226,14 +233,14 @@ class LocalLake:
             refs.put(db, wanted, objects)
 
     def uncommitted(self, repository: str, branch: str) -> bool:
-        """Return whether a branch holds uncommitted changes."""
+        """Return whether a branch has uncommitted changes."""
         with self._store.read() as db:
             return refs.is_dirty(db, refs.find_branch(db, repository, branch))
 
     def changed_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
-        """Yield the paths with uncommitted changes, deletions included, in order."""
+        """Return an iterator over the paths with uncommitted changes, including deletions, in order."""
         with self._store.read() as db:
             found = refs.below(db, refs.find_branch(db, repository, branch), prefix)
         return (path for path in found if path > after)
@@ -243,21 +250,21 @@ class LocalLake:
         with self._store.read() as db:
             one, two = (refs.resolve(db, repository, ref)[0].tree for ref in (left, right))
         for root in roots:
-            # `plays` is an object or a folder, and never includes `plays-old`.
+            # The root `plays` is an object or a folder, and never includes `plays-old`.
             found, only = differences(self._store.nodes(), one, two, root), Roots([root])
             yield from (path for path, _, _ in found if only.hold(path))
 
     def changes(
         self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
     ) -> Changes:
-        """Return at most `limit` differences of the commit `right` from `left`."""
+        """Return at most `limit` changes from commit `left` to commit `right`."""
         trees = (self._tree(repository, left), self._tree(repository, right))
         return change_page(self._store.nodes(), trees, prefix, after, limit)
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
-        """Commit a branch's uncommitted changes, and return the commit id.  Raises `NothingToCommit` if there are none."""
+        """Commit a branch's uncommitted changes and return the id.  Raises `NothingToCommit` if there are none."""
         found = self._branch(repository, branch)
-        # A commit on a hidden branch counts only once a publication names it, and that one syncs both to disk.
+        # A commit on a hidden branch only matters once a publication refers to it, and the publication syncs both.
         with self._store.write(durable=not found.hidden) as db:
             found = self._check_not_dropped(db, repository, found)
             staged = refs.below(db, found, "")
@@ -269,23 +276,23 @@ class LocalLake:
                 new = refs.add_commit(db, found.repository, tree, content, created_ns=self._clock())
                 refs.move_branch(db, found, new)
                 return new
-        # Uploads equal to the head are cleared too, so the branch is clean.
+        # Uploads that are identical to the head were cleared too, so the branch is clean.
         raise NothingToCommit(f"commit: no changes on branch {branch!r} of repository {repository!r}")
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Return `hard`, always: every merge compares and swaps."""
+        """Return `hard`: every merge here is a compare-and-swap."""
         return "hard"
 
     def why_soft(self, repository: str, ref: str, branch: str) -> str:
-        """Return "": no merge is soft."""
+        """Return an empty string: no merge here is soft."""
         return ""
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
-        """Return no gates: this lake runs no actions."""
+        """Return an empty sequence: this lake runs no actions."""
         return ()
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by three-way squash merge: one commit, whose only parent is `expected_head`."""
+        """Publish by three-way squash merge, as one commit whose only parent is `expected_head`."""
         with self._store.write(durable=True, timeout=merge.timeout) as db:
             source = refs.find_branch(db, repository, merge.source)
             target = refs.find_branch(db, repository, merge.target)
@@ -297,7 +304,10 @@ class LocalLake:
             return new
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`.  Raises `HeadMoved` if it is not at `expected_head`."""
+        """Publish by moving `branch` to the head of branch `source`.
+
+        Raises `HeadMoved` if `branch` is not at `expected_head`.
+        """
         with self._store.write(durable=True, timeout=timeout) as db:
             place = refs.find_branch(db, repository, source)
             target = refs.find_branch(db, repository, branch)
@@ -305,7 +315,7 @@ class LocalLake:
             refs.move_branch(db, target, place.head)
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Do nothing: a publication here is one transaction, and never in flight."""
+        """Do nothing: a publication here is one transaction, so it is never in flight."""
 
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
         """Tag a commit.  Raises `LakeConflict` if the name is taken."""
@@ -329,7 +339,7 @@ class LocalLake:
             db.execute("DELETE FROM tags WHERE repository = ? AND name = ?", (key, name))
 
     def fsck(self) -> builtins.list[str]:
-        """Return every problem as a sentence; partial files and unreferenced objects are not problems."""
+        """Return every problem as a sentence.  Partial files and unreferenced objects are not problems."""
         with self._store.read() as db:
             return problems(db, self._objects)
 
@@ -362,7 +372,7 @@ class LocalLake:
             return refs.find_branch(db, repository, name)
 
     def _check_not_dropped(self, db: sqlite3.Connection, repository: str, seen: refs.Branch) -> refs.Branch:
-        """Return the branch's current row.  Raises `LakeNotFound` if it was dropped, even if its name was used again."""
+        """Return the branch's current row.  Raises `LakeNotFound` if it was dropped, even if its name was reused."""
         branch = refs.find_branch(db, repository, seen.name)
         if branch.key != seen.key:
             raise LakeNotFound(f"branch {seen.name!r} of repository {repository!r} was dropped meanwhile")

@@ -1,4 +1,4 @@
-"""The checks before the embedded lake moves a branch by merge or relocation, and the tree that a merge makes.
+"""Checks made before the embedded lake moves a branch by merge or relocation, and the tree that results from a merge.
 
 Every function takes the connection of the transaction that then moves the branch, so nothing can change in between.
 """
@@ -20,7 +20,7 @@ MOST_SHOWN = 5
 
 
 def check_unmoved(db: sqlite3.Connection, target: Branch, expected_head: str) -> None:
-    """Raise `HeadMoved` if the target is not at the expected head, `BranchDirty` if it has uncommitted changes."""
+    """Raise `HeadMoved` if the target is not at the expected head, or `BranchDirty` if it has uncommitted changes."""
     if target.head != expected_head:
         author = get_commit(db, target.repository, target.head).commit.metadata.get(KEY)
         signed = f"signed by {author}" if author else "not signed by any task"
@@ -34,11 +34,11 @@ def check_unmoved(db: sqlite3.Connection, target: Branch, expected_head: str) ->
 
 
 def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: Branch) -> str:
-    """Return the target's tree with the source's changes since their common commit.
+    """Return the target's tree with the changes that the source has made since their common ancestor.
 
-    A three-way merge, as in lakeFS: a path that the source did not change keeps the target's object; a path that both
-    changed differently is a conflict.  Raises `HeadMoved` on a conflict, and `LakeRefused` if the source changed nothing
-    or there is no common commit.
+    This is a three-way merge, as in lakeFS.  At a path that the source did not change, the target's object stays.  A
+    path that both changed differently is a conflict.  Raises `HeadMoved` if there is a conflict, and `LakeRefused` if
+    the source changed nothing or there is no common ancestor.
     """
     head = get_commit(db, source.repository, source.head)
     onto = get_commit(db, target.repository, target.head)
@@ -48,7 +48,7 @@ def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: 
             f"branch {source.name!r} at {source.head} and branch {target.name!r} at {target.head} have no commit in "
             f"common among the newest {LONGEST_WALK}: stage on that head"
         )
-    # As in lakeFS: the target may have the source's changes already; only a source without changes is refused.
+    # As in lakeFS, the target may already have the source's changes.  Only a source without changes is refused.
     if head.tree == base.tree:
         raise LakeRefused(f"merge: no changes from branch {source.name!r} to branch {target.name!r}")
     edits: Edits = {path: now for path, _, now in differences(nodes, base.tree, head.tree)}
@@ -60,7 +60,7 @@ def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: 
 def _check_conflicts(
     edits: Edits, nodes: Nodes, base: StoredCommit, onto: StoredCommit, branches: tuple[Branch, Branch]
 ) -> None:
-    """Raise `HeadMoved` if the target has changed a path of the edits differently."""
+    """Raise `HeadMoved` if the target has changed one of the edited paths differently."""
     theirs = {path: now for path, _, now in differences(nodes, base.tree, onto.tree)}
     both = sorted(path for path in edits.keys() & theirs.keys() if edits[path] != theirs[path])
     if both:
@@ -76,9 +76,10 @@ def _check_conflicts(
 def _common_ancestor(
     db: sqlite3.Connection, repository: int, one: StoredCommit, two: StoredCommit
 ) -> StoredCommit | None:
-    """Return the newest common first-parent ancestor, or None; for a staging, the commit it was made at.
+    """Return the newest common first-parent ancestor, or None.
 
-    Both histories are walked in step, so that the cost is the distance and not the length of the history.
+    For a staging branch, it is the commit at which the branch was created.  Both histories are walked in lockstep, so
+    the cost is proportional to the distance and not to the whole history.
     """
     seen: set[str] = set()
     for steps in zip_longest(_ancestors(db, repository, one), _ancestors(db, repository, two)):

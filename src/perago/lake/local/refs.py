@@ -1,12 +1,14 @@
-"""Repositories, branches, tags, commits and uncommitted objects of the embedded lake, as rows.
+"""The database rows of the embedded lake's repositories, branches, tags, commits and uncommitted objects.
 
-Every function takes the connection of a running transaction.  Names follow lakeFS's rules, so that what runs on the
-embedded lake runs on the real one.  A ref is resolved as lakeFS does it: full commit id, branch, tag, id prefix.
+Every function takes the connection of an open transaction.  Names follow lakeFS's rules, so that anything that runs on
+the embedded lake also runs on the real one.  A ref is resolved in lakeFS's order: full commit id, branch, tag, prefix
+of a commit id.
 
-A commit's id is the SHA-256 over its parents, tree, message, metadata and time in nanoseconds.  Two commits that agree in
-all of these are one commit, which is harmless: heads are compared and swapped, not commits.
+A commit's id is the SHA-256 of its parents, tree, message, metadata and time in nanoseconds.  Two commits for which
+all of these are equal are the same commit.  That is harmless, because the compare-and-swap is on heads, not on
+commits.
 
-Uncommitted objects are rows over the head's tree; a path without a value is a removed object.
+Uncommitted objects are rows that overlay the head's tree.  A path without a value is a deleted object.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ _COMMIT_COLUMNS = "id, parents, message, metadata, created_ns, tree"
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The row of a branch."""
+    """A branch's row in the database."""
 
     key: int
     repository: int
@@ -59,7 +61,7 @@ def check_repository_name(name: str) -> None:
 
 
 def check_ref_name(kind: str, name: str) -> None:
-    """Raise `LakeRefused` if lakeFS does not allow this branch name; tags follow the same rule."""
+    """Raise `LakeRefused` if lakeFS does not allow this branch name.  Tags follow the same rule."""
     if not _BRANCH_NAME.fullmatch(name):
         raise LakeRefused(
             f"{kind} name {name!r} is not allowed: letters, digits, '-' and '_', not starting with '-'"
@@ -76,7 +78,7 @@ def check_object_path(path: str) -> None:
 
 
 def repository_key(db: sqlite3.Connection, name: str) -> int:
-    """Return the row id of a repository.  Raises `LakeNotFound` if there is none."""
+    """Return a repository's row id.  Raises `LakeNotFound` if there is no such repository."""
     row = db.execute("SELECT id FROM repositories WHERE name = ?", (name,)).fetchone()
     if row is None:
         raise LakeNotFound(f"the embedded lake has no repository {name!r}")
@@ -84,7 +86,7 @@ def repository_key(db: sqlite3.Connection, name: str) -> int:
 
 
 def find_branch(db: sqlite3.Connection, repository: str, name: str) -> Branch:
-    """Return a branch by name.  Raises `LakeNotFound` if there is none."""
+    """Return a branch by name.  Raises `LakeNotFound` if there is no such branch."""
     branch = _branch(db, repository_key(db, repository), name)
     if branch is None:
         raise LakeNotFound(f"repository {repository!r} has no branch {name!r}")
@@ -97,7 +99,7 @@ def move_branch(db: sqlite3.Connection, branch: Branch, head: str) -> None:
 
 
 def resolve(db: sqlite3.Connection, repository: str, ref: str) -> tuple[StoredCommit, Branch | None]:
-    """Return the commit that a ref names, and the branch if the ref is one."""
+    """Return the commit that a ref names, and the branch if the ref is a branch."""
     key = repository_key(db, repository)
     commit = _find_commit(db, key, ref)
     if commit is not None:
@@ -112,7 +114,7 @@ def resolve(db: sqlite3.Connection, repository: str, ref: str) -> tuple[StoredCo
 
 
 def get_commit(db: sqlite3.Connection, repository: int, commit: str) -> StoredCommit:
-    """Return a commit by its full id.  Raises `LakeNotFound` if there is none."""
+    """Return a commit by its full id.  Raises `LakeNotFound` if there is no such commit."""
     found = _find_commit(db, repository, commit)
     if found is None:
         raise LakeNotFound(f"the embedded lake has no commit {commit!r}")
@@ -134,7 +136,7 @@ def add_commit(
 
 
 def commit_id(parents: str, tree: str, message: str, metadata: str, created_ns: int) -> str:
-    """Return the id of a commit, computed from its columns as stored."""
+    """Compute a commit's id from its columns as stored."""
     return hashlib.sha256(json.dumps([parents, tree, message, metadata, created_ns]).encode()).hexdigest()
 
 
@@ -162,7 +164,7 @@ def _find_commit(db: sqlite3.Connection, repository: int, commit: str) -> Stored
 
 
 def _by_prefix(db: sqlite3.Connection, key: int, repository: str, prefix: str) -> str:
-    """Return the only commit id with this prefix.  Raises `LakeNotFound` if there is none, or several."""
+    """Return the only commit id with this prefix.  Raises `LakeNotFound` if there is none or more than one."""
     rows: list[tuple[str]] = []
     if _ID_PREFIX.fullmatch(prefix):
         sql = "SELECT id FROM commits WHERE repository = ? AND id >= ? AND id < ? LIMIT 2"
@@ -174,7 +176,7 @@ def _by_prefix(db: sqlite3.Connection, key: int, repository: str, prefix: str) -
 
 
 def put(db: sqlite3.Connection, branch: Branch, objects: Mapping[str, Value | None]) -> None:
-    """Put objects onto a branch, replacing uncommitted ones."""
+    """Add uncommitted objects to a branch, replacing earlier ones.  None deletes the object."""
     rows = [(branch.key, path, *(value or (0, None))) for path, value in objects.items()]
     db.executemany("INSERT OR REPLACE INTO staged (branch, path, size, checksum) VALUES (?, ?, ?, ?)", rows)
 
@@ -186,7 +188,7 @@ def forget(db: sqlite3.Connection, branch: Branch, paths: Sequence[str]) -> None
 
 
 def clear(db: sqlite3.Connection, branch: Branch) -> None:
-    """Discard all uncommitted changes of a branch."""
+    """Discard all uncommitted changes on a branch."""
     db.execute("DELETE FROM staged WHERE branch = ?", (branch.key,))
 
 
@@ -196,7 +198,7 @@ def is_dirty(db: sqlite3.Connection, branch: Branch) -> bool:
 
 
 def at(db: sqlite3.Connection, branch: Branch, path: str) -> dict[str, Value | None]:
-    """Return the uncommitted change at one path: an empty dict, or one item."""
+    """Return the uncommitted change at one path, as a dict with one item, or an empty dict if there is none."""
     sql = "SELECT path, size, checksum FROM staged WHERE branch = ? AND path = ?"
     return {row[0]: _value(row) for row in db.execute(sql, (branch.key, path))}
 
@@ -215,7 +217,7 @@ def below(db: sqlite3.Connection, branch: Branch, prefix: str) -> dict[str, Valu
 def overlaid(
     committed: Iterator[tuple[str, Value]], uncommitted: Mapping[str, Value | None]
 ) -> Iterator[Entry]:
-    """Yield the committed objects overlaid with the uncommitted ones; inputs and result are sorted by path."""
+    """Yield the committed objects overlaid with the uncommitted ones.  The inputs and the result are sorted by path."""
     untouched = (item for item in committed if item[0] not in uncommitted)
     for path, value in merge(untouched, uncommitted.items(), key=lambda item: item[0]):
         if value is not None:

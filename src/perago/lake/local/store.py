@@ -1,13 +1,13 @@
-"""The embedded lake's database: schema, connections, transactions.
+"""The embedded lake's database: schema, connections and transactions.
 
-SQLite in WAL mode, so that readers never wait for a writer.  The rules:
+It is SQLite in WAL mode, so readers never wait for a writer.  The rules:
 
-- A connection is used by one thread at a time (a pool, not thread locals, so that a dead thread leaks none), and
-  never by a forked process: it leaves the inherited ones alone and opens new ones.
-- Writers begin IMMEDIATE: what a transaction reads is still true when it writes, which is the compare in every
-  compare-and-swap of the lake.
-- `durable` transactions (a commit, a merge, a tag, anything a caller acts on) are on disk before they return, with
-  all earlier transactions.  The others survive the death of any process, but not a power cut.
+- A connection is used by one thread at a time.  Connections are pooled rather than thread-local, so that a dead thread
+  leaks none.  A forked process leaves the inherited connections alone and opens new ones.
+- Write transactions begin with IMMEDIATE, so what a transaction has read is still true when it writes.  Every
+  compare-and-swap in the lake relies on this.
+- `durable` transactions (a commit, a merge, a tag, anything that a caller acts on) are on disk before they return,
+  together with all earlier transactions.  The others survive the death of any process, but not a power failure.
 """
 
 from __future__ import annotations
@@ -51,33 +51,33 @@ CREATE TABLE blobs (id TEXT NOT NULL PRIMARY KEY, body BLOB NOT NULL);
 
 
 class Store:
-    """The database of one lake folder, for any number of threads and processes."""
+    """The database in a lake's folder, for any number of threads and processes."""
 
     def __init__(self, file: Path, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._file = file
         self._sleep = sleep
         self._process = os.getpid()
-        # deque's append and pop are atomic, so there is no lock that a fork could leave held.
+        # deque's append and pop are atomic, so there is no lock that could be held during a fork.
         self._free: deque[_Connection] = deque()
         self._inherited: list[deque[_Connection]] = []
         self._nodes: dict[str, Node] = {}
 
     def read(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a read transaction: everything read inside comes from one snapshot."""
+        """Open a read transaction.  Everything read in it comes from one snapshot."""
         return self._transaction("BEGIN", "")
 
     def write(
         self, *, durable: bool, timeout: float = BUSY_SECONDS
     ) -> AbstractContextManager[sqlite3.Connection]:
-        """Open the only write transaction; an exception inside rolls it back."""
+        """Open a write transaction, of which there is only one at a time.  An exception in the block rolls it back."""
         return self._transaction("BEGIN IMMEDIATE", "FULL" if durable else "NORMAL", timeout)
 
     def nodes(self, db: sqlite3.Connection | None = None) -> TreeNodes:
-        """Return the trees' nodes, within the transaction `db` if given."""
+        """Return the tree nodes, to be read and written in the transaction `db` if one is passed."""
         return TreeNodes(self, db, self._nodes)
 
     def body(self, table: str, name: str) -> bytes | None:
-        """Return the bytes of a node or blob, or None; needs no transaction, because they never change."""
+        """Return the bytes of a node or blob, or None.  This needs no transaction, because they never change."""
         with self._connection() as db:
             return _body(db, table, name)
 
@@ -87,7 +87,7 @@ class Store:
             db.executemany("INSERT OR IGNORE INTO blobs (id, body) VALUES (?, ?)", blobs)
 
     def close(self) -> None:
-        """Close the idle connections; the store opens new ones when it is used again."""
+        """Close the idle connections.  The store opens new ones when it is used again."""
         self._leave_inherited()
         while self._free:
             self._free.pop().close()
@@ -134,14 +134,14 @@ class Store:
             free.append(db)
 
     def _leave_inherited(self) -> None:
-        """Keep inherited connections unused after a fork: closing a copy could break the parent's."""
+        """After a fork, set the inherited connections aside without closing them, which could break the parent's."""
         if self._process != os.getpid():
             self._inherited.append(self._free)
             self._free = deque()
             self._process = os.getpid()
 
     def _open(self) -> _Connection:
-        """Open a connection; read-only if the folder is not writable, so that writes fail."""
+        """Open a connection.  If the folder is not writable, the connection is read-only, and writes fail."""
         try:
             return self._connect("mode=rwc", create=True)
         except sqlite3.OperationalError as error:
@@ -152,7 +152,7 @@ class Store:
         except sqlite3.OperationalError as error:
             if not error.sqlite_errorname.startswith(_NOT_WRITABLE):
                 raise
-        # No process has it open, and SQLite cannot create its files beside it: treat the file as immutable.
+        # No process has the file open, and SQLite cannot create its side files: treat the file as immutable.
         return self._connect("mode=ro&immutable=1", create=False)
 
     def _connect(self, mode: str, *, create: bool) -> _Connection:
@@ -175,7 +175,10 @@ class Store:
         return db
 
     def _use_wal(self, db: sqlite3.Connection) -> None:
-        """Switch to WAL, waiting here: SQLite does not wait for this lock if several processes create the lake at once."""
+        """Switch to WAL mode, retrying while the database is locked.
+
+        SQLite does not wait for this lock itself if several processes create the lake at once.
+        """
         for _ in range(1000):
             try:
                 db.execute("PRAGMA journal_mode = WAL")
@@ -187,7 +190,7 @@ class Store:
         raise LakeUnavailable(f"embedded lake {self._file}: another process keeps the database locked")
 
     def _create(self, db: _Connection) -> None:
-        """Create the tables in one transaction; if it fails, the caller closes the connection, which rolls it back."""
+        """Create the tables in one transaction.  If it fails, the caller closes the connection, which rolls it back."""
         db.set("synchronous", "FULL")
         db.execute("BEGIN IMMEDIATE")
         version = db.execute("PRAGMA user_version").fetchone()[0]
@@ -204,21 +207,21 @@ class Store:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that remembers its settings: SQLite compiles every PRAGMA, and most would change nothing."""
+    """A connection that remembers its PRAGMA settings: SQLite compiles every PRAGMA, and most would be no-ops."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._settings: dict[str, str | int] = {}
 
     def set(self, name: str, value: str | int) -> None:
-        """Set a PRAGMA of this connection, if it changes; only outside a transaction."""
+        """Set a PRAGMA on this connection if its value changes.  Call it only outside a transaction."""
         if self._settings.get(name) != value:
             self.execute(f"PRAGMA {name} = {value}")
             self._settings[name] = value
 
 
 class TreeNodes:
-    """The `Nodes` of `trees` over the database; decoded nodes are cached, as they never change."""
+    """Implements `trees.Nodes` on the database.  Decoded nodes are cached, because they never change."""
 
     def __init__(self, store: Store, db: sqlite3.Connection | None, cache: dict[str, Node]) -> None:
         self._store = store
@@ -226,7 +229,7 @@ class TreeNodes:
         self._cache = cache
 
     def get(self, node: str) -> Node:
-        """Return the node with that id.  Raises `LakeError` if it is missing."""
+        """Return the node with this id.  Raises `LakeError` if it is missing."""
         found = self._cache.get(node)
         if found is None:
             body = _body(self._db, "nodes", node) if self._db else self._store.body("nodes", node)
@@ -237,7 +240,7 @@ class TreeNodes:
         return found
 
     def put(self, node: Node) -> str:
-        """Store a node, and return its id; only inside a transaction."""
+        """Store a node and return its id.  Raises `LakeError` outside a transaction."""
         if self._db is None:
             raise LakeError("embedded lake: tree nodes are written inside a transaction")
         body = node.encode()
@@ -247,7 +250,7 @@ class TreeNodes:
         return name
 
     def _remember(self, name: str, node: Node) -> None:
-        # A node of a rolled-back transaction may stay cached: its id determines its content.
+        # A node from a rolled-back transaction may stay cached, because its id determines its content.
         if len(self._cache) >= CACHED_NODES:
             self._cache.clear()
         self._cache[name] = node

@@ -1,8 +1,8 @@
-"""Differences between two trees of the embedded lake, in path order, and pages of folders and differences.
+"""Differences between two trees in the embedded lake, in path order, and pages of folder listings and of differences.
 
-Nodes are named by their bytes, so a node that both trees share is skipped unread: comparing two commits costs what differs
-between them, not what they hold.  A page costs only its own rows: a folder is skipped unread, by continuing after its last
-possible name.
+A node's id is the hash of its bytes, so a node that both trees share is skipped without reading it.  The cost of
+comparing two commits is proportional to their differences, not to their size.  The cost of a page is proportional to
+its rows: the content of a subfolder is skipped without reading it, by continuing after its last possible name.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from perago.lake.local.trees import after as first_after
 _AFTER_SLASH = chr(ord("/") + 1)
 
 Difference = tuple[str, Value | None, Value | None]
-"""A path, and its value on the left and on the right; None if there is no object."""
+"""A path, and its values on the left and on the right.  A value is None if there is no object."""
 
 
 def differences(
     nodes: Nodes, left: str, right: str, prefix: str = "", start: str = ""
 ) -> Iterator[Difference]:
-    """Yield, in order, the paths that start with `prefix`, are not before `start`, and whose objects differ."""
+    """Yield the differing objects whose paths start with `prefix` and do not sort before `start`, in order."""
     first = max(prefix, start)
     one, two = _Cursor(nodes, left, first), _Cursor(nodes, right, first)
     while True:
@@ -31,7 +31,7 @@ def differences(
             one.skip()
             two.skip()
         elif one.level > 0 or two.level > 0:
-            # Open the higher one, so that equal nodes meet on one level.
+            # Open the node on the higher level, so that equal nodes meet on the same level.
             higher = one if one.level >= two.level else two
             higher.open()
         else:
@@ -44,7 +44,10 @@ def differences(
 
 
 class _Cursor:
-    """A position in one tree, at a node that is not open yet or at an object; starts at the first key not before `start`."""
+    """A position in one tree: at a node that is not open yet, or at an object.
+
+    Starts at the first key that does not sort before `start`.
+    """
 
     def __init__(self, nodes: Nodes, root: str, start: str) -> None:
         self._nodes = nodes
@@ -54,7 +57,7 @@ class _Cursor:
 
     @property
     def node(self) -> str | None:
-        """The id of the current node; None at an object and at the end."""
+        """The id of the current node, or None at an object and at the end."""
         if self._root is not None:
             return self._root
         if not self._open or self._open[-1][0].level == 0:
@@ -64,40 +67,40 @@ class _Cursor:
 
     @property
     def level(self) -> int:
-        """0 at an object or at the end, else the node's level + 1."""
+        """0 at an object or at the end, otherwise the node's level + 1."""
         if self._root is not None:
             return self._nodes.get(self._root).level + 1
         return self._open[-1][0].level if self._open else 0
 
     @property
     def key(self) -> str | None:
-        """The path of the current object; None at the end."""
+        """The path of the current object, or None at the end."""
         if not self._open:
             return None
         node, at = self._open[-1]
         return node.keys[at]
 
     def open(self) -> None:
-        """Enter the current node, and skip its entries that end before the start."""
+        """Enter the current node, and skip its entries that end before `start`."""
         name = self.node
         assert name is not None  # noqa: S101 - only called with a level above 0
         node = self._nodes.get(name)
         self._root = None
-        # Position before the first key; `_step` moves to it.
+        # Positioned before the first key: `_step` moves to it.
         self._open.append((node, -1))
         self._step()
         while self._open and self._open[-1][0] is node and node.keys[self._open[-1][1]] < self._start:
             self._step()
 
     def skip(self) -> None:
-        """Skip the current node unread."""
+        """Skip the current node without reading it."""
         if self._root is not None:
             self._root = None
         else:
             self._step()
 
     def take(self, path: str) -> Value | None:
-        """Return the current object and advance, if it has this path; else return None."""
+        """Return the current object and advance, if it has this path.  Otherwise return None and do not move."""
         if self.key != path:
             return None
         node, at = self._open[-1]
@@ -105,7 +108,7 @@ class _Cursor:
         return node.values[at]
 
     def _step(self) -> None:
-        """Advance to the next entry, leaving exhausted nodes."""
+        """Advance to the next entry, closing exhausted nodes."""
         while self._open:
             node, at = self._open.pop()
             if at + 1 < len(node.keys):
@@ -114,13 +117,13 @@ class _Cursor:
 
 
 def folder_page(nodes: Nodes, tree: str, prefix: str, after: str, limit: int) -> FolderPage:
-    """Return at most `limit` direct children of a prefix, after a row."""
+    """Return at most `limit` direct children of a prefix, starting after the row `after`."""
     rows = list(islice(_rows(nodes, tree, prefix, _next_start(after) if after else ""), limit + 1))
     return FolderPage(rows[:limit], len(rows) > limit)
 
 
 def change_page(nodes: Nodes, trees: tuple[str, str], prefix: str, after: str, limit: int) -> Changes:
-    """Return at most `limit` differences below a prefix, after a path."""
+    """Return at most `limit` differences below a prefix, starting after the path `after`."""
     found = differences(nodes, *trees, prefix, first_after(after) if after else "")
     rows = [_change(one) for one in islice(found, limit + 1)]
     return Changes(rows[:limit], len(rows) > limit)
@@ -141,7 +144,7 @@ def _rows(nodes: Nodes, tree: str, prefix: str, start: str) -> Iterator[FolderRo
 
 
 def _next_start(row: str) -> str:
-    """Return the first path that may follow a row; for a folder, that follows all its content."""
+    """Return the first possible path after a row.  For a folder, it is after all of the folder's content."""
     return row[:-1] + _AFTER_SLASH if row.endswith("/") else first_after(row)
 
 

@@ -1,15 +1,16 @@
-"""Trees of the embedded lake: sorted maps from path to object, cut into content-addressed nodes.
+"""The embedded lake's trees: sorted maps from path to object, split into content-addressed nodes.
 
-A tree is a search tree whose nodes are named by the hash of their bytes.  The keys alone decide where a node ends (a key
-whose hash is small ends its node), so
+A tree is a search tree in which the id of a node is the hash of its bytes.  The keys alone decide where a node ends: a
+key with a small hash ends its node.  Therefore:
 
-- the same objects give the same root, whatever the order of the changes: equal trees have equal ids;
-- a change rewrites one leaf and its ancestors, about three nodes, however many objects there are and whether they are in
-  one folder or in thousands; commits share all other nodes, with all the folders in them;
-- a listing reads the leaves that hold its prefix, in order, and no others.
+- The same objects always produce the same root, whatever the order of the changes: equal trees have equal ids.
+- A change rewrites one leaf and its ancestors, about three nodes, however many objects there are and whether they are
+  in one folder or in thousands.  Commits share all other nodes, including all the folders in them.
+- A listing reads, in order, only the leaves that contain its prefix.
 
-Levels count from the leaves.  A leaf's value is (size, checksum) of an object; an inner node's is (objects below,
-node id) under the last key of the child.  `str` sorts by code point, which is the order of the UTF-8 bytes.
+Levels are counted from the leaves.  In a leaf, a value is an object's (size, checksum).  In an inner node, it is
+(number of objects below, node id), stored under the child's last key.  `str` sorts by code point, which is also the
+order of the UTF-8 bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Protocol
 
 Value = tuple[int, str]
 Edits = Mapping[str, Value | None]
-"""New values by path; None removes the object."""
+"""New values by path.  None deletes the object."""
 
 MEAN_SIZE = 32
 MOST_SIZE = 256
@@ -39,7 +40,7 @@ class Node:
     values: tuple[Value, ...]
 
     def encode(self) -> bytes:
-        """Return the canonical bytes, whose hash names the node."""
+        """Return the canonical bytes, whose hash is the node's id."""
         body = [self.level, self.keys, self.values]
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -55,10 +56,10 @@ class Nodes(Protocol):
     """Storage for nodes."""
 
     def get(self, node: str) -> Node:
-        """Return the node with that id."""
+        """Return the node with this id."""
 
     def put(self, node: Node) -> str:
-        """Store a node, and return its id."""
+        """Store a node and return its id."""
 
 
 def node_id(body: bytes) -> str:
@@ -67,7 +68,7 @@ def node_id(body: bytes) -> str:
 
 
 def decode(body: bytes) -> Node:
-    """Return the node that these bytes encode."""
+    """Decode a node from its bytes."""
     level, keys, values = json.loads(body.decode())
     return Node(level, tuple(keys), tuple(map(tuple, values)))
 
@@ -80,7 +81,7 @@ def find(nodes: Nodes, root: str, path: str) -> Value | None:
 
 
 def scan(nodes: Nodes, root: str, prefix: str, start: str = "") -> Iterator[tuple[str, Value]]:
-    """Yield the objects whose path starts with `prefix` and is not before `start`, in order, leaf by leaf."""
+    """Yield the objects whose path starts with `prefix` and does not sort before `start`, in order, leaf by leaf."""
     last = nodes.get(root).keys[-1:]
     start = max(prefix, start)
     while True:
@@ -95,7 +96,7 @@ def scan(nodes: Nodes, root: str, prefix: str, start: str = "") -> Iterator[tupl
 
 
 def update(nodes: Nodes, root: str, edits: Edits) -> str:
-    """Apply the edits and return the new root; the same root if they change nothing."""
+    """Apply the edits and return the new root, which is the old root if they change nothing."""
     old = nodes.get(root)
     for level in range(old.level + 1):
         edits = _rewrite_level(nodes, root, level, edits)
@@ -113,7 +114,7 @@ def update(nodes: Nodes, root: str, edits: Edits) -> str:
 
 
 def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[str, Value | None]:
-    """Apply the edits to one level, and return the resulting edits of the level above."""
+    """Apply the edits to one level, and return the resulting edits to the level above."""
     todo = sorted(edits.items())
     keys = [key for key, _ in todo]
     last = nodes.get(root).keys[-1:]
@@ -123,7 +124,7 @@ def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[st
     while done < len(todo):
         start = keys[done]
         rest = Node(level, (), ())
-        # Rewrite from the first touched node until a new node ends where an old one did: the rest is unchanged.
+        # Rewrite from the first affected node until a new node ends where an old one did: the rest is unchanged.
         while True:
             name, node = _seek(nodes, root, level, start)
             final = node.keys[-1:] == last
@@ -154,7 +155,7 @@ def _apply(node: Node, edits: Iterable[tuple[str, Value | None]]) -> list[tuple[
 
 
 def _cut(level: int, row: list[tuple[str, Value]]) -> tuple[list[Node], Node]:
-    """Cut entries into complete nodes and a rest that no key ends."""
+    """Split entries into complete nodes, and a node with the remaining entries, which is not complete yet."""
     closed: list[Node] = []
     begin = 0
     for at, (key, _) in enumerate(row, start=1):
@@ -165,7 +166,11 @@ def _cut(level: int, row: list[tuple[str, Value]]) -> tuple[list[Node], Node]:
 
 
 def _ends(level: int, key: str) -> bool:
-    """Return whether a node ends after this key.  The hash differs by level, or a level might not shrink."""
+    """Return whether a node ends after this key.
+
+    The hash depends on the level.  Otherwise the same keys would end nodes on every level, and a level might not
+    shrink.
+    """
     toss = hashlib.blake2b(key.encode(), digest_size=4, salt=level.to_bytes(2, "big")).digest()
     return int.from_bytes(toss, "big") < _ENDS_BELOW
 
@@ -175,12 +180,12 @@ def _node(level: int, row: list[tuple[str, Value]]) -> Node:
 
 
 def _store(nodes: Nodes, node: Node) -> tuple[str, Value]:
-    """Store a node, and return its entry in the level above."""
+    """Store a node and return its entry in the level above."""
     return node.keys[-1], (node.count(), nodes.put(node))
 
 
 def _lowest_single(nodes: Nodes, root: str) -> str:
-    """Return the root below all inner nodes with a single child, so that equal trees have equal roots."""
+    """Return the topmost node that is a leaf or has several children, so that equal trees have equal roots."""
     node = nodes.get(root)
     while node.level > 0 and len(node.keys) == 1:
         root = node.values[0][1]
@@ -189,7 +194,7 @@ def _lowest_single(nodes: Nodes, root: str) -> str:
 
 
 def _seek(nodes: Nodes, root: str, level: int, key: str) -> tuple[str, Node]:
-    """Return the id and node of a level that holds or would hold a key."""
+    """Return the id and the node on a level that contains, or would contain, a key."""
     name, node = root, nodes.get(root)
     while node.level > level:
         name = node.values[min(bisect_left(node.keys, key), len(node.keys) - 1)][1]

@@ -1,18 +1,18 @@
-"""Decides what a run does next, and creates the tasks of its steps.  No I/O; changes only the run it is given.
+"""Decides what a run does next, and creates the tasks for its steps.  Does no I/O, and changes only the run passed in.
 
 One round visits every task that is not settled yet:
 
-    out of time               TIMED_OUT, or the end of the workflow, as the TaskDef says
+    out of time               becomes TIMED_OUT, and the workflow ends if the TaskDef says so
     failed, retries left      a retry is scheduled
     failed, no retries left   the workflow ends; an optional step becomes COMPLETED_WITH_ERRORS instead
-    over                      settled, and the next step is scheduled
+    over                      becomes settled, and the next step is scheduled
     SWITCH, DO_WHILE          evaluated
 
-Rounds repeat until one changes nothing, JOINs are evaluated between them, and a run with nothing left to do is
-COMPLETED.  The order and the texts are Conductor's.
+Rounds repeat until one changes nothing.  JOINs are evaluated between rounds.  A run with nothing left to do is
+COMPLETED.  The order and the error texts are the same as Conductor's.
 
-Scheduling a step creates its task and those of the steps that start with it (table in `step_types`).  Inputs are
-resolved at that moment, and again for every retry.
+Scheduling a step creates its task and the tasks of the steps that start with it (see the table in `step_types`).
+Inputs are resolved when a step is scheduled, and again for every retry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from perago.orchestrator.local.taskdef import retry_delay, timed_out, total_time
 
 
 def tasks_for(run: Run, step: Step, env: Env) -> list[Task]:
-    """Create the tasks of a step that is due, without those already started in the run."""
+    """Create the tasks for a step that is due, except those already started in the run."""
     task = _task(run, step, env)
     tasks = [task]
     for other in STEP_TYPES[step.type].schedule(run, step, task, env):
@@ -42,10 +42,10 @@ def retry_of(run: Run, task: Task, env: Env) -> Task:
     retry = _task(run, run.step(task), env)
     retry.reference, retry.iteration = task.reference, task.iteration
     retry.retry_count = task.retry_count + 1
-    # Like Conductor, keep the last failure's reason on the new task until it gets another.
+    # As in Conductor, the new task keeps the last failure's reason until it gets its own.
     retry.reason = task.reason
     retry.first_scheduled = task.first_scheduled
-    # Revoking compares these times, so the retry must be later than the failed task, however coarse the clock.
+    # Revoking compares scheduled times, so the retry must be later than the failed task, however coarse the clock is.
     retry.scheduled = max(env.now, task.scheduled + 0.001)
     retry.available = env.now + retry_delay(rules, task.retry_count, env.random)
     retry.input = {**task.input, **task_input(run, run.step(task), retry.id)}
@@ -53,14 +53,14 @@ def retry_of(run: Run, task: Task, env: Env) -> Task:
 
 
 def place_in_loop(tasks: Sequence[Task], iteration: int) -> None:
-    """Mark tasks as belonging to one iteration of a loop."""
+    """Mark tasks as belonging to an iteration of a loop."""
     for task in tasks:
         task.reference = in_loop(task.reference, iteration)
         task.iteration = iteration
 
 
 def add_tasks(run: Run, tasks: Sequence[Task]) -> list[Task]:
-    """Append tasks to the run, numbered from its highest + 1; returns them without those it already had."""
+    """Append tasks to the run, numbering them after its highest number.  Returns only the tasks that were new."""
     known = {(task.reference, task.retry_count) for task in run.tasks}
     new = [task for task in tasks if (task.reference, task.retry_count) not in known]
     highest = max((task.seq for task in run.tasks), default=0)
@@ -94,7 +94,7 @@ def _task(run: Run, step: Step, env: Env) -> Task:
 
 
 class _RunFailed(Exception):
-    """The workflow ends without success."""
+    """Raised if the workflow ends without success."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -117,7 +117,7 @@ def decide(run: Run, env: Env) -> None:
 
 
 def end_run(run: Run, status: str, reason: str | None, env: Env) -> None:
-    """Give the run its final status; unfinished tasks become CANCELED."""
+    """End the run with a final status.  Unfinished tasks become CANCELED."""
     run.output = _output(run)
     run.status, run.reason, run.ended = status, reason, env.now
     run.changed = True
@@ -127,7 +127,7 @@ def end_run(run: Run, status: str, reason: str | None, env: Env) -> None:
 
 
 def _round(run: Run, env: Env) -> bool:
-    """Visit every unsettled task once; returns whether anything changed."""
+    """Visit every unsettled task once.  Returns whether anything changed."""
     pending = [task for task in run.tasks if not task.retried and not task.executed]
     settled = {task.reference for task in run.tasks if task.executed}
     coming: dict[str, Task] = {}
@@ -149,7 +149,7 @@ def _round(run: Run, env: Env) -> bool:
     added = add_tasks(run, [task for task in coming.values() if task.reference not in settled])
     if not added and _is_complete(run):
         end_run(run, "COMPLETED", None, env)
-        # Conductor ends the workflow before it writes COMPLETED_WITH_ERRORS, so the last task keeps its status.
+        # Conductor ends the workflow before it writes COMPLETED_WITH_ERRORS, so the last tasks keep their status.
         for task, status in optional:
             task.status = status
         return True
@@ -168,7 +168,7 @@ def _evaluate_between_rounds(run: Run, env: Env) -> bool:
 
 
 def _start_step(run: Run, loop: Task, evaluation: Evaluation, env: Env) -> None:
-    """Schedule the step that the evaluation of a loop starts, if any."""
+    """Schedule the step that a loop's evaluation starts, if any."""
     if evaluation.starts is not None:
         tasks = tasks_for(run, evaluation.starts, env)
         place_in_loop(tasks, loop.iteration)
@@ -187,7 +187,7 @@ def _check_workflow_time(run: Run, env: Env) -> None:
 
 
 def run_deadline(run: Run) -> float | None:
-    """Return when the whole workflow times out; None if never."""
+    """Return the time at which the whole workflow times out, or None if it never does."""
     limit = run.definition.timeout_seconds
     if run.status != RUNNING or limit <= 0 or run.definition.timeout_policy != "TIME_OUT_WF":
         return None
@@ -203,9 +203,9 @@ def _check_time(run: Run, task: Task, env: Env) -> None:
 
 
 def _schedule_retry(run: Run, task: Task, coming: dict[str, Task], env: Env) -> bool:
-    """Schedule the retry of a failed task, and return whether it gets one.
+    """Schedule a retry of a failed task if one is allowed.  Returns whether it was scheduled.
 
-    Without a retry, an optional step counts as done; for any other, raises `_RunFailed`.
+    If no retry is allowed, an optional step becomes COMPLETED_WITH_ERRORS, and any other step raises `_RunFailed`.
     """
     step, rules = run.step(task), run.rules_for(task.name)
     allowed = run.retries_allowed(task)
@@ -228,7 +228,7 @@ def _schedule_retry(run: Run, task: Task, coming: dict[str, Task], env: Env) -> 
 
 
 def _reason(task: Task) -> str:
-    # Conductor writes a missing reason as Java prints null.
+    # Conductor prints a missing reason as Java's null.
     return "null" if task.reason is None else task.reason
 
 

@@ -1,7 +1,7 @@
-"""Runs a parsed script with JavaScript's rules for the supported operators.
+"""Runs a parsed script, following JavaScript's rules for the supported operators.
 
-Values are JSON values and `undefined`.  A JavaScript exception is a `ScriptError` with the engine's text, because
-Conductor puts that text into the task's reason.
+Values are JSON values and `undefined`.  A JavaScript exception becomes a `ScriptError` with the same text as in
+Conductor's JavaScript engine, because Conductor puts that text into the task's reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from perago.orchestrator.local.js_parser import (
 
 
 class ScriptError(Exception):
-    """The script raised an error while running."""
+    """Raised if the script fails while running."""
 
     def __init__(self, text: str) -> None:
         super().__init__(f"Error evaluating the script `{text}` at line 1")
@@ -41,7 +41,7 @@ class _Returned(Exception):
 
 
 def run_script(text: str, root: Mapping[str, Any]) -> Any:
-    """Run a script and return its value as Conductor stores it: undefined is null, whole numbers are integers."""
+    """Run a script and return its value as Conductor stores it: undefined as null, whole numbers as integers."""
     value = _run(parse_script(text), root)
     if isinstance(value, Undefined):
         return None
@@ -51,7 +51,7 @@ def run_script(text: str, root: Mapping[str, Any]) -> Any:
 
 
 def as_condition(value: Any) -> bool:
-    """Return whether Conductor takes a value for true: true, or a number above zero.  JavaScript's rule differs."""
+    """Return whether Conductor considers a value true: `true`, or a number above zero.  JavaScript's rule differs."""
     return value is True or (_is_number(value) and value > 0)
 
 

@@ -4,9 +4,9 @@
     if ($.loop.iteration < 3) { true; } else { false; }
     (function () { if ($.n > 3) { return 'big'; } return 'small'; })()
 
-Supported: literals, `$`, members, arithmetic, comparison, logic, `?:`, `if`/`else`, and an immediately called
-function.  `$` is the only name, so a script can reach nothing else.  Anything more raises `UnsupportedScript`, which
-names the token and its line.
+Supported: literals, `$`, members, arithmetic, comparison, logic, `?:`, `if`/`else`, and an immediately invoked
+function.  `$` is the only name, so a script cannot access anything else.  Anything else raises `UnsupportedScript`,
+which names the token and its line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 
 class UnsupportedScript(ValueError):
-    """The script is outside the supported subset of JavaScript."""
+    """Raised if a script is outside the supported subset of JavaScript."""
 
 
 class Undefined:
@@ -63,7 +63,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`condition ? yes : no`, and `if` with its `else`."""
+    """`condition ? yes : no`, or an `if` with an optional `else`."""
 
     condition: Node
     yes: Node
@@ -72,7 +72,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Statements; the value of the last one is the block's."""
+    """A sequence of statements, whose value is that of the last one."""
 
     statements: Sequence[Node]
 
@@ -84,7 +84,7 @@ class Return:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An immediately called function."""
+    """An immediately invoked function."""
 
     body: Block
 
@@ -101,7 +101,7 @@ _TOKEN = re.compile(
 )
 _LITERALS = {"true": True, "false": False, "null": None, "undefined": UNDEFINED}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
-# From loosest to tightest; all are left-associative.
+# Binary operators from the loosest binding to the tightest.  All are left-associative.
 _LEVELS: Sequence[frozenset[str]] = (
     frozenset({"||", "??"}),
     frozenset({"&&"}),
@@ -121,7 +121,7 @@ class _Token:
 
 @lru_cache(maxsize=256)
 def parse_script(text: str) -> Block:
-    """Parse a script into a tree.  Raises `UnsupportedScript`."""
+    """Parse a script into a syntax tree.  Raises `UnsupportedScript` if it is outside the supported subset."""
     parser = _Parser(_tokens(text))
     program = parser.block_until("")
     if not program.statements:
@@ -146,7 +146,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Recursive-descent parser over the tokens of one script."""
+    """A recursive-descent parser for the tokens of one script."""
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = tokens
@@ -154,7 +154,7 @@ class _Parser:
         self._in_function = 0
 
     def block_until(self, closing: str) -> Block:
-        """Parse statements up to and including `closing`; empty means the end of the script."""
+        """Parse statements up to and including `closing`, or to the end of the script if it is empty."""
         statements: list[Node] = []
         while self._next.text != closing or (not closing and self._next.kind != "end"):
             if not self._take(";"):

@@ -1,8 +1,8 @@
 """The embedded orchestrator: Conductor's workflows on one machine, in one SQLite file, without a server.
 
-It keeps the port's rules and agrees with Conductor task by task on what it supports (docs/embedded-orchestrator.md).
-Nothing runs in the background: the next call applies time-outs, by the clock that was passed in.
-Several processes and threads may use the same file.
+It follows the port's rules, and for everything it supports it behaves like Conductor, task by task
+(docs/embedded-orchestrator.md).  Nothing runs in the background: time-outs are applied by the next call, using the
+clock that was passed in.  Several processes and threads may use the same file.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ from perago.protocol.outcome import Outcome
 
 _POLL_STEP_SECONDS = 0.01
 _LOG_LINES = 2000
-# Fits the record of an execution, the longest line that Perago itself writes.
+# Long enough for an execution's record, the longest line that Perago itself writes.
 _LOG_LINE_CHARACTERS = MOST_BYTES
 
 
 class LocalOrchestrator:
-    """The orchestrator port on a SQLite file."""
+    """Implements the orchestrator port on a SQLite file."""
 
     def __init__(
         self,
@@ -89,12 +89,12 @@ class LocalOrchestrator:
         """Return the kind of orchestrator and its file."""
         return f"embedded orchestrator in {self._path}"
 
-    # Tasks: the calls of a worker.
+    # Tasks: the calls that a worker makes.
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
     ) -> Sequence[Assignment]:
-        """Take up to `count` tasks; wait up to `wait_seconds` for the first."""
+        """Take up to `count` tasks, waiting up to `wait_seconds` for the first one."""
         waited = 0.0
         while True:
             taken = self._take(task_name, worker_id, count)
@@ -105,7 +105,7 @@ class LocalOrchestrator:
             waited += step
 
     def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Return all names: a poll without a result costs no more than this call would."""
+        """Return all names: here, a poll that finds nothing costs no more than this call would."""
         return task_names
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
@@ -118,7 +118,7 @@ class LocalOrchestrator:
         )
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
-        """Store the result and return whether it was accepted: only a task in progress accepts one."""
+        """Store the result and return whether it was accepted.  Only a task in progress accepts a result."""
         if not outcome.send or outcome.status not in {"COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR"}:
             raise OrchestratorRefused(f"{outcome.status} is not a result to send for task {attempt.task_id}")
         self._expire_lease(attempt.task_id)
@@ -139,7 +139,7 @@ class LocalOrchestrator:
         return True
 
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
-        """Renew the task's lease; no effect on a finished task."""
+        """Renew the task's lease.  This is a no-op for a finished task."""
         with self._store.writing() as connection:
             task, rules = load_task(connection, attempt.task_id)
             if task.status == IN_PROGRESS:
@@ -150,12 +150,12 @@ class LocalOrchestrator:
                 )
 
     def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
-        """Return False: every update here is one transaction."""
+        """Return False: an update here is one transaction, so no earlier update can still overwrite a result."""
         del attempt, left_behind
         return False
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Append lines to the task's log; keeps the newest 2000, each cut at 4096 characters."""
+        """Append lines to the task's log, which keeps the newest 2000.  Each line is truncated to 4096 characters."""
         now = self._clock()
         with self._store.writing() as connection:
             connection.executemany(
@@ -169,7 +169,7 @@ class LocalOrchestrator:
             )
 
     def task_log(self, task_id: str) -> Sequence[LogLine]:
-        """Return the lines of a task's log, oldest first."""
+        """Return the lines in a task's log, oldest first."""
         with self._store.reading() as connection:
             return log_lines(connection, task_id)
 
@@ -188,7 +188,10 @@ class LocalOrchestrator:
             connection.executemany("INSERT OR REPLACE INTO taskdef VALUES (?, ?)", bodies)
 
     def register_workflow(self, definition: Json) -> None:
-        """Create or update a workflow definition.  Raises `OrchestratorRefused` naming everything that cannot run here."""
+        """Create or update a workflow definition.
+
+        Raises `OrchestratorRefused`, listing everything in the definition that cannot run here.
+        """
         body = dump_json(definition, "the workflow definition")
         parsed = parse_workflow(body)
         with self._store.writing() as connection:
@@ -216,7 +219,7 @@ class LocalOrchestrator:
             definition = parse_workflow(body)
             taskdefs = registered_taskdefs(connection, definition)
             env = self._env()
-            # Like Conductor, fill up a non-empty input from the template, but not an empty one.
+            # As in Conductor, a non-empty input is filled up from the template, but an empty one is not.
             filled = {**definition.input_template, **input} if input else {}
             run = Run(env.new_id(), definition, parse_rules(taskdefs), filled, env.now)
             insert_run(connection, run, body, taskdefs)
@@ -225,12 +228,12 @@ class LocalOrchestrator:
         return run.id
 
     def recording(self, workflow_id: str, reference: str) -> Recording:
-        """Return the part of a workflow before a step, so that another workflow can start there."""
+        """Return a workflow split at a step, so that a new workflow can start from that step."""
         with self._store.reading() as connection:
             return recording_of(connection, workflow_id, reference)
 
     def start_from(self, recorded: Recording, branches: Branches) -> str:
-        """Start a workflow at a step of a recorded one, on other branches, and return its id."""
+        """Start a new workflow at a step of a recorded one, on other branches, and return its id."""
         with self._store.writing() as connection:
             return start_from(connection, recorded, branches, self._env())
 
@@ -241,7 +244,7 @@ class LocalOrchestrator:
             return workflow_state(load_run(connection, workflow_id), definition_of(connection, workflow_id))
 
     def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
-        """Return the newest workflows first."""
+        """Return up to `count` workflows, newest first, skipping the first `start`."""
         with self._store.reading() as connection:
             return summaries(connection, count, start)
 
@@ -253,7 +256,7 @@ class LocalOrchestrator:
             save_run(connection, run)
 
     def take_over(self, workflow_id: str, reason: str) -> None:
-        """Retry the tasks that a dead process held, and switch the workflow to the TaskDefs registered now."""
+        """Retry the tasks that a dead process was running, and switch the workflow to the TaskDefs registered now."""
         with self._store.writing() as connection:
             run = load_run(connection, workflow_id)
             renew_taskdefs(connection, run)
@@ -261,7 +264,7 @@ class LocalOrchestrator:
             save_run(connection, run)
 
     def terminate(self, workflow_id: str, reason: str) -> None:
-        """End a workflow as TERMINATED.  Raises `OrchestratorRefused` if it is COMPLETED."""
+        """End a workflow with the status TERMINATED.  Raises `OrchestratorRefused` if it is COMPLETED."""
         with self._store.writing() as connection:
             run = load_run(connection, workflow_id)
             if run.status == "COMPLETED":
@@ -282,9 +285,9 @@ class LocalOrchestrator:
                 self._decide(connection, due)
 
     def time_out_in_progress(self, reason: str) -> Sequence[str]:
-        """Time out every task in progress, because its worker is known to be dead; returns their ids.
+        """Time out every task in progress, because the workers are known to be dead.  Returns the task ids.
 
-        Each counts as a failed attempt, and is retried as its TaskDef says.
+        Each counts as a failed attempt, and is retried according to its TaskDef.
         """
         with self._store.writing() as connection:
             rows = connection.execute("SELECT id FROM task WHERE status = 'IN_PROGRESS'").fetchall()
@@ -297,9 +300,10 @@ class LocalOrchestrator:
         return [task.id for task in dead]
 
     def requeue(self, task_id: str) -> None:
-        """Put a task in progress back into its queue under the same id, so that it gets a twin; for tests.
+        """Put a task in progress back into its queue under the same id, so that another poll takes it too.
 
-        Conductor does this on a plain IN_PROGRESS update, and sometimes unprompted.
+        For tests: the attempt then has two executions.  Conductor does this on a plain IN_PROGRESS update, and
+        sometimes for no apparent reason.
         """
         with self._store.writing() as connection:
             task, rules = load_task(connection, task_id)
@@ -318,14 +322,14 @@ class LocalOrchestrator:
     def _take(self, name: str, worker_id: str, count: int) -> list[Assignment]:
         self.tick()
         with self._store.reading() as connection:
-            # Check without the write lock first: most polls find nothing, and must not block others.
+            # First check without the write lock: most polls find nothing, and they must not block other processes.
             if count <= 0 or not any_waiting(connection, name, self._clock()):
                 return []
         with self._store.writing() as connection:
             return take(connection, name, worker_id=worker_id, count=count, now=self._clock())
 
     def _expire_lease(self, task_id: str) -> None:
-        """Apply the time-out of a task whose lease has expired."""
+        """Apply the task's time-out if it is due."""
         with self._store.reading() as connection:
             row = connection.execute(
                 "SELECT run_id FROM task WHERE id = ? AND deadline <= ?", (task_id, self._clock())

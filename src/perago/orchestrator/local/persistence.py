@@ -1,6 +1,7 @@
-"""Reads and writes definitions, runs and tasks, always inside a transaction of the store; converts them for the port.
+"""Reads and writes definitions, runs and tasks, and converts them to the port's types.
 
-A definition is stored exactly as it was sent.  Without a version the newest one is used, as on Conductor.
+Every function takes a connection from the store.  A definition is stored exactly as it was sent.  If no version is
+given, the newest one is used, as in Conductor.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _UPSERT = (
 
 
 def find_workflow(connection: sqlite3.Connection, name: str, version: int | None) -> str | None:
-    """Return the JSON text of a workflow definition, or None."""
+    """Return a workflow definition as JSON text, or None."""
     row = connection.execute(
         "SELECT body FROM workflow_def WHERE name = :name AND (:version IS NULL OR version = :version) "
         "ORDER BY version DESC LIMIT 1",
@@ -42,7 +43,7 @@ def find_workflow(connection: sqlite3.Connection, name: str, version: int | None
 
 
 def workflow_body(connection: sqlite3.Connection, name: str, version: int | None) -> str:
-    """Return the JSON text of a workflow definition.  Raises `OrchestratorNotFound` if it is not registered."""
+    """Return a workflow definition as JSON text.  Raises `OrchestratorNotFound` if it is not registered."""
     body = find_workflow(connection, name, version)
     if body is None:
         wanted = name if version is None else f"{name} version {version}"
@@ -59,7 +60,7 @@ def workflow_versions(connection: sqlite3.Connection) -> dict[str, list[int]]:
 
 
 def taskdefs_of(connection: sqlite3.Connection, definition: WorkflowDefinition) -> dict[str, Json]:
-    """Return the registered TaskDefs of a workflow's steps, by name."""
+    """Return the registered TaskDefs for a workflow's steps, by name."""
     names = sorted({step.name for step in definition.walk()})
     rows = connection.execute(
         f"SELECT name, body FROM taskdef WHERE name IN ({', '.join('?' * len(names))})", names
@@ -69,12 +70,12 @@ def taskdefs_of(connection: sqlite3.Connection, definition: WorkflowDefinition) 
 
 @lru_cache(maxsize=256)
 def parse_rules(text: str) -> Mapping[str, TaskRules]:
-    """Parse the TaskDefs that are stored with a run into rules, by name."""
+    """Parse the TaskDefs stored with a run into rules, by name."""
     return {name: parse_taskdef(body) for name, body in json.loads(text).items()}
 
 
 def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskdefs: str) -> None:
-    """Write a new run without its tasks, which `save_run` writes."""
+    """Insert a new run.  Its tasks are written by `save_run`."""
     connection.execute(
         "INSERT INTO run (id, name, definition, taskdefs, input, output, status, created, branches) "
         "VALUES (?, ?, ?, ?, ?, '{}', ?, ?, ?)",
@@ -92,19 +93,22 @@ def insert_run(connection: sqlite3.Connection, run: Run, definition: str, taskde
 
 
 def registered_taskdefs(connection: sqlite3.Connection, definition: WorkflowDefinition) -> str:
-    """Return the current TaskDefs of a workflow as the JSON text that a run stores."""
+    """Return a workflow's registered TaskDefs as JSON text, in the form stored with a run."""
     return dump_json(taskdefs_of(connection, definition), "the TaskDefs")
 
 
 def renew_taskdefs(connection: sqlite3.Connection, run: Run) -> None:
-    """Replace the TaskDefs stored with a run by those registered now."""
+    """Replace the TaskDefs stored with a run with those registered now."""
     taskdefs = registered_taskdefs(connection, run.definition)
     connection.execute("UPDATE run SET taskdefs = ? WHERE id = ?", (taskdefs, run.id))
     run.rules = parse_rules(taskdefs)
 
 
 def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
-    """Return a run with all its tasks, in the order they were scheduled.  Raises `OrchestratorNotFound`."""
+    """Return a run with all its tasks, in the order in which they were scheduled.
+
+    Raises `OrchestratorNotFound` if there is no such run.
+    """
     row = connection.execute("SELECT * FROM run WHERE id = ?", (run_id,)).fetchone()
     if row is None:
         raise OrchestratorNotFound(f"no workflow {run_id}")
@@ -127,7 +131,7 @@ def load_run(connection: sqlite3.Connection, run_id: str) -> Run:
 
 
 def save_run(connection: sqlite3.Connection, run: Run) -> None:
-    """Write the changed tasks of a run, and the run itself if it changed."""
+    """Write a run's changed tasks, and the run itself if it changed."""
     for task in run.tasks:
         if task.changed:
             save_task(connection, task, run.rules_for(task.name))
@@ -148,7 +152,7 @@ def save_run(connection: sqlite3.Connection, run: Run) -> None:
 
 
 def load_task(connection: sqlite3.Connection, task_id: str) -> tuple[Task, TaskRules]:
-    """Return a task and the rules of its TaskDef.  Raises `OrchestratorNotFound`."""
+    """Return a task and its TaskDef's rules.  Raises `OrchestratorNotFound` if there is no such task."""
     row = connection.execute(
         "SELECT task.*, run.taskdefs FROM task JOIN run ON run.id = task.run_id WHERE task.id = ?", (task_id,)
     ).fetchone()
@@ -166,7 +170,7 @@ def save_task(connection: sqlite3.Connection, task: Task, rules: TaskRules) -> N
 
 
 def due_runs(connection: sqlite3.Connection, now: float) -> list[str]:
-    """Return the ids of runs with a time-out that is due."""
+    """Return the ids of the runs in which a time-out is due."""
     rows = connection.execute(
         "SELECT run_id FROM task WHERE deadline <= :now UNION SELECT id FROM run WHERE deadline <= :now",
         {"now": now},
@@ -175,7 +179,7 @@ def due_runs(connection: sqlite3.Connection, now: float) -> list[str]:
 
 
 def rules_in(row: sqlite3.Row) -> TaskRules:
-    """Return the rules of the task in a row that also holds its run's TaskDefs."""
+    """Return the rules for the task in a row, which must also contain the TaskDefs of its run."""
     return parse_rules(row["taskdefs"]).get(row["name"]) or TaskRules(row["name"])
 
 
@@ -197,7 +201,7 @@ def _value(task: Task, column: str) -> object:
 
 
 def workflow_state(run: Run, definition: Json) -> WorkflowState:
-    """Convert a run, with its tasks in the order they were scheduled."""
+    """Convert a run, with its tasks in the order in which they were scheduled."""
     return WorkflowState(
         id=run.id,
         status=run.status,
@@ -213,7 +217,7 @@ def workflow_state(run: Run, definition: Json) -> WorkflowState:
 
 
 def definition_of(connection: sqlite3.Connection, run_id: str) -> Json:
-    """Return the definition of a run, as it was registered when the run started."""
+    """Return a run's definition, as it was registered when the run started."""
     row = connection.execute("SELECT definition FROM run WHERE id = ?", (run_id,)).fetchone()
     return _parse_definition(row[0])
 
@@ -225,7 +229,7 @@ def _parse_definition(text: str) -> Json:
 
 
 def summaries(connection: sqlite3.Connection, count: int, start: int) -> list[WorkflowSummary]:
-    """Return `count` runs, newest first, skipping the first `start`."""
+    """Return up to `count` runs, newest first, skipping the first `start`."""
     rows = connection.execute(
         "SELECT id, name, status, created, ended, reason FROM run ORDER BY number DESC LIMIT ? OFFSET ?",
         (count, start),
@@ -234,11 +238,11 @@ def summaries(connection: sqlite3.Connection, count: int, start: int) -> list[Wo
 
 
 def log_lines(connection: sqlite3.Connection, task_id: str) -> list[LogLine]:
-    """Return the lines of a task's log, oldest first."""
+    """Return the lines in a task's log, oldest first."""
     rows = connection.execute(
         "SELECT at, line FROM task_log WHERE task_id = ? ORDER BY number", (task_id,)
     ).fetchall()
-    # One entry may hold several lines.
+    # One entry may contain several lines.
     return [LogLine(at, line) for at, entry in rows for line in entry.split("\n")]
 
 

@@ -1,6 +1,6 @@
-"""The task queues.  A poll takes waiting tasks oldest first, within the TaskDef's limits.
+"""The task queues.  A poll takes waiting tasks, oldest first, within the TaskDef's limits.
 
-Taking runs in one immediate transaction, so that only one of several pollers gets a task.
+Tasks are taken in one immediate transaction, so that only one of several pollers gets a task.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from perago.orchestrator.local.state import Task, milliseconds
 from perago.orchestrator.local.taskdef import TaskRules
 from perago.protocol.attempt import IN_PROGRESS, Attempt
 
-# A task updated later than now was queued before the clock was set back: it has waited long enough.
+# A task whose update time is in the future was queued before the clock was set back: it has waited long enough.
 _WAITING = "task.name = ?1 AND task.status = 'SCHEDULED' AND (task.available <= ?2 OR task.updated > ?2)"
 
 
@@ -26,7 +26,7 @@ def any_waiting(connection: sqlite3.Connection, name: str, now: float) -> bool:
 def take(
     connection: sqlite3.Connection, name: str, *, worker_id: str, count: int, now: float
 ) -> list[Assignment]:
-    """Set up to `count` waiting tasks IN_PROGRESS and return them."""
+    """Set up to `count` waiting tasks to IN_PROGRESS and return them."""
     rows = connection.execute(
         "SELECT task.*, run.taskdefs FROM task JOIN run ON run.id = task.run_id "
         f"WHERE {_WAITING} ORDER BY task.available, task.number LIMIT ?3",

@@ -2,18 +2,18 @@
 
 Resuming works like Conductor's `retry`:
 
-    the last task of a reference      becomes
+    last task with a reference        becomes
     FAILED, TIMED_OUT, CANCELED ...   a new task with retry count + 1, whatever the TaskDef allows, available at once
     a JOIN or DO_WHILE                the same task, in progress again
     anything else                     unchanged
 
 Unlike Conductor, resuming restarts a step's total time-out, and evaluates a failed SWITCH again.  (Conductor treats the
-SWITCH as done and skips its cases, and keeps counting the total time while nothing runs.)
+SWITCH as done and skips its cases, and the total time continues to run while nothing is executed.)
 
-Starting at a step copies the tasks before it with their outcomes into a new run, whose expressions read the recorded
-outputs; the step and all later ones run again.  Every task's `workspace` is redirected to the new run's branches; the
-recording is not changed.  Everything before the step must be over on every path, so a step inside a fork or a loop is
-refused, and the error names the fork or the loop to start from.
+To start at a step, the tasks before it are copied, with their results, into a new run, whose expressions read the
+recorded outputs.  The step itself and all later steps run again.  The `workspace` of every task is redirected to the
+new run's branches, but the recording is not changed.  Everything before the step must be over on every path, so a step
+inside a fork or a loop is rejected, and the error names the fork or loop to start from instead.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNSUCCESSFUL = frozenset({"FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT", 
 
 
 def retry_run(run: Run, env: Env) -> None:
-    """Resume a failed run at its failed tasks.  Raises `OrchestratorRefused` if it is running or has none."""
+    """Resume a failed run at its failed tasks.  Raises `OrchestratorRefused` if it is running or has no such tasks."""
     if run.status == RUNNING:
         raise OrchestratorRefused(f"workflow {run.id} is still running")
     failed = _unsuccessful(run)
@@ -61,9 +61,10 @@ def retry_run(run: Run, env: Env) -> None:
 
 
 def replace_orphans(run: Run, reason: str, env: Env) -> None:
-    """Time out the tasks that a dead process held, and retry each at once.
+    """Time out the tasks that a dead process was running, and retry each of them at once.
 
-    An interrupted attempt says nothing about the task, so the retry count does not apply and cannot end the workflow.
+    An interrupted attempt says nothing about the task, so it is retried whatever the limit on retries, and cannot end
+    the workflow.
     """
     for task in [task for task in run.tasks if task.status == IN_PROGRESS and not is_system(task)]:
         task.end("TIMED_OUT", env.now, reason)
@@ -72,7 +73,7 @@ def replace_orphans(run: Run, reason: str, env: Env) -> None:
 
 
 def _unsuccessful(run: Run) -> list[Task]:
-    """Return the last task of every reference, in order, if it was unsuccessful."""
+    """Return, in order, the last task for each reference if that task was unsuccessful."""
     latest = {task.reference: task for task in run.tasks}
     return [task for task in latest.values() if task.status in _UNSUCCESSFUL]
 
@@ -85,7 +86,7 @@ def _reopen(task: Task) -> None:
 
 
 def _retry_tasks(run: Run, task: Task, env: Env) -> list[Task]:
-    """Return the retry of a task, and the tasks that start with it."""
+    """Create the retry of a task, and the tasks that start with it."""
     retry = retry_of(run, task, env)
     retry.reason = None
     retry.available = retry.first_scheduled = env.now
@@ -105,7 +106,7 @@ def _retry_tasks(run: Run, task: Task, env: Env) -> list[Task]:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A workflow split at a step: `done` are the tasks before it, `after` those from it on."""
+    """A workflow split at a step.  `done` contains the tasks before the step, `after` its own and all later ones."""
 
     definition: str
     input: Mapping[str, Any]
@@ -113,11 +114,11 @@ class Recording:
     done: Sequence[Task]
     after: Sequence[Task]
     branches: Branches
-    """The redirected branches, if the workflow itself was started at a step of another."""
+    """The redirected branches, if the workflow itself was started at a step of another workflow."""
 
 
 def recording_of(connection: sqlite3.Connection, workflow_id: str, reference: str) -> Recording:
-    """Return a workflow split at a step.  Raises `OrchestratorRefused` if no run can start there."""
+    """Return a workflow split at a step.  Raises `OrchestratorRefused` if no run can start at that step."""
     run = load_run(connection, workflow_id)
     _check(run, reference)
     before = run.definition.before(reference)
@@ -133,7 +134,7 @@ def recording_of(connection: sqlite3.Connection, workflow_id: str, reference: st
 
 
 def start_from(connection: sqlite3.Connection, recorded: Recording, branches: Branches, env: Env) -> str:
-    """Write a run with the recorded tasks, schedule its step, and return the run's id."""
+    """Create a run with the recorded tasks, schedule the step to start at, and return the run's id."""
     definition = parse_workflow(recorded.definition)
     taskdefs = registered_taskdefs(connection, definition)
     input_copy = json.loads(json.dumps(recorded.input))

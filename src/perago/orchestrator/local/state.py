@@ -1,7 +1,7 @@
-"""A running workflow: the run, its tasks, and the values that expressions can read.
+"""The state of a workflow: the run, its tasks, and the values that expressions can read.
 
-Only these values are mutable: the decider works on one run, loaded in one transaction, and marks its changes so that
-only those are written.
+Only `Run` and `Task` are mutable.  The decider works on one run, loaded in one transaction, and marks what it changes,
+so that only the changes are written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SUCCESSFUL = frozenset({"IN_PROGRESS", "SCHEDULED", "COMPLETED", "COMPLETED_WIT
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """External inputs of a decision: the time, new ids, and random numbers from 0 up to 1."""
+    """External inputs to a decision: the time, new ids, and random numbers from 0 (inclusive) to 1 (exclusive)."""
 
     now: float
     new_id: Callable[[], str]
@@ -29,7 +29,7 @@ class Env:
 
 @dataclass(slots=True)
 class Task:
-    """One task of a run; every retry is a separate task."""
+    """One task of a run.  Every retry is a separate task."""
 
     id: str
     run_id: str
@@ -71,7 +71,7 @@ class Task:
         return without_loop(self.reference) if self.iteration else self.reference
 
     def end(self, status: str, now: float, reason: str | None = None) -> None:
-        """Give the task its final status; keeps its reason unless a new one is given."""
+        """End the task with a final status.  The task keeps its reason unless a new one is passed."""
         self.status = status
         self.ended = now
         self.reason = reason if reason is not None else self.reason
@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(slots=True)
 class Run:
-    """A started workflow: its definition at the start, the rules of its TaskDefs, and its tasks in order."""
+    """A started workflow: its definition as of the start, the rules from its TaskDefs, and its tasks in order."""
 
     id: str
     definition: WorkflowDefinition
@@ -93,22 +93,22 @@ class Run:
     ended: float | None = None
     tasks: list[Task] = field(default_factory=list)
     retried_at: float | None = None
-    """The last time it was resumed after it had ended."""
+    """The last time at which the run was resumed after it had ended."""
     branches: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By repository and branch named in the workflow, the branch that tasks get instead."""
+    """The branch that tasks get instead of the one in the workflow, by repository and by the workflow's branch."""
     changed: bool = True
 
     @property
     def clock_start(self) -> float:
-        """The start of the workflow's own time-out."""
+        """The time from which the workflow's own time-out is counted."""
         return self.retried_at or self.created
 
     def latest(self, reference: str) -> Task | None:
-        """Return the newest task of a reference, or None."""
+        """Return the newest task with a reference, or None."""
         return next((task for task in reversed(self.tasks) if task.reference == reference), None)
 
     def step(self, task: Task) -> Step:
-        """Return the step of a task."""
+        """Return the step that a task belongs to."""
         return self.definition.step(task.step_reference)
 
     def rules_for(self, name: str) -> TaskRules:
@@ -116,12 +116,15 @@ class Run:
         return self.rules.get(name) or TaskRules(name)
 
     def retries_allowed(self, task: Task) -> int:
-        """Return the retries that the step allows, or else its TaskDef."""
+        """Return the number of retries allowed by the step, or else by its TaskDef."""
         own = self.step(task).retry_count
         return self.rules_for(task.name).retry_count if own is None else own
 
     def scope(self) -> dict[str, Any]:
-        """Return the values for `${…}` by task reference; a loop's tasks are under the plain reference, newest wins."""
+        """Return the values for `${…}`, by task reference.
+
+        A task in a loop is found under its reference without the iteration, and the newest one wins.
+        """
         scope: dict[str, Any] = {"workflow": self._workflow_scope()}
         for task in self.tasks:
             scope[task.step_reference] = _task_scope(task)
@@ -163,5 +166,5 @@ def _task_scope(task: Task) -> dict[str, Any]:
 
 
 def milliseconds(at: float | None) -> int:
-    """Convert a time to Conductor's milliseconds; None is 0."""
+    """Convert a time to Conductor's milliseconds.  None becomes 0."""
     return round((at or 0) * 1000)

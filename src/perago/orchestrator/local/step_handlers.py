@@ -1,8 +1,8 @@
-"""The behaviour of each step type: scheduling its task, and evaluating the tasks the orchestrator runs itself.
+"""The behaviour of each step type: how its task is scheduled and, if the orchestrator runs it itself, evaluated.
 
-Scheduling resolves the task's input and returns the steps that start with it.  An evaluation of a SWITCH, JOIN or
-DO_WHILE returns whether it changed the task, and the step that it starts.  A loop's output holds every finished iteration
-under its number, and the current number: `{"iteration": 2, "1": {ref: output}, "2": {ref: output}}`.
+Scheduling resolves the task's input and returns the steps that start with it.  Evaluating a SWITCH, JOIN or DO_WHILE
+returns whether the task changed, and the step that it starts, if any.  A loop's output contains every finished
+iteration under its number, plus the current number: `{"iteration": 2, "1": {ref: output}, "2": {ref: output}}`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from perago.orchestrator.local.state import Env, Run, Task
 
 
 def task_input(run: Run, step: Step, task_id: str) -> dict[str, Any]:
-    """Return a task's input: the step's parameters over the TaskDef's template, resolved."""
+    """Return a task's resolved input: the TaskDef's input template, overridden by the step's parameters."""
     template: Mapping[str, Any] = run.rules_for(step.name).input_template
     found: dict[str, Any] = resolve({**template, **step.input_parameters}, run.scope(), task_id=task_id)
-    # A value that resolves to null falls back to the unresolved template.
+    # A value that resolves to null falls back to the unresolved value in the template.
     filled = {key: template.get(key) if value is None else value for key, value in found.items()}
     return _redirect(filled, run.branches)
 
 
 def _redirect(values: dict[str, Any], branches: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Return a task's input with the branches of its `workspace` replaced by those of the run."""
+    """Return a task's input with the branches in its `workspace` replaced by the run's own branches."""
     workspace = values.get("workspace")
     if isinstance(workspace, list):
         return {**values, "workspace": [_redirect_workspace(one, branches) for one in workspace]}
@@ -51,7 +51,7 @@ def schedule_simple(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step
 
 
 def schedule_switch(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """Choose the case; its first step starts too."""
+    """Choose the case, and start its first step."""
     task.input = resolve(step.input_parameters, run.scope())
     try:
         chosen = java_text(_evaluate(step, task.input))
@@ -67,7 +67,7 @@ def schedule_switch(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step
 
 
 def schedule_fork(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """Complete the task at once; the first step of every branch starts, and the JOIN that follows."""
+    """Complete the task at once, and start the first step of every branch and the JOIN that follows."""
     task.input = resolve(step.input_parameters, run.scope())
     task.end("COMPLETED", env.now)
     join = run.definition.next_after(step.reference)
@@ -81,13 +81,13 @@ def schedule_join(_run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step
 
 
 def schedule_loop(run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
-    """Resolve the input; the body starts when the loop is evaluated."""
+    """Resolve the input.  The loop's body starts when the loop is evaluated."""
     task.input = task_input(run, step, task.id)
     return ()
 
 
 def schedule_noop(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """Complete the task at once: a step that a JOIN can wait for."""
+    """Complete the task at once.  The step does nothing, but a JOIN can wait for it."""
     task.input = resolve(step.input_parameters, run.scope())
     task.end("COMPLETED", env.now)
     return ()
@@ -101,7 +101,7 @@ def _evaluate(step: Step, values: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The result of evaluating a task; `starts` is a step to schedule, in the task's iteration."""
+    """The result of evaluating a task.  `starts` is the step to schedule in the task's iteration, if any."""
 
     changed: bool
     starts: Step | None = None
@@ -112,13 +112,13 @@ CHANGED = Evaluation(changed=True)
 
 
 def evaluate_switch(_run: Run, task: Task, env: Env) -> Evaluation:
-    """Complete the task: its case was chosen when it was scheduled."""
+    """Complete the task, whose case was chosen when it was scheduled."""
     task.end("COMPLETED", env.now)
     return CHANGED
 
 
 def evaluate_join(run: Run, task: Task, env: Env) -> Evaluation:
-    """Copy the outputs so far; end the JOIN when all its tasks are over."""
+    """Copy the outputs available so far, and end the JOIN when all its tasks are over."""
     wanted = list(task.input["joinOn"])
     if task.iteration:
         wanted = [in_loop(reference, task.iteration) for reference in wanted]
@@ -142,7 +142,7 @@ def evaluate_join(run: Run, task: Task, env: Env) -> Evaluation:
 
 
 def evaluate_loop(run: Run, loop: Task, env: Env) -> Evaluation:
-    """Start the next iteration of the body, or end the loop when its condition is false."""
+    """Start the next iteration of the loop's body, or end the loop if its condition is false."""
     step = run.step(loop)
     body = run.definition.inside(step)
     current = {

@@ -1,10 +1,10 @@
 """Stores runs, tasks and definitions in one SQLite file, for several processes at once.
 
 Every change is one immediate transaction: an event and the decider's reaction are written together or not at all.
-In WAL mode with synchronous=NORMAL a killed process loses nothing it has committed.
+In WAL mode with synchronous=NORMAL, a killed process loses nothing that it has committed.
 
-A read-only store (`looking`) changes nothing: a file of an earlier format is upgraded in memory, and a write-protected
-one is read unchanged.
+A read-only store (`looking`) changes nothing.  A file in an earlier format is upgraded in memory only, and a
+write-protected file can be read too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ CREATE INDEX IF NOT EXISTS task_due ON task (deadline) WHERE deadline IS NOT NUL
 CREATE INDEX IF NOT EXISTS run_due ON run (deadline) WHERE deadline IS NOT NULL;
 CREATE INDEX IF NOT EXISTS task_log_by_task ON task_log (task_id, number);
 """
-# Statements that upgrade a file, by its format.
+# Statements that upgrade a file, by its current format.
 _UPGRADES = {
     1: (
         "ALTER TABLE run ADD COLUMN retried_at REAL",
@@ -62,7 +62,7 @@ _UPGRADES = {
 
 
 class Store:
-    """The database file: one connection per process, one lock around it."""
+    """The database file, with one connection per process and a lock around it."""
 
     def __init__(
         self, path: Path, *, sleep: Callable[[float], None] = time.sleep, looking: bool = False
@@ -90,13 +90,13 @@ class Store:
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection for reads; each statement sees one committed state."""
+        """Yield the connection for reading.  Each statement sees a consistent committed state."""
         with self._lock, self._translated():
             yield self._connection
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Yield the connection in an immediate transaction, committed after the block, rolled back on any exception."""
+        """Yield the connection in an immediate transaction.  Commits after the block, or rolls back on an exception."""
         with self._lock, self._translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -112,8 +112,8 @@ class Store:
             self._connection.close()
 
     def _prepare(self, sleep: Callable[[float], None]) -> None:
-        # Several processes may open a new file at the same moment, and SQLite's busy handler does not cover the switch
-        # to WAL.
+        # Several processes may open a new file at the same time, and SQLite's busy handler does not apply to the switch
+        # to WAL mode.
         for attempt in range(200):
             try:
                 self._connection.execute("PRAGMA journal_mode=WAL")
@@ -170,7 +170,7 @@ class Store:
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
-    """Open a file read-only; treat one that we may not write as immutable."""
+    """Open a file for reading.  If permissions rule out everything else, treat the file as immutable."""
     for mode in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?{mode}",
@@ -183,7 +183,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         except sqlite3.OperationalError as error:
             connection.close()
-            # Only for missing permission: a busy file is being written, so it is not immutable.
+            # Try the next mode only if permission is missing: a busy file is being written to, so it is not immutable.
             if "immutable" in mode or not error.sqlite_errorname.startswith(
                 ("SQLITE_CANTOPEN", "SQLITE_READONLY")
             ):

@@ -1,14 +1,14 @@
-"""The rules of a TaskDef: parsing its fields, the delay of a retry, and time-outs.
+"""The rules in a TaskDef: its parsed fields, the delay before a retry, and time-outs.
 
-Conductor's formulas for the delay, with d = retryDelaySeconds and n = the retries so far:
+Conductor's formulas for the delay, with d = retryDelaySeconds and n = the number of retries so far:
 
     FIXED                  d
     LINEAR_BACKOFF         d * backoffScaleFactor * (n + 1)
     EXPONENTIAL_BACKOFF    d * 2^n
     then                   at most maxRetryDelaySeconds, plus 0 to backoffJitterMs at random
 
-A task has four time-outs.  The response time-out always ends the attempt as TIMED_OUT; the other three follow
-`timeoutPolicy`, and under ALERT_ONLY they do nothing.
+A task has four time-outs.  The response time-out always ends the attempt as TIMED_OUT.  The other three follow
+`timeoutPolicy`, and do nothing if it is ALERT_ONLY.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RETRY_LOGICS = ("FIXED", "EXPONENTIAL_BACKOFF", "LINEAR_BACKOFF")
 TIMEOUT_POLICIES = ("RETRY", "TIME_OUT_WF", "ALERT_ONLY")
 _LONGEST_DELAY = 2**31 - 1
 
-# Conductor's field: the name here, its minimum.
+# Conductor's field name: (our field name, minimum).
 _NUMBERS = {
     "retryCount": ("retry_count", 0),
     "retryDelaySeconds": ("retry_delay_seconds", 0),
@@ -50,7 +50,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class TaskRules:
-    """The settings of one TaskDef; the defaults are Conductor's."""
+    """The settings in one TaskDef.  The defaults are Conductor's."""
 
     name: str
     retry_count: int = 3
@@ -71,7 +71,7 @@ class TaskRules:
 
 
 def parse_taskdef(definition: Mapping[str, Any]) -> TaskRules:
-    """Parse a TaskDef in Conductor's field names.  Raises `OrchestratorRefused` naming every wrong field."""
+    """Parse a TaskDef with Conductor's field names.  Raises `OrchestratorRefused`, listing every invalid field."""
     name = definition.get("name")
     if not isinstance(name, str) or not name:
         raise OrchestratorRefused("a TaskDef needs a name")
@@ -103,7 +103,7 @@ def parse_taskdef(definition: Mapping[str, Any]) -> TaskRules:
 
 
 def retry_delay(rules: TaskRules, retries_so_far: int, random: Callable[[], float]) -> float:
-    """Return the seconds to wait before the next retry; `random` gives numbers from 0 up to 1."""
+    """Return the seconds to wait before the next retry.  `random` returns numbers from 0 to 1."""
     delay = rules.retry_delay_seconds
     if rules.retry_logic == "LINEAR_BACKOFF":
         delay *= rules.backoff_scale_factor * (retries_so_far + 1)
@@ -128,14 +128,14 @@ def _contradictions(rules: TaskRules) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class TimeOut:
-    """A time-out of a task; `ends_workflow` follows from its policy."""
+    """A time-out of a task.  `ends_workflow` depends on the TaskDef's policy."""
 
     reason: str
     ends_workflow: bool = False
 
 
 def deadline(task: Task, rules: TaskRules) -> float | None:
-    """Return the task's next time-out if nothing happens; None if there is none."""
+    """Return the time at which the task's next time-out is due if nothing happens, or None if there is none."""
     return min((due for due, _ in _limits(task, rules)), default=None)
 
 
@@ -148,7 +148,7 @@ def timed_out(task: Task, rules: TaskRules, now: float) -> TimeOut | None:
 
 
 def total_time_is_up(task: Task, rules: TaskRules, now: float) -> bool:
-    """Return whether the total time of all attempts of the step is used up, so that no retry may follow."""
+    """Return whether the total time for all attempts of the step is used up, so that no retry may follow."""
     total = rules.total_timeout_seconds
     return total > 0 and now - task.first_scheduled >= total
 
