@@ -172,7 +172,7 @@ class Cache:
         self._change(lambda db: db.execute(book, (now, name)))
 
     def drop(self, name: str) -> None:
-        """Delete an object whose bytes are damaged. Its index entry stays until the space is needed."""
+        """Delete an object that failed verification. Its index entry stays until the space is needed."""
         remove(self._path(name))
 
     def put_in(self, key: ObjectKey, file: str, crc: int | None = None, *, few: bool = False) -> None:
