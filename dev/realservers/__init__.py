@@ -1,7 +1,7 @@
-"""The real servers that development and tests run against: fetched, started, looked at and stopped.
+"""The real servers for development and tests: fetches, starts, inspects and stops them.
 
-Standard library only, so that it runs before the project is installed.  Everything fetched or built goes to a
-cache outside the checkout; everything a running server writes goes to one throw-away state folder.
+Uses only the standard library, so that it runs before the project is installed.  Everything that is fetched or built
+goes to a cache outside the checkout.  Everything that a running server writes goes to a single throwaway state folder.
 """
 
 LAKEFS_VERSION = "1.84.0"
