@@ -93,7 +93,7 @@ class Demo:
         return commits
 
     def _show_beside(self, ended: dict[str, Any], commits: list[dict[str, Any]]) -> bool:
-        """Show the two steps of the fork: both worked from one commit, and the later one published on top of it."""
+        """Show the two steps of the fork: both worked from one commit, and one published on top of the other."""
         title("What was published side by side")
         made = {commit["id"]: commit for commit in commits}
         refs = {

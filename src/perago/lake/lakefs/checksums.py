@@ -6,7 +6,7 @@ parts but the last are at least 5 MiB, so a smaller object has only one part.  F
 common tools are tried.  S3 itself appends the number of parts to such a hash, and imported objects keep this suffix.
 
 Objects whose bytes lakeFS never saw (imports, presigned uploads) carry the store's ETag, which is not a hash of the
-bytes if the store encrypts them with KMS.  No bytes can be verified against such a checksum.  Instead, they are
+bytes if the store encrypts them with KMS.  Bytes cannot be verified against such a checksum.  Instead, they are
 accepted if two transfers are equal, with one warning per repository.
 """
 
@@ -24,7 +24,7 @@ from perago.lake.base import Entry
 SMALLEST_PART = 5 * 1024 * 1024
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _MIB = 1024 * 1024
-# MiB: aws and boto 8, s3a 64, obstore 5, lakectl and others 16 and 32, older s3a 100 and 128.
+# In MiB: aws and boto use 8, s3a 64, obstore 5, lakectl and others 16 and 32, and older s3a 100 and 128.
 _USUAL_PARTS = (8 * _MIB, 64 * _MIB, SMALLEST_PART, 16 * _MIB, 32 * _MIB, 100 * _MIB, 128 * _MIB)
 # Trying a size means reading the whole file.
 _MOST_SIZES = 12

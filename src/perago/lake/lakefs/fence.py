@@ -2,7 +2,7 @@
 
 lakeFS runs the action inside the loop that moves the branch, and passes it the head that is about to be replaced, so
 the comparison and the move are one atomic step.  It reads actions from the *source* commit of a merge, so a staging
-commit is not fenced unless it carries the fence file, unmodified.  A merge that names no expected head passes.
+commit is not fenced unless it carries the unmodified fence file.  A merge that names no expected head passes.
 
 `Fence` installs the file on a branch, removes it, and proves that it works.  All of this is done by merge, so it also
 works on protected branches.  `Levels` knows which commits carry the file.  It reads each commit only once, since
@@ -103,9 +103,10 @@ class Fence:
             )
 
     def prove(self, repository: str, branch: str) -> Proof:
-        """Prove, on two throwaway branches, that the server refuses a merge that expects an outdated head.
+        """Prove that the server refuses a merge that expects an outdated head.
 
-        Raises `LakeRefused` if the head does not carry the fence, and `LakeError` if the server accepts that merge.
+        The proof uses two throwaway branches at the branch's head.  Raises `LakeRefused` if that head does not carry
+        the fence, and `LakeError` if the server accepts the merge.
         """
         head = self._lake.head(repository, branch).id
         if not carries_fence(self._lake.read, repository, head):
@@ -152,7 +153,7 @@ def _proof_merge(source: str, target: str, expected_head: str) -> Merge:
 
 
 def carries_fence(read: Read, repository: str, ref: str) -> bool:
-    """Return whether a ref contains the fence file, unmodified. This does not tell whether the server runs it."""
+    """Return whether a ref contains the unmodified fence file. This says nothing about whether the server runs it."""
     try:
         return b"".join(read(repository, ref, FENCE_PATH)) == FENCE_TEXT.encode()
     except LakeNotFound:
@@ -177,7 +178,7 @@ class Recent(Generic[V]):
 
 
 class Levels:
-    """The fence levels of commits: hard if a commit carries the fence file and the server is known to run it."""
+    """Determines the fence level of a commit: hard if it carries the fence file and the server is known to run it."""
 
     def __init__(self, read: Read, doubt: Callable[[str, str], str]) -> None:
         self._read = read

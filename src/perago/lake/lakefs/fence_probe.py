@@ -88,7 +88,7 @@ class SideBranches:
             self._lake.drop_branch(repository, name)
 
     def put(self, repository: str, branch: str, path: str, text: str) -> None:
-        """Write text to an object on a branch, uncommitted."""
+        """Write text to an object on a branch without committing."""
         data = text.encode()
         checksum = hashlib.new(self._lake.checksum_algorithm, data).hexdigest()
         with TemporaryDirectory(prefix="perago-fence-") as folder:

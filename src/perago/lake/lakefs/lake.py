@@ -134,7 +134,7 @@ class LakeFSLake(Refs):
         return folder_page(self._client, (repository, commit), prefix, after, limit)
 
     def stat(self, repository: str, ref: str, path: str) -> Entry:
-        """Return the object at exactly this path, which may be a branch's uncommitted object."""
+        """Return the object at exactly this path.  On a branch, it may be uncommitted."""
         return self._listings.entry(repository, ref, path)
 
     def download(
@@ -160,19 +160,19 @@ class LakeFSLake(Refs):
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Upload files to a branch, uncommitted.  Raises `LakeError` if a file's bytes do not match its checksum."""
+        """Upload files to a branch without committing.  Raises `LakeError` if a file does not match its checksum."""
         self._transfer.upload(repository, branch, files, progress)
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Create one small object on a branch, uncommitted.  Raises `LakeConflict` if the path already exists."""
+        """Create a small object on a branch without committing.  Raises `LakeConflict` if the path already exists."""
         create_object(self._client, repository, branch, path, content)
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Delete objects from a branch, uncommitted.  A missing path is not an error."""
+        """Delete objects from a branch without committing.  A missing path is not an error."""
         delete_objects(self._client, repository, branch, paths)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
-        """Copy objects from the ref `source` to the same paths on a branch, server-side and uncommitted."""
+        """Copy objects from the ref `source` to the same paths on a branch, on the server and without committing."""
         copy_objects(self._client, repository, branch, source, paths, self._options.parallel)
 
     def uncommitted(self, repository: str, branch: str) -> bool:
@@ -215,7 +215,7 @@ class LakeFSLake(Refs):
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
         """Return `hard` if the server checks the head for a merge from `ref`.
 
-        This requires that `ref` carries the fence file, unmodified, and that the server runs it.
+        It does so if `ref` carries the unmodified fence file and the server runs it.
         """
         return self._levels.of(repository, self._commit_id(repository, ref))
 
@@ -268,7 +268,10 @@ class LakeFSLake(Refs):
         return made
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`.  Raises `HeadMoved` if it is not at `expected_head`."""
+        """Publish by moving `branch` to the head of the branch `source`.
+
+        Raises `HeadMoved` if `branch` is not at `expected_head`.
+        """
         doing = f"move branch {branch!r} of repository {repository!r} to {source!r}"
         left = self._check_head(repository, branch, expected_head, timeout, doing)
         answer = self._client.call(

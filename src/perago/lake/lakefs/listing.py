@@ -4,7 +4,7 @@ A full listing fetches the next page while the current one is being used.  Listi
 never change.  A folder page or a page of changes costs only its own rows.  The server returns at most a thousand rows
 at a time, so larger pages are joined from several answers.
 
-An entry's checksum is the MD5 of its bytes if lakeFS can know it.  The checksum of a multipart upload is a hash of
+An entry's checksum is the MD5 of its bytes if lakeFS knows it.  The checksum of a multipart upload is a hash of
 hashes that looks the same, so Perago's uploads above the gateway's smallest part size also store their MD5 as metadata,
 which takes precedence.  For multipart objects uploaded by other tools, see `checksums`.
 """
@@ -74,7 +74,7 @@ class Listings:
         if cached is not None:
             yield from (Entry(*row) for line in cached for row in json.loads(line))
             return
-        # Text takes a quarter of the memory that rows take.
+        # Collect text, which takes a quarter of the memory that rows would.
         lines: list[bytes] = []
         for rows in self._pages(repository, commit, prefix):
             lines.append(json.dumps(rows, separators=(",", ":")).encode() + b"\n")

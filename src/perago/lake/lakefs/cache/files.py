@@ -183,7 +183,7 @@ def _read(source: int, size: int) -> bytes:
 
 
 def is_whole(note: BinaryIO) -> bool:
-    """Return whether a note's first line is the checksum of the rest, and move to the start of the rest."""
+    """Return whether a note's first line is the checksum of the rest. Leaves the file positioned after that line."""
     try:
         digest = note.readline(_CHUNK)
         total = hashlib.sha256()

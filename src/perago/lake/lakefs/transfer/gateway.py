@@ -65,7 +65,7 @@ class Gateway:
         return _buffer(self._store().get(f"{repository}/{ref}/{path}").bytes())
 
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> Buffer:
-        """Return an object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return an object's bytes from `span[0]` up to but not including `span[1]`."""
         if not is_s3_key(path):
             return self._api_get(repository, ref, path, f"bytes={span[0]}-{span[1] - 1}")
         return _buffer(self._store().get_range(f"{repository}/{ref}/{path}", start=span[0], end=span[1]))

@@ -110,7 +110,7 @@ class Hashers:
             self._received += size
 
     def is_overloaded(self) -> bool:
-        """Return whether bytes arrive too fast to be hashed as they arrive."""
+        """Return whether bytes arrive faster than they can be hashed."""
         return self._received > self._highest_rate * max(self._clock() - self._began, _SETTLING_SECONDS)
 
 

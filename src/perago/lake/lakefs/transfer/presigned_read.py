@@ -1,4 +1,4 @@
-"""Reads objects directly from the store, at presigned URLs.
+"""Reads objects directly from the store, using presigned URLs.
 
 A listing returns up to a thousand URLs at once, and a stat returns one.  A URL is requested shortly before it is used,
 because it expires (after 15 minutes, unless configured otherwise).
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _BATCH = 500
 _FEW = 4
-"""Up to this many URLs are requested one by one, which is as fast as a listing on several threads."""
+"""Up to this many URLs are requested one by one: on several threads, this is as fast as a listing."""
 _MOST_PAGES = 3
 """The maximum number of pages listed for a batch.
 
@@ -82,7 +82,7 @@ class PresignedUrls:
         return request.result()
 
     def _list(self, batch: Sequence[str]) -> dict[str, str]:
-        """Return the URLs of those objects that the first few pages of the listing contain."""
+        """Return the URLs of those objects that are in the first few pages of the listing."""
         doing = f"request presigned URLs at {self._ref!r} of repository {self._repository!r}"
         prefix = _common_prefix(batch[0], batch[-1])
         wanted, found = set(batch), {}
@@ -120,7 +120,7 @@ def _url(answer: Any, doing: str) -> str:
 
 
 def _common_prefix(first: str, last: str) -> str:
-    """Return the common prefix of two paths, which every path sorted between them shares."""
+    """Return the common prefix of two paths. Every path that sorts between them shares it."""
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return "".join(one for one, _ in pairs)
 
@@ -138,7 +138,7 @@ class PresignedReads:
         return self._with_url(ref, path, self._http.get)
 
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> Buffer:
-        """Return an object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return an object's bytes from `span[0]` up to but not including `span[1]`."""
         return self._with_url(ref, path, lambda url: self._http.get(url, span))
 
     def stream(self, repository: str, ref: str, path: str, chunk: int) -> Iterator[Buffer]:
@@ -170,7 +170,7 @@ class PresignedReads:
         return retry(self._options, doing, work)
 
     def _with_url(self, ref: str, path: str, get: Callable[[str], bytes]) -> bytes:
-        """Call `get` with the object's URL, or with a new one if the store rejects it because it has expired."""
+        """Call `get` with the object's URL, and again with a new URL if the store rejects the first one."""
         try:
             return get(self._urls.take(path))
         except UrlRefused:

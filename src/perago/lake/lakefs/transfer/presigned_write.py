@@ -1,4 +1,4 @@
-"""Writes objects directly to the store at presigned URLs, and then links them in lakeFS.
+"""Writes objects directly to the store, using presigned URLs, and then links them in lakeFS.
 
 Nothing appears on the branch before an object is linked, and only bytes that the store has confirmed are linked.  The
 store checks the bytes against the MD5 in the request, and returns their MD5 (as the ETag, unless it encrypts with its
@@ -127,7 +127,7 @@ class PresignedWrites:
         self._options = options
 
     def put(self, repository: str, branch: str, path: str, data: bytes, md5: str) -> None:
-        """Write an object with this MD5. Raises `LakeUnavailable` if the received bytes are different."""
+        """Write an object with this MD5. Raises `LakeUnavailable` if different bytes arrived."""
         upload = StagedObject(self._client, repository, branch, path)
         _, location = self._send(upload.new_location, path, data, md5)
         upload.link(location, md5, len(data))
@@ -181,7 +181,7 @@ class PresignedWrites:
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
 
         def once() -> str:
-            # A new URL for each try: an upload may take longer than a URL is valid.
+            # Use a new URL for each try: an upload may take longer than a URL stays valid.
             return self._send(lambda: upload.part_url(where, number), upload.path, data, md5)[0]
 
         return retry(self._options, f"upload part {number} of object {upload.path!r}", once)
@@ -189,7 +189,7 @@ class PresignedWrites:
     def _send(
         self, request: Callable[[], tuple[str, str]], path: str, data: bytes, md5: str
     ) -> tuple[str, str]:
-        """Send bytes to a URL from `request`, or to a second one if the store rejects the first as expired.
+        """Send bytes to a URL from `request`, and again to a second one if the store rejects the first.
 
         Returns the ETag and the location.
         """

@@ -59,7 +59,7 @@ class Source(Protocol):
         """Return all bytes of an object in one request."""
 
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> Buffer:
-        """Return an object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return an object's bytes from `span[0]` up to but not including `span[1]`."""
 
     def stream(self, repository: str, ref: str, path: str, chunk: int) -> Iterator[Buffer]:
         """Stream an object's bytes in pieces of about `chunk`. A broken stream resumes where it stopped."""
@@ -72,7 +72,7 @@ class Sink(Protocol):
     """Writes objects. An object appears on the branch complete and verified, or not at all."""
 
     def put(self, repository: str, branch: str, path: str, data: bytes, md5: str) -> None:
-        """Write an object with this MD5. Raises `LakeUnavailable` if the received bytes are different."""
+        """Write an object with this MD5. Raises `LakeUnavailable` if different bytes arrived."""
 
     def put_parts(
         self, repository: str, branch: str, path: str, content: tuple[Iterator[bytes], Parts], md5: str

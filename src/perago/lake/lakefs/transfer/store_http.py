@@ -53,7 +53,7 @@ class StoreHttp:
         self._owner = os.getpid()
 
     def get(self, url: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the bytes at a URL: all of them, or from `span[0]` up to, not including, `span[1]`."""
+        """Return the bytes at a URL: all of them, or from `span[0]` up to but not including `span[1]`."""
         wanted = None if span is None else f"bytes={span[0]}-{span[1] - 1}"
         return b"".join(self._pieces(url, wanted, _READ))
 
@@ -89,7 +89,7 @@ class StoreHttp:
                 yield piece
                 if self._options.clock() > ends:
                     raise LakeUnavailable(f"{_store(url)} did not send it all in time")
-            # http.client notices a truncated body only if it is read in one call.
+            # http.client detects a truncated body only if it is read in one call.
             if answer.length_remaining:
                 raise LakeUnavailable(f"{_store(url)} sent {answer.length_remaining} bytes too few")
 

@@ -5,8 +5,8 @@
     larger file             multipart upload, streamed
 
 A shared memory budget limits the bytes in memory, whatever the size of a file.  A download is written to a temporary
-file next to its target and renamed once its size and MD5 are verified, or only its size if the MD5 is left to a
-`Verification`.  An upload is rejected if its bytes are not the ones that the caller hashed.
+file next to its target, and renamed once its size and MD5 are verified.  If the MD5 is left to a `Verification`, only
+the size is checked before.  An upload is rejected if its bytes are not the ones that the caller hashed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Transfer:
         return (bytes(piece) for piece in self._gateway.stream(repository, ref, path, _READ_CHUNK))
 
     def read_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> bytes:
-        """Return one object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return one object's bytes from `span[0]` up to but not including `span[1]`."""
         doing = f"read object {path!r} at {ref!r} of repository {repository!r}"
         return bytes(self._gateway.retry(doing, lambda: self._gateway.get_range(repository, ref, path, span)))
 

@@ -31,7 +31,7 @@ def parts_of(size: int, options: Options, room: int) -> Parts:
 
 
 class Uploader:
-    """Uploads files to one branch, through the sink that `direct_sink` returns for their size or else the gateway."""
+    """Uploads files to one branch: to the sink that `direct_sink` returns for their size, or else to the gateway."""
 
     def __init__(
         self,
