@@ -27,7 +27,7 @@ REPOSITORY = "bench"
 
 
 def run() -> list[Row]:
-    """Measure all figures. A bound limits how the cost of a commit scales."""
+    """Measure all figures. The growth in the cost of a commit has a bound."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         figures = {**attempt_figures(folder), **scaling_figures(folder), **bulk_figures(folder)}

@@ -97,7 +97,7 @@ class Attempts:
     orchestrator: LocalOrchestrator
 
     def seconds(self, lake: Lake, name: str) -> float:
-        """Return the seconds that one attempt takes after it was polled."""
+        """Return the seconds that one attempt takes, without its poll."""
         ref = lake.head(self.repository, "main").id
         workspace = {"repository": self.repository, "branch": "main", "ref_type": "commit", "ref": ref}
         given = {"workspace": workspace, "params": {"number": next(_numbers)}}

@@ -120,7 +120,7 @@ def _rows(what: str, costs: dict[Way, Cost]) -> list[Row]:
 
 
 def _uploads(folder: Path, count: int, size: int) -> list[Upload]:
-    """Create new files, no two of them alike. A store might not store bytes again that it already has."""
+    """Create new files, no two of them alike, because a store might skip bytes that it already has."""
     source = folder / "source"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir()

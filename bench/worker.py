@@ -8,7 +8,7 @@ been before.
 
     idle worker           from the moment a task is scheduled to the first line of its body, by one clock
     CPU of all servers    CPU time of lakeFS, Conductor and the servers that they store their state in, while a turn's
-                          attempts run; they share the cores with the workers, so it bounds every contender
+                          attempts run; they share the cores with the workers, so this bounds every contender
 
 `scripts/bare_attempts.py` lists the calls that the bare loop makes.
 """
@@ -170,7 +170,7 @@ class Site:
 
     @contextmanager
     def watched(self, name: str) -> Iterator[Callable[[], None]]:
-        """Run the same worker. Afterwards, read the times of its steps, and measure its start of a task while idle."""
+        """Run the same worker. Afterwards, read its step times, and measure how fast it starts a task while idle."""
         port = _free_port()
         with self._process([*OURS, str(self.slots), "--http", str(port)], name):
             yield lambda: self._look_at(name, port)

@@ -1,6 +1,6 @@
-"""The real servers for development and tests: fetches, starts, inspects and stops them.
+"""Fetches, starts, inspects and stops the real servers for development and tests.
 
-Uses only the standard library, so that it runs before the project is installed.  Everything that is fetched or built
+It uses only the standard library, so that it runs before the project is installed.  Everything that is fetched or built
 goes to a cache outside the checkout.  Everything that a running server writes goes to a single throwaway state folder.
 """
 

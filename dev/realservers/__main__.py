@@ -59,7 +59,7 @@ def down() -> int:
     for name in [*named, states.set_name()]:
         os.environ["PERAGO_DEV_SET"] = name
         with locked(f"state-{states.set_mark()}"):
-            # Servers that depend on others stop first: without these, they would take longer.
+            # Servers that depend on others stop first: if those were already gone, they would take longer to stop.
             for together in (SERVERS, BACKING):
                 with ThreadPoolExecutor() as pool:
                     list(pool.map(lambda server: process(server).stop(), together))

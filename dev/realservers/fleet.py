@@ -1,4 +1,4 @@
-"""The servers in a set: starts each one, and reads the version that it reports.
+"""Starts the servers in a set, and reads the versions that they report.
 
     a trial set         lakeFS and Conductor, each with its own files
     a production set    the same two on PostgreSQL, and lakeFS's objects in an S3 store

@@ -107,7 +107,7 @@ def _parents() -> list[Path]:
 
 
 def memory_folder() -> Path | None:
-    """Return a folder that is not on a disk, or None if there is no large one or TMPDIR names another place."""
+    """Return a folder in memory, or None if there is none that is large enough or if TMPDIR is set."""
     try:
         room = os.statvfs(_MEMORY)
     except OSError:

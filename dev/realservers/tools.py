@@ -106,7 +106,7 @@ def _fetch_go(target: Path, found: str | None) -> None:
 
 
 def maven_command() -> str:
-    """Return Maven 3 or later. Installs it from Debian's packages if it is missing and we may."""
+    """Return the Maven command. If it is missing and we are root, installs the Debian package."""
     found = shutil.which("mvn")
     if not found and os.geteuid() == 0 and shutil.which("apt-get"):
         say("mvn is missing: installing the Debian package maven")
