@@ -1,12 +1,12 @@
-"""Benchmarks: ratios measured in one run, on one machine, never asserted in a test.
+"""Benchmarks: ratios measured in one run on one machine, and never asserted in a test.
 
-    python -m bench [NAME…]     run them (all by default), add their rows to bench/results.json, write bench/RESULTS.md
+    python -m bench [NAME…]     run benches (default: all), add their rows to bench/results.json, write bench/RESULTS.md
     python -m bench report      write bench/RESULTS.md from bench/results.json
 
-    python -m bench NAME@KIND   run one on one kind of servers only (see `kinds`)
+    python -m bench NAME@KIND   run one bench on one kind of servers only (see `kinds`)
 
-A bench is a module in `BENCHES` with `NAME`, `SERVERS` (whether it needs dev/servers), `KINDS` if it runs on other servers
-than those for trials, and `run() -> list[Row]`.
+A bench is a module in `BENCHES` with `NAME`, `SERVERS` (whether it needs dev/servers), `KINDS` if it runs on servers
+other than the trial ones, and `run() -> list[Row]`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BENCHES = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure; `goal` is its bound in the same unit, as a ceiling or a floor."""
+    """A measured figure. `goal` is its bound in the same unit, either a ceiling or a floor."""
 
     what: str
     value: float
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the goal is met; None where there is none."""
+        """True if the goal is met, None if there is no goal."""
         if self.goal is None:
             return None
         return self.value <= self.goal if self.bound == "at most" else self.value >= self.goal

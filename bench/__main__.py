@@ -1,4 +1,4 @@
-"""Runs benches and keeps what they measured."""
+"""Runs benches and stores their results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_on(kind: str, name: str, module: ModuleType) -> None:
-    """Run a bench on one kind of servers; what it measured is stored under that."""
+    """Run a bench on one kind of servers, and store its results under the names of both."""
     title, key = module.NAME, name
     if kind != TRIAL:
         title, key = f"{title} (production servers)", f"{name}@{kind}"

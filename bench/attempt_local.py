@@ -1,4 +1,4 @@
-"""What one tiny attempt costs on the embedded servers: everything but the body, with one file."""
+"""The cost of one tiny attempt on the embedded servers: everything except the body, with one file."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Result(BaseModel):
     controls=TaskControls(retry=RetryPolicy(count=0)),
 )
 def tiny(workspace: Path, params: Params) -> Result:
-    """Change the one file."""
+    """Change the only file."""
     (workspace / "file.txt").write_text(str(params.number))
     return Result(number=params.number)
 
 
 def run() -> list[Row]:
-    """Time poll, transaction and completion of many attempts, and where the time goes."""
+    """Time the poll, transaction and completion of many attempts, as a whole and by step."""
     with tempfile.TemporaryDirectory() as folder:
         return _measure(Path(folder))
 

@@ -1,4 +1,4 @@
-"""`make demo` on a machine that is set up: how long somebody waits who tries Perago for the first time."""
+"""`make demo` on a machine that is set up: how long a first-time user waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEMO = Path(__file__).parents[1] / "dev" / "demo"
 
 
 def run() -> list[Row]:
-    """Seconds of one whole run, with the archive of Spark's classes that `make setup` leaves."""
+    """Time one whole run, with the archive of Spark's classes that `make setup` creates."""
     subprocess.run([sys.executable, "-m", "perago.spark.appcds"], check=False)
     seconds = timed(lambda: subprocess.run([DEMO], check=True, stdout=sys.stderr))
     return [Row("from the command to its end", seconds, "s", 60)]

@@ -1,7 +1,7 @@
-"""What the benches of transfers share: the servers' environment, a folder, and turns between contenders.
+"""Code that the benches share: the servers' environment, a folder, and turns between contenders.
 
-Contenders take turns and the best turn of each counts, since what else the machine does can only make a turn slower.
-`PERAGO_BENCH_QUICK=1` takes small inputs: to see that a bench runs, not how fast.
+Contenders take turns, and the best turn of each counts, since other load on the machine can only make a turn slower.
+`PERAGO_BENCH_QUICK=1` selects small inputs, which show that a bench runs, not how fast.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from perago.lake.lakefs.transfer.routing import TransferMode
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a bench works: a folder of its own, the servers' environment, and how much it may take."""
+    """The folder and the environment of a bench. The environment names the servers and may ask for small inputs."""
 
     folder: Path
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     @property
     def quick(self) -> bool:
-        """Whether small inputs will do."""
+        """True if small inputs are enough."""
         return bool(self.environ.get("PERAGO_BENCH_QUICK"))
 
     def needed(self, name: str) -> str:
-        """A variable of the servers' environment."""
+        """Return a variable from the servers' environment. Exits if it is not set."""
         value = self.environ.get(name)
         if not value:
             raise SystemExit(f"{name} is not set: run `make bench`")
         return value
 
     def say(self, text: str) -> None:
-        """A line of progress."""
+        """Print a line of progress."""
         print(text, file=sys.stderr, flush=True)
 
 
 def lakefs_client(context: Context) -> lakefs_sdk.ApiClient:
-    """lakeFS by its own SDK, for what a bench prepares."""
+    """Return a client from lakeFS's own SDK, for setting up a bench."""
     configuration = lakefs_sdk.Configuration(
         host=f"{context.needed('LAKECTL_SERVER_ENDPOINT_URL')}/api/v1",
         username=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
@@ -55,9 +55,9 @@ def lakefs_client(context: Context) -> lakefs_sdk.ApiClient:
 
 
 def create_repository(server: lakefs_sdk.ApiClient, name: str) -> None:
-    """An empty repository, in the store that the server has."""
+    """Create an empty repository in the server's store."""
     bucket = os.environ.get("PERAGO_DEV_STORE_BUCKET")
-    # A lakeFS that was made anew does not take a place that its predecessor has used.
+    # A fresh lakeFS rejects a storage namespace that its predecessor has used.
     place = f"{name}-{uuid.uuid4().hex[:8]}"
     namespace = f"s3://{bucket}/{place}" if bucket else f"local://{place}"
     wanted = lakefs_sdk.RepositoryCreation(name=name, storage_namespace=namespace, default_branch="main")
@@ -65,21 +65,21 @@ def create_repository(server: lakefs_sdk.ApiClient, name: str) -> None:
 
 
 def dev_cache() -> Path:
-    """Where peers are installed, outside the checkout; the same folder as dev/servers uses."""
+    """Return the folder outside the checkout where peers are installed. dev/servers uses the same folder."""
     chosen = os.environ.get("PERAGO_DEV_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(chosen).expanduser().absolute() if chosen else Path(base) / "perago-dev"
 
 
 def cpu_seconds(context: Context, server: str) -> float:
-    """Seconds of CPU that a server of dev/servers has taken since it started, with the processes that it started."""
+    """Return the CPU seconds that a server from dev/servers has used since its start, including its child processes."""
     pid = Path(context.needed("PERAGO_DEV_SERVERS"), f"{server}.pid").read_text().strip()
     children: dict[str, list[str]] = {}
     ticks: dict[str, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # After the name, which may hold spaces: the parent, and later the ticks in user and system mode, first the
-            # process's own, then those of its children that have ended.
+            # The fields after the name, which may contain spaces: the parent pid and, further on, the user and system
+            # ticks of the process itself, then those of its terminated children.
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
@@ -94,20 +94,20 @@ def cpu_seconds(context: Context, server: str) -> float:
 
 
 def servers_cpu_seconds(context: Context) -> float:
-    """The same of all servers of the set together."""
+    """Return the CPU seconds that all servers in the set have used together."""
     names = [file.stem for file in Path(context.needed("PERAGO_DEV_SERVERS")).glob("*.pid")]
     return sum(cpu_seconds(context, name) for name in names)
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that `work` takes."""
+    """Return the seconds that `work` takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
 
 
 def in_turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The best of `rounds` turns of each contender, which gives the seconds it took."""
+    """Return each contender's best time in `rounds` turns. A contender returns the seconds that its turn took."""
     best: dict[str, float] = {}
     for _ in range(rounds):
         for name, turn in contenders.items():
@@ -116,7 +116,7 @@ def in_turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict
 
 
 def lakefs_lake(context: Context, cache: Path, transfer: TransferMode = "auto") -> LakeFSLake:
-    """Our adapter for the server of the environment, over a cache that drops nothing."""
+    """Return our adapter for the server in the environment, with a cache so large that it evicts nothing."""
     return LakeFSLake(
         context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
         access_key_id=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),

@@ -1,9 +1,9 @@
-"""The kinds of servers that benches run on: trial ones, on files of their own, and production ones.
+"""The kinds of servers that benches run on: trial servers, which store everything in files, and production servers.
 
-    trial         those of the environment, from `dev/servers up`
+    trial         the servers in the environment, from `dev/servers up`
     production    lakeFS on PostgreSQL and S3, Conductor on PostgreSQL, from `dev/servers up --production`
 
-The production set starts when the first bench wants it; `make bench` stops it.
+The production set is started when the first bench needs it. `make bench` stops it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SERVERS = Path(__file__).parents[1] / "dev" / "servers"
 
 @contextmanager
 def environment_of(kind: str) -> Iterator[None]:
-    """Have the environment name the servers of that kind."""
+    """Make the environment name the servers of this kind, for the duration of the block."""
     if kind == TRIAL:
         yield
         return
@@ -31,7 +31,7 @@ def environment_of(kind: str) -> Iterator[None]:
     subprocess.run([*command, "up", "--production"], check=True, stdout=subprocess.DEVNULL)
     lines = subprocess.run([*command, "env"], check=True, stdout=subprocess.PIPE, text=True).stdout
     os.environ.update(word.split("=", 1) for word in shlex.split(lines) if "=" in word)
-    # A bench that restarts a server restarts one of this set.
+    # A bench that restarts a server must restart one from this set.
     os.environ["PERAGO_DEV_SET"] = PRODUCTION
     try:
         yield

@@ -1,13 +1,14 @@
-"""The real lakeFS: transfers against lakectl, a raw obstore loop and perago 0.6.1; stage, publish and memory.
+"""The real lakeFS: transfers, stage, publish and memory, compared with lakectl, a raw obstore loop and perago 0.6.1.
 
-    download             list, get, write and index, as an attempt does it, into an empty cache, until the body may begin
-    download, verified   until every byte is verified too, if the body takes no time: what is left then is hashed beside it
-    again                the same with what the first left in the cache
-    stage                find 1 changed file of many, send it, commit it
+    download             list, get, write and index, as an attempt does, with an empty cache, until the body may begin
+    download, verified   the same, until every byte is verified, if the body takes no time; otherwise the rest is hashed
+                         while it runs
+    again                the same, with the cache that the first download filled
+    stage                find 1 changed file among many, upload it, commit it
 
-The raw loop is given the names and only gets and writes; on production servers there is one more, straight from the
-store.  lakectl does not verify what it has fetched.  A verified download has to hash every byte, so it stands beside a raw
-loop that hashes too.
+The raw loop is given the names, and only gets and writes.  On production servers there is a second one, which reads
+directly from the store.  lakectl does not verify what it has fetched.  A verified download has to hash every byte, so
+it is compared with a raw loop that hashes too.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A set of objects of one size, below one prefix."""
+    """A set of objects of the same size below one prefix."""
 
     name: str
     count: int
@@ -57,16 +58,16 @@ class Data:
 
     @property
     def prefix(self) -> str:
-        """Where they are."""
+        """The path prefix of the objects."""
         return f"{self.name}/"
 
     def paths(self) -> list[str]:
-        """Their names, spread over twenty folders."""
+        """Return the objects' paths, spread over twenty folders."""
         return [f"{self.prefix}d{n % 20:02}/f{n:06}.bin" for n in range(self.count)]
 
 
 class Bench:
-    """One repository of the server, and the contenders over it."""
+    """One repository on the server, and the contenders that use it."""
 
     def __init__(self, context: Context, server: lakefs_sdk.ApiClient, repository: str) -> None:
         self.context = context
@@ -80,15 +81,15 @@ class Bench:
         self._folder.mkdir()
 
     def folder(self) -> Path:
-        """A name for a new folder."""
+        """Return the path for a new folder."""
         return self._folder / uuid.uuid4().hex
 
     def clear(self) -> None:
-        """Remove all folders: the large set fills disks."""
+        """Remove all folders, because the large set fills disks."""
         shutil.rmtree(self._folder)
 
     def lake(self, cache: Path) -> LakeFSLake:
-        """A lake of ours over that cache."""
+        """Return our adapter with this cache."""
         return lakefs_lake(self.context, cache)
 
     def put(self, data: Data) -> str:
@@ -98,7 +99,7 @@ class Bench:
         uploads = []
         for number, path in enumerate(data.paths()):
             file = source / str(number)
-            # Random enough for every object to differ, and quick to make.
+            # Random enough for every object to differ, and quick to generate.
             content = os.urandom(min(data.size, 64 * KB)) * (data.size // min(data.size, 64 * KB))
             file.write_bytes(content)
             uploads.append(Upload(file, path, len(content), hashlib.md5(content).hexdigest()))
@@ -107,7 +108,7 @@ class Bench:
             return lake.commit(self.repository, "main", f"put {data.name}", {})
 
     def filled(self, cache: Path, ref: str, data: Data) -> tuple[float, float]:
-        """Seconds to fill a new workdir until a body may begin, and until all of it is verified."""
+        """Return the seconds to fill a new workdir until a body may begin, and until everything is verified."""
         workdir = self.workdir()
         with self.lake(cache) as lake, Verification() as verification:
             workspace = Workspace(self.repository, "main", ref, data.prefix)
@@ -116,12 +117,12 @@ class Bench:
             return there, there + timed(verification.wait)
 
     def workdir(self) -> Workdir:
-        """A new one, as an attempt has it."""
+        """Return a new workdir like that of an attempt."""
         attempt = Attempt("bench", uuid.uuid4().hex, "step", "bench", retry_count=0, seq=1, iteration=0)
         return Workdir.create(self._folder / "work", attempt, uuid.uuid4().hex[:16], now=time.time())
 
     def object_gets(self) -> int:
-        """Objects that the server's gateway and API have served, by its own counters."""
+        """Return how many objects the server's gateway and API have served, according to its own counters."""
         address = f"{self.context.needed('LAKECTL_SERVER_ENDPOINT_URL')}/metrics"
         with urllib.request.urlopen(address, timeout=30) as answer:
             lines = answer.read().decode().splitlines()
@@ -133,7 +134,7 @@ class Bench:
 
 
 def run() -> list[Row]:
-    """All figures."""
+    """Measure all figures."""
     with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
         return _figures(Context(Path(folder)))
 
@@ -215,7 +216,7 @@ def _downloads(bench: Bench, ref: str, data: Data) -> list[Row]:
             "at least",
         ),
         Row(f"{name}: download / again", best["ours"] / min(again), "times", 3, "at least"),
-        # Past lakeFS nobody counts them.
+        # Transfers that bypass lakeFS are not in its counters.
         *(
             []
             if bench.store
@@ -273,7 +274,7 @@ def _stage_once(lake: LakeFSLake, workdir: Workdir, workspace: Workspace) -> Non
 
 
 def _publish(bench: Bench, rounds: int) -> list[Row]:
-    """Branch, put, commit and merge of one small file, by the adapter and by bare calls, in turns."""
+    """Time the branch, put, commit and merge of one small file, by the adapter and by bare calls, in turns."""
     branches, refs = lakefs_sdk.BranchesApi(bench.server), lakefs_sdk.RefsApi(bench.server)
     commits = lakefs_sdk.CommitsApi(bench.server)
     repository, file = bench.repository, bench.folder()
@@ -314,7 +315,7 @@ def _publish(bench: Bench, rounds: int) -> list[Row]:
 
 
 def _memory(bench: Bench, size: int) -> list[Row]:
-    """The peak of extra memory for one large file, in and out."""
+    """Measure the peak of extra memory while uploading and downloading one large file."""
     file, rows = bench.folder(), []
     block = os.urandom(16 * MB)
     with file.open("wb") as out:
@@ -337,7 +338,7 @@ def _memory(bench: Bench, size: int) -> list[Row]:
 
 @contextmanager
 def _bench(context: Context) -> Iterator[Bench]:
-    """A bench over a fresh repository, which is gone at the end."""
+    """Yield a bench with a new repository, which is deleted at the end of the block."""
     server, name = lakefs_client(context), f"bench-{uuid.uuid4().hex[:12]}"
     create_repository(server, name)
     bench = Bench(context, server, name)

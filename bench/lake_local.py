@@ -1,8 +1,9 @@
-"""The embedded lake's figures: what one tiny attempt costs, and that a commit's cost does not grow with the lake.
+"""The embedded lake: the cost of one tiny attempt, and evidence that a commit's cost does not grow with the lake.
 
     python -m bench lake_local
 
-The bound: a commit of 1 changed file of 10,000 costs at most 1.5 times that of 1 changed of 1,000, flat or spread.
+The bound: committing 1 changed file out of 10,000 costs at most 1.5 times as much as 1 out of 1,000, whether the files
+are in one folder or spread over many.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REPOSITORY = "bench"
 
 
 def run() -> list[Row]:
-    """The figures, with the bound on how a commit scales."""
+    """Measure all figures. The growth in the cost of a commit has a bound."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         figures = {**attempt_figures(folder), **scaling_figures(folder), **bulk_figures(folder)}
@@ -42,7 +43,7 @@ def _row(what: str, value: float) -> Row:
 
 
 def attempt_figures(folder: Path) -> dict[str, float]:
-    """The calls of one tiny attempt with one file, in milliseconds."""
+    """Time the calls of one tiny attempt with one file, in milliseconds."""
     lake = new_lake(folder / "attempt")
     times: dict[str, list[float]] = {}
 
@@ -67,12 +68,12 @@ def attempt_figures(folder: Path) -> dict[str, float]:
 
 
 def scaling_figures(folder: Path) -> dict[str, float]:
-    """Upload and commit of one changed file, by how many files there are and how they lie."""
+    """Time the upload and commit of one changed file, by the number of files and their layout."""
     figures: dict[str, float] = {}
     for shape, folders in (("flat", 1), ("spread", 100)):
         lakes = {count: filled(folder / f"{shape}-{count}", count, folders) for count in (1_000, 10_000)}
         taken: dict[int, list[float]] = {count: [] for count in lakes}
-        # In turns, so that what else the machine does falls on both.
+        # In turns, so that other load on the machine affects both.
         for number in range(ROUNDS):
             for count, lake in lakes.items():
                 path = file_path(number * 7919 % count, folders)
@@ -90,7 +91,7 @@ def scaling_figures(folder: Path) -> dict[str, float]:
 
 
 def bulk_figures(folder: Path) -> dict[str, float]:
-    """2,000 objects of 10 KB in, listed and out, in seconds."""
+    """Time the upload, listing and download of 2,000 objects of 10 KB, in seconds."""
     lake = new_lake(folder / "bulk")
     data = {f"bulk/{n % 20}/{n:05}": (b"%08d" % n) * 1250 for n in range(2_000)}
     files = uploads(folder / "bulk-in", data)
@@ -110,14 +111,14 @@ def bulk_figures(folder: Path) -> dict[str, float]:
 
 
 def new_lake(folder: Path) -> LocalLake:
-    """A lake with one repository."""
+    """Return a lake with one repository."""
     lake = LocalLake(folder)
     lake.create_repository(REPOSITORY)
     return lake
 
 
 def filled(folder: Path, count: int, folders: int) -> LocalLake:
-    """A lake with that many small files on main."""
+    """Return a lake with this many small files on main."""
     lake = new_lake(folder)
     objects = {file_path(number, folders): b"%d" % number for number in range(count)}
     lake.upload(REPOSITORY, "main", uploads(folder / "in", objects))
@@ -126,12 +127,12 @@ def filled(folder: Path, count: int, folders: int) -> LocalLake:
 
 
 def file_path(number: int, folders: int) -> str:
-    """Where a file lies, in one folder or spread over many."""
+    """Return the path of a file, when files are spread over this many folders."""
     return f"data/{number % folders:03}/file-{number:06}.bin"
 
 
 def uploads(folder: Path, objects: dict[str, bytes]) -> list[Upload]:
-    """Files with these bytes, ready to upload."""
+    """Write files with these bytes, and return their uploads."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for number, (path, data) in enumerate(objects.items()):

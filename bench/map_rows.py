@@ -1,9 +1,8 @@
-"""`perago map` over one-file repositories on real lakeFS, beside a plain loop of the same lakeFS calls.
+"""`perago map` over one-file repositories on real lakeFS, compared with a plain loop of the same lakeFS calls.
 
-Every turn has a new lakeFS: with its local store each commit costs more the more branches there have been before.
-Seconds are those of the rows, from the first that is handed to Spark to the last outcome: starting a JVM is in `with its
-start` only.
-`scripts/bare_rows.py` says which calls the plain loop makes, one row after the other.
+Every turn has a new lakeFS, because with its local store each commit costs more the more branches there have been
+before.  Seconds are measured from the first row handed to Spark to the last outcome.  Only `with its start` includes
+starting a JVM.  `scripts/bare_rows.py` lists the calls that the plain loop makes, one row after the other.
 """
 
 from __future__ import annotations
@@ -31,12 +30,14 @@ NAME = "One task over many repositories (`perago map`)"
 SERVERS = True
 SCRIPTS = Path(__file__).parent / "scripts"
 LINEAR = 1.2
-"""Ten times the rows may cost so much more for each: what the server itself adds, and the noise of a shared machine."""
+"""With ten times the rows, each row may cost this many times as much.
+
+This covers what the server itself adds, and the noise of a shared machine."""
 SERVERS_COMMAND = Path(__file__).parents[1] / "dev" / "servers"
 
 
 def run() -> list[Row]:
-    """All figures."""
+    """Measure all figures."""
     with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
         context = Context(Path(folder))
         few, some, many = (10, 20, 40) if context.quick else (100, 500, 1000)
@@ -58,7 +59,7 @@ def run() -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """Seconds of one map: for its rows, for the whole command, and of CPU in lakeFS."""
+    """The seconds of one map: for its rows, for the whole command, and of lakeFS's CPU time."""
 
     seconds: float
     whole: float
@@ -66,7 +67,7 @@ class _Turn:
 
 
 def _map(context: Context, rows: int, master: str) -> _Turn:
-    """A map of so many rows on a new lakeFS."""
+    """Run a map with this many rows on a new lakeFS."""
     context.say(f"map: {rows} rows on {master}")
     folder = context.folder / f"map-{rows}-{master}"
     folder.mkdir()
@@ -103,7 +104,7 @@ def _bare(context: Context, rows: int) -> float:
 
 
 def _repositories(context: Context, rows: int, folder: Path) -> Sequence[str]:
-    """New one-file repositories on a lakeFS that has seen nothing else."""
+    """Create one-file repositories on a fresh lakeFS, and return their names."""
     subprocess.run([SERVERS_COMMAND, "restart", "lakefs", "--fresh"], check=True, stdout=subprocess.DEVNULL)
     file = folder / "file.txt"
     file.write_text("number")

@@ -1,7 +1,8 @@
-"""A task whose view is 1 % of a 10,000-object prefix, beside one that sees the whole: the time of an attempt.
+"""The time of an attempt whose view is 1 % of a 10,000-object prefix, compared with one that sees the whole prefix.
 
-Both change one file of the same folder; the bodies do nothing else.  `first` is an attempt into an empty cache, `again`
-one on the commit that the first published, with what the first left in the cache (the embedded lake has none).
+Both change one file in the same folder, and their bodies do nothing else.  `first` is an attempt with an empty cache.
+`again` is an attempt on the commit that the first one published, with the cache that the first one filled (the embedded
+lake has no cache).
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ _numbers = itertools.count()
 
 
 class Params(BaseModel):
-    """What makes one attempt's change differ from another's."""
+    """A number that makes each attempt's change unique."""
 
     number: int
 
 
 class Result(BaseModel):
-    """Nothing to say."""
+    """An empty result."""
 
 
 def change_one(workspace: Path, params: Params) -> Result:
-    """Change one file of the folder that both tasks see."""
+    """Change one file in the folder that both tasks see."""
     (workspace / "d07" / "f0.bin").write_bytes(params.number.to_bytes(8, "big") * (_SIZE // 8))
     return Result()
 
@@ -77,7 +78,7 @@ def whole(workspace: Path, params: Params) -> Result:
     controls=_CONTROLS,
 )
 def narrow(workspace: Path, params: Params) -> Result:
-    """See one folder of a hundred."""
+    """See one folder out of a hundred."""
     return change_one(workspace, params)
 
 
@@ -89,14 +90,14 @@ TASKS: Mapping[str, TaskDefinition] = {
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Attempts on one repository, each of a workflow of its own."""
+    """Attempts on one repository, each in its own workflow."""
 
     repository: str
     folder: Path
     orchestrator: LocalOrchestrator
 
     def seconds(self, lake: Lake, name: str) -> float:
-        """How long one attempt takes, from its poll to its answer."""
+        """Return the seconds that one attempt takes, without its poll."""
         ref = lake.head(self.repository, "main").id
         workspace = {"repository": self.repository, "branch": "main", "ref_type": "commit", "ref": ref}
         given = {"workspace": workspace, "params": {"number": next(_numbers)}}
@@ -112,7 +113,7 @@ class Attempts:
 
 
 def run() -> list[Row]:
-    """Both lakes."""
+    """Measure both lakes."""
     with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
         context = Context(Path(folder))
         objects = 1_000 if context.quick else 10_000
@@ -192,6 +193,6 @@ def _attempts(repository: str, folder: Path) -> Iterator[Attempts]:
 
 @contextmanager
 def _lake(context: Context) -> Iterator[LakeFSLake]:
-    """A lake over an empty cache."""
+    """Yield our adapter with an empty cache."""
     with lakefs_lake(context, context.folder / uuid.uuid4().hex) as lake:
         yield lake

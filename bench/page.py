@@ -1,8 +1,8 @@
-"""The page with much to look at: 1,000 runs, and a commit of 100,000 objects, all of them in one folder.
+"""The page of `perago ui` with a lot of data: 1,000 runs, and a commit of 100,000 objects, all of them in one folder.
 
-`perago ui` serves from a process of its own, over the embedded servers.  Time to first byte is what a program waits for the
-first bytes of the answer; time to a drawn page is what Chromium takes from asking until all has loaded and something is
-painted.  The first visit finds nothing kept; of those after it the best counts.
+`perago ui` runs in its own process, with the embedded servers.  Time to first byte is how long a program waits for the
+first bytes of the answer.  Time to a drawn page is how long Chromium takes from the request until everything is loaded
+and something is painted.  The first visit finds nothing cached.  Of the later visits, the best counts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run() -> list[Row]:
 
 def _first_byte(what: str, address: str) -> list[Row]:
     with httpx.Client(trust_env=False, timeout=120) as client:
-        # The connection, and what the process brings along at its first answer, are not the page's.
+        # The cost of connecting, and of the process's first answer, does not belong to the page.
         client.get(httpx.URL(address).join("/static/page.css"))
         times = [_byte_ms(client, address) for _ in range(1 + ROUNDS)]
     return [
@@ -91,7 +91,7 @@ def _drawn(what: str, address: str) -> list[Row]:
         page = browser.new_page()
         for _ in range(1 + ROUNDS):
             page.goto(address, wait_until="load")
-            # By hand: the page's own policy forbids what Playwright's waiting evaluates.
+            # Polled by hand: the page's content security policy forbids the script that Playwright's wait evaluates.
             while not page.evaluate("() => performance.getEntriesByName('first-contentful-paint').length"):
                 page.wait_for_timeout(10)
             times.append(float(page.evaluate(_DRAWN)))
@@ -104,7 +104,7 @@ def _drawn(what: str, address: str) -> list[Row]:
 
 @contextmanager
 def _served(root: Path) -> Iterator[str]:
-    """`perago ui` in a process of its own."""
+    """Run `perago ui` in its own process, and yield its address."""
     command = [sys.executable, "-m", "perago", "ui", "--root", str(root), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -114,7 +114,7 @@ def _served(root: Path) -> Iterator[str]:
 
 
 def _make_runs(root: Path, count: int) -> None:
-    """So many runs as `perago run` leaves them; one in ten failed, and one in ten was stopped before its end."""
+    """Create this many runs as `perago run` leaves them. One in ten failed, and one in ten was stopped early."""
     first = root / "first.db"
     orchestrator = LocalOrchestrator(first)
     steps = [{"name": "t", "taskReferenceName": f"step{number}", "type": "SIMPLE"} for number in range(5)]
@@ -135,7 +135,7 @@ def _make_runs(root: Path, count: int) -> None:
 
 
 def _make_commit(root: Path, count: int) -> None:
-    """A repository whose head put so many objects into one folder."""
+    """Create a repository whose head commit added this many objects to one folder."""
     source = root / "one.bin"
     source.write_bytes(b"x" * 100)
     checksum = hashlib.new(LocalLake.checksum_algorithm, source.read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""The peers that transfers are measured against: a raw obstore loop, lakectl, and the public perago 0.6.1."""
+"""The peers that transfers are compared with: a raw obstore loop, lakectl, and the public perago 0.6.1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHUNK = 1024 * 1024
 def _get_all(
     store: S3Store, objects: Sequence[tuple[str, int]], files: Sequence[Path], *, md5: bool = False
 ) -> float:
-    """Seconds to get the objects, of which the sizes are known, into their files."""
+    """Return the seconds to get objects of known size into their files."""
 
     def one(key: str, size: int, file: Path) -> None:
         found = store.get(key)
@@ -48,7 +48,7 @@ def _get_all(
 
 
 class RawStore:
-    """The limit of a production server: the same gets, straight from its object store, by the keys that lakeFS has."""
+    """The limit on a production server: the same gets, directly from its object store, by the keys that lakeFS uses."""
 
     def __init__(self, context: Context) -> None:
         self._store = S3Store(
@@ -64,7 +64,7 @@ class RawStore:
     def objects(
         self, server: lakefs_sdk.ApiClient, where: tuple[str, str, str], wanted: Sequence[tuple[str, int]]
     ) -> list[tuple[str, str, int]]:
-        """Path, key and size of objects below a prefix."""
+        """Return the path, key and size of objects below a prefix."""
         repository, ref, prefix = where
         api, keys, after = lakefs_sdk.ObjectsApi(server), {}, ""
         while True:
@@ -75,14 +75,17 @@ class RawStore:
             after = page.pagination.next_offset
 
     def download(self, objects: Sequence[tuple[str, str, int]], folder: Path) -> float:
-        """Seconds to get the objects, whose folders are made before."""
+        """Return the seconds to get the objects. Their folders are created beforehand."""
         fresh(folder, [path for path, *_ in objects])
         files = [folder / path for path, *_ in objects]
         return _get_all(self._store, [(key, size) for _, key, size in objects], files)
 
 
 class RawLoop:
-    """The limit: gets in parallel, straight to files; with `md5`, hashed on their way as a verified download must be."""
+    """The limit: parallel gets, straight to files.
+
+    With `md5`, the bytes are hashed as they arrive, as in a verified download.
+    """
 
     def __init__(self, context: Context, repository: str) -> None:
         self._store = S3Store(
@@ -97,30 +100,30 @@ class RawLoop:
     def download(
         self, ref: str, objects: Sequence[tuple[str, int]], folder: Path, *, md5: bool = False
     ) -> float:
-        """Seconds to get the objects, whose folders are made before."""
+        """Return the seconds to get the objects. Their folders are created beforehand."""
         fresh(folder, [path for path, _ in objects])
         keys = [(f"{ref}/{path}", size) for path, size in objects]
         return _get_all(self._store, keys, [folder / path for path, _ in objects], md5=md5)
 
     def put(self, branch: str, path: str, data: bytes) -> None:
-        """One object, as plainly as it goes."""
+        """Upload one object in a single plain request."""
         self._store.put(f"{branch}/{path}", data, use_multipart=False)
 
 
 class Lakectl:
-    """lakectl's own local folders."""
+    """The commands of `lakectl local`."""
 
     def __init__(self, context: Context) -> None:
         self._program = context.needed("PERAGO_DEV_LAKECTL")
         self._environ = {**context.environ, "HOME": str(context.folder)}
 
     def clone(self, uri: str, folder: Path) -> float:
-        """Seconds of `lakectl local clone` into a new folder."""
+        """Return the seconds of a `lakectl local clone` into a new folder."""
         shutil.rmtree(folder, ignore_errors=True)
         return timed(lambda: self._run("local", "clone", uri, str(folder)))
 
     def commit(self, folder: Path, message: str) -> float:
-        """Seconds of `lakectl local commit`."""
+        """Return the seconds of a `lakectl local commit`."""
         return timed(lambda: self._run("local", "commit", str(folder), "-m", message))
 
     def _run(self, *arguments: str) -> None:
@@ -132,7 +135,7 @@ class Lakectl:
 
 
 class OldPerago:
-    """The public perago 0.6.1, in a venv of its own; it times itself, imports aside."""
+    """The public perago 0.6.1, in its own venv. It times itself, without its imports."""
 
     def __init__(self, context: Context) -> None:
         self._environ = dict(context.environ)
@@ -155,15 +158,15 @@ class OldPerago:
 
 
 def fresh(folder: Path, paths: Sequence[str]) -> None:
-    """An empty folder with the sub-folders that the paths need."""
+    """Create an empty folder with the subfolders that the paths need."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in {os.path.dirname(path) for path in paths} | {""}:
         (folder / name).mkdir(parents=True, exist_ok=True)
 
 
 def old_python(context: Context) -> Path:
-    """The Python of a venv with perago 0.6.1, made on the first call."""
-    # The interpreter that ours runs on: one that is built with other options is a quarter quicker, or slower.
+    """Return the Python of a venv with perago 0.6.1, created on the first call."""
+    # Both run on the same interpreter: one that is built with other options can be a quarter faster or slower.
     interpreter = hashlib.sha256(f"{sys.base_prefix} {sys.version}".encode()).hexdigest()[:8]
     folder = dev_cache() / f"perago-{OLD_VERSION}-{interpreter}"
     python = folder / "bin" / "python"

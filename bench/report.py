@@ -1,4 +1,4 @@
-"""bench/RESULTS.md, made from what was measured."""
+"""Writes bench/RESULTS.md from the stored results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = ("pydantic", "lakefs-sdk", "obstore", "conductor-python", "pyspark")
 
 
 def machine() -> str:
-    """The machine and the versions that matter."""
+    """Return a description of the machine and the relevant versions."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = []
     for name in _PACKAGES:
@@ -27,7 +27,7 @@ def machine() -> str:
 
 
 def write_report(stored: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write the report; figures come from the results file only."""
+    """Write the report. All figures come from the results file."""
     lines = [
         "# What we measured",
         "",

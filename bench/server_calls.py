@@ -1,9 +1,10 @@
-"""Server calls of one attempt that changes one file: counted by proxies in front of both servers, not in a client.
+"""Server calls of one attempt that changes one file, counted by proxies in front of both servers, not in a client.
 
-The worker has one slot.  Its first attempt is for what a worker asks once; the second, on an input that it has not seen, is
-counted.  docs/publication.md lists the calls by name, and tests/runtime/worker/test_server_calls.py holds it to that list.
+The worker has one slot.  Its first attempt is not counted, because it includes the calls that a worker makes only once.
+The second attempt, on an input that the worker has not seen, is counted.  docs/publication.md lists the calls by name,
+and tests/runtime/worker/test_server_calls.py enforces that list.
 
-What it was before is the same count at commit 256958f (decision 0023).
+The figures from before are the same count at commit 256958f (decision 0023).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LONGEST_WAIT = 60.0
 
 
 def run() -> list[Row]:
-    """All figures."""
+    """Measure all figures."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
         for kind in FENCES:
@@ -48,7 +49,7 @@ class _OneSlot(Site):
     """A site whose worker has one executor."""
 
     def worker(self, name: str) -> AbstractContextManager[None]:
-        """A context around that worker."""
+        """Return a context in which that worker runs."""
         return self._process(_ONE_SLOT, name)
 
 
@@ -80,7 +81,7 @@ def _count(context: Context, kind: str) -> Counter[str]:
 
 
 def _until_clean(site: Site, name: str, number: int, proxies: list[FaultProxy]) -> None:
-    """Run one attempt, and wait for its last calls."""
+    """Run one attempt, and wait until its last calls have been made."""
     site.completed(site.start(name, number))
     until = time.monotonic() + _LONGEST_WAIT
     while not set(_seen(proxies)) >= LAST:

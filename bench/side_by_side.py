@@ -1,8 +1,9 @@
-"""Eight steps that publish to one branch, side by side, beside the same eight one after the other: commits a second.
+"""Eight steps that publish to one branch side by side, compared with the same eight in sequence: commits per second.
 
-Each writes one small file into a folder of its own.  Without a body's work there is little to gain: the publications of one
-branch come one after the other anyway, and the threads share one Python.  So the same is measured with bodies that take a
-second, as a body that waits for Spark does.  The eight that go one after the other start each from the commit before.
+Each step writes one small file into its own folder.  If the bodies do nothing, there is little to gain: publications to
+one branch happen one after the other anyway, and the threads share one Python process.  So the same is also measured
+with bodies that take a second, like a body that waits for Spark.  In sequence, each step starts from the commit of the
+previous one.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ _numbers = itertools.count()
 
 
 class Params(BaseModel):
-    """What makes one attempt's change differ from another's, and how long its body takes."""
+    """A number that makes each attempt's change unique, and the duration of its body."""
 
     number: int
     seconds: float
 
 
 class Result(BaseModel):
-    """Nothing to say."""
+    """An empty result."""
 
 
 def _publisher(number: int) -> TaskDefinition:
@@ -79,7 +80,7 @@ TASKS: Mapping[str, TaskDefinition] = {f"publisher_{number}": _publisher(number)
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The branch that all of them publish to."""
+    """The branch that all eight tasks publish to."""
 
     lake: Lake
     orchestrator: LocalOrchestrator
@@ -87,7 +88,7 @@ class Branch:
     folder: Path
 
     def assigned(self, name: str, seconds: float) -> Assignment:
-        """An attempt of that task, from the head as it is now."""
+        """Return an attempt of this task that starts from the current head."""
         ref = self.lake.head(self.repository, "main").id
         workspace = {"repository": self.repository, "branch": "main", "ref_type": "commit", "ref": ref}
         params = {"number": next(_numbers), "seconds": seconds}
@@ -96,24 +97,24 @@ class Branch:
         return assignment
 
     def execute(self, assignment: Assignment) -> None:
-        """The whole attempt; it has to publish."""
+        """Run the whole attempt. Exits if it does not publish."""
         around = AttemptContext(self.lake, self.orchestrator, self.folder / "work")
         ended = Executor(TASKS, around, "bench", mask=str).execute(assignment)
         if ended.outcome.status != "COMPLETED":
             raise SystemExit(f"an attempt failed: {ended.outcome}")
 
     def side_by_side(self, seconds: float) -> float:
-        """Seconds until all eight have published, begun at once from one commit."""
+        """Return the seconds until all eight have published, if all start at once from the same commit."""
         assignments = [self.assigned(name, seconds) for name in TASKS]
         with ThreadPoolExecutor(EIGHT) as pool:
             return timed(lambda: list(pool.map(self.execute, assignments)))
 
     def one_by_one(self, seconds: float) -> float:
-        """Seconds until all eight have published, each begun when the one before was done."""
+        """Return the seconds until all eight have published, if each starts when the previous one is done."""
         return timed(lambda: [self.execute(self.assigned(name, seconds)) for name in TASKS])
 
     def rows(self, what: str, context: Context) -> list[Row]:
-        """Both ways, without and with work in the bodies."""
+        """Measure both ways, without and with work in the bodies."""
         found = []
         for seconds, bodies in ((0.0, "bodies that take no time"), (1.0, "bodies of 1 s")):
             turns = {
@@ -128,7 +129,7 @@ class Branch:
 
 
 def run() -> list[Row]:
-    """Both lakes; the real one with and without the fence."""
+    """Measure both lakes, the real one with and without the fence."""
     with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
         context = Context(Path(folder))
         rows = _embedded(context)

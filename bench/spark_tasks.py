@@ -1,8 +1,8 @@
-"""Spark tasks against the same PySpark code on plain local folders, in the same session.
+"""Spark tasks compared with the same PySpark code on plain local folders, in the same session.
 
 The clean step of examples/listening runs as an attempt on the embedded lake (download, body, checks, hashing, upload,
-publish) and as plain code; a table of 200 files is written by an attempt on real lakeFS and by plain code.  The session
-lets no more than 4 MB reach the driver, so a step that collected data there would fail.
+publish) and as plain code.  A table of 200 files is written by an attempt on real lakeFS and by plain code.  The
+session allows at most 4 MB of results on the driver, so a step that collected data there would fail.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def write_many(workspace: SparkWorkspace, params: Amount) -> Amount:
 
 
 def many_files(workspace: SparkWorkspace, rows: int) -> DataFrame:
-    """The rows of the table of many files."""
+    """Return the rows for the table of many files."""
     numbers = workspace.spark.range(0, rows, 1, FILES)
     return numbers.withColumn("key", F.col("id") % 1000).withColumn("value", F.rand(7))
 
 
 def run() -> list[Row]:
-    """Both comparisons, in one session."""
+    """Run both comparisons in one session."""
     with tempfile.TemporaryDirectory() as name:
         context = Context(Path(name))
         environ = {**os.environ, "PERAGO_SPARK_CONF": f"spark.driver.maxResultSize={DRIVER_LIMIT}"}
@@ -85,7 +85,7 @@ class _Bench:
     sessions: Sessions
 
     def clean(self, millions: int) -> list[Row]:
-        """The demonstration's clean step on so many million plays."""
+        """Measure the demo's clean step on this many million plays."""
         plays = millions * (20_000 if self.context.quick else 1_000_000)
         folder = self.context.folder / f"clean-{millions}"
         given = SparkWorkspace(folder / "given" / "listening", self.sessions.get)
@@ -111,7 +111,7 @@ class _Bench:
         ]
 
     def direct(self) -> list[Row]:
-        """A table of many files on real lakeFS."""
+        """Measure writing a table of many files on real lakeFS."""
         rows = 200_000 if self.context.quick else 5_000_000
         plain = SparkWorkspace(self.context.folder / "files", self.sessions.get)
         with closing(open_lakefs(self.settings)) as lake:
@@ -156,7 +156,7 @@ class _Bench:
 
 @dataclass(frozen=True, slots=True)
 class _Attempts:
-    """Attempts of one task from the same commit; nothing is kept of an attempt but its time."""
+    """Attempts of one task, all from the same commit. Only the time of an attempt is kept."""
 
     bench: _Bench
     lake: Lake
@@ -165,7 +165,7 @@ class _Attempts:
     params: Mapping[str, Any]
 
     def run(self) -> float:
-        """The seconds of one whole attempt on a branch of its own."""
+        """Return the seconds that one whole attempt on its own branch takes."""
         branch = f"run-{os.urandom(4).hex()}"
         self.lake.create_branch(self.repository, branch, "main", hidden=False)
         head = self.lake.head(self.repository, branch).id
@@ -184,7 +184,7 @@ class _Attempts:
 
 
 def _start(orchestrator: LocalOrchestrator, definition: TaskDefinition, payload: Mapping[str, Any]) -> None:
-    # Nobody extends leases here, and the large step takes longer than one.
+    # Leases are not extended here, and the large step takes longer than one.
     patient = {"responseTimeoutSeconds": 3600, "timeoutSeconds": 7200}
     orchestrator.register_taskdefs([{**build_taskdef(definition), **patient}])
     step = {
@@ -204,7 +204,7 @@ def _completed(outcome: Outcome) -> None:
 
 
 def _plain_clean(given: SparkWorkspace, plain: SparkWorkspace) -> None:
-    """What the task's body does, on folders."""
+    """Do what the task's body does, on local folders."""
     from_files = given.read("raw/csv", format="csv", schema=RawPlay, header=True)
     raw = from_files.union(given.read("raw/json", format="json", schema=RawPlay))
     plain.write(transform.clean(raw), "published/plays", schema=Play)

@@ -1,8 +1,9 @@
-"""The two ways of bytes, through lakeFS's gateway and straight to the store: time, and what lakeFS's own CPU pays.
+"""The two transfer routes, through lakeFS's gateway and directly to the store: elapsed time and CPU time.
 
-Production servers only, since others cannot presign.  Every turn uploads the set to a new branch and downloads it into an
-empty cache, by one way; the ways take turns.  CPU seconds are those of the lakeFS process, and of the store beside
-it: the operator pays for both, but only one of them is lakeFS.  `auto` is what a worker does that is told nothing.
+This runs on production servers only, since others cannot presign.  Every turn uploads the set to a new branch and
+downloads it with an empty cache, by one route.  The routes take turns.  CPU seconds are given for the lakeFS process
+and, separately, for the store: the operator pays for both, but only one of them is lakeFS.  `auto` is the default
+setting of a worker.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _BLOCK = 64 * KB
 
 @dataclass(slots=True)
 class Cost:
-    """The least that one direction by one way took."""
+    """The lowest cost of one direction by one route."""
 
     seconds: float = float("inf")
     lakefs: float = float("inf")
     store: float = float("inf")
 
     def of(self, context: Context, work: Callable[[], object]) -> None:
-        """Do work, and note what it cost if that is less."""
+        """Run `work`, and record its cost if it is lower than before."""
         before = {server: cpu_seconds(context, server) for server in ("lakefs", "store")}
         self.seconds = min(self.seconds, timed(work))
         self.lakefs = min(self.lakefs, cpu_seconds(context, "lakefs") - before["lakefs"])
@@ -54,14 +55,14 @@ class Cost:
 
 @dataclass(slots=True)
 class Costs:
-    """Of one way, up and down."""
+    """The costs of one route, up and down."""
 
     up: Cost = field(default_factory=Cost)
     down: Cost = field(default_factory=Cost)
 
 
 def run() -> list[Row]:
-    """All figures."""
+    """Measure all figures."""
     with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
         context = Context(Path(folder))
         sets = {"2,000 of 10 KB": (2_000, 10 * KB), "20 of 50 MB": (20, 50 * MB)}
@@ -89,7 +90,7 @@ def _of_set(context: Context, name: str, count: int, size: int) -> list[Row]:
 
 
 def _turn(context: Context, repository: str, way: Way, uploads: Sequence[Upload], costs: Costs) -> None:
-    """Send a set to a new branch and fetch it again, by one way."""
+    """Upload a set to a new branch and download it again, by one route."""
     branch, got = f"turn-{uuid.uuid4().hex}", context.folder / uuid.uuid4().hex
     got.mkdir()
     with _lake(context, way) as lake:
@@ -109,7 +110,7 @@ def _rows(what: str, costs: dict[Way, Cost]) -> list[Row]:
         *(Row(f"{what}: {way}, CPU of lakeFS", cost.lakefs, "s") for way, cost in costs.items()),
         *(Row(f"{what}: {way}, CPU of the store", cost.store, "s") for way, cost in costs.items()),
         Row(f"{what}: gateway / presigned", gateway.seconds / presigned.seconds, "times"),
-        # A tick of the clock that counts CPU is 10 ms: less than one counts as one.
+        # The CPU clock ticks every 10 ms. Less than one tick counts as one.
         Row(
             f"{what}: gateway / presigned, CPU of lakeFS",
             gateway.lakefs / max(presigned.lakefs, 0.01),
@@ -119,7 +120,7 @@ def _rows(what: str, costs: dict[Way, Cost]) -> list[Row]:
 
 
 def _uploads(folder: Path, count: int, size: int) -> list[Upload]:
-    """Files of which no two are alike, made anew: a store that knows the bytes might not take them again."""
+    """Create new files, no two of them alike, because a store might skip bytes that it already has."""
     source = folder / "source"
     shutil.rmtree(source, ignore_errors=True)
     source.mkdir()
@@ -136,7 +137,7 @@ def _uploads(folder: Path, count: int, size: int) -> list[Upload]:
 
 @contextmanager
 def _lake(context: Context, way: Way) -> Iterator[LakeFSLake]:
-    """A lake of ours over an empty cache."""
+    """Yield our adapter with an empty cache."""
     cache = context.folder / uuid.uuid4().hex
     with lakefs_lake(context, cache, way) as lake:
         yield lake

@@ -1,15 +1,16 @@
-"""A whole worker on real servers: attempts a second with 2 and 8 slots, beside perago 0.6.1 and beside bare server calls.
+"""A whole worker on real servers: attempts per second with 2 and 8 slots, next to perago 0.6.1 and bare server calls.
 
-Every attempt changes the one file of a workspace of its own, so publishers never meet and no cache helps.  All
-workflows of a turn are started first, then the contender; what counts is Conductor's own clock from the first poll to
-the last result, so that starting a worker is not in it.  The contenders take turns and the best turn of each counts.
-Every turn has a new lakeFS: with its local store each commit costs more the more branches there have been before.
+Every attempt changes the only file in its own workspace, so publishers never meet and no cache helps.  All workflows of
+a turn are started first, and then the contender.  The time is measured by Conductor's own clock from the first poll to
+the last result, so that it does not include starting a worker.  The contenders take turns, and the best turn of each
+counts.  Every turn has a new lakeFS, because with its local store each commit costs more the more branches there have
+been before.
 
-    idle worker     from the moment a task is scheduled to the first line of its body, by one clock
-    CPU of all servers    of lakeFS, Conductor and what they keep their state in, while a turn's attempts run; they
-                          share the cores with the workers, so it bounds every contender
+    idle worker           from the moment a task is scheduled to the first line of its body, by one clock
+    CPU of all servers    CPU time of lakeFS, Conductor and the servers that they store their state in, while a turn's
+                          attempts run; they share the cores with the workers, so this bounds every contender
 
-`scripts/bare_attempts.py` says which calls the bare loop makes.
+`scripts/bare_attempts.py` lists the calls that the bare loop makes.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _LONGEST_WAIT = 180.0
 
 
 def run() -> list[Row]:
-    """All figures."""
+    """Measure all figures."""
     with tempfile.TemporaryDirectory(prefix="perago-bench-") as folder:
         return _figures(_site(Context(Path(folder))))
 
@@ -68,15 +69,15 @@ class Site:
     steps: dict[str, float] = field(default_factory=dict)
     starts: list[float] = field(default_factory=list)
     servers_cpu: dict[str, float] = field(default_factory=dict)
-    """Seconds of CPU that the servers took for one attempt of a contender, in its best turn."""
+    """CPU seconds that the servers used per attempt, by contender, in the contender's best turn."""
 
     @property
     def amount(self) -> int:
-        """Attempts in a turn: fifty for each slot, since slots still start while the first ones work."""
+        """The number of attempts in a turn: fifty per slot, since some slots are still starting while others work."""
         return 10 if self.context.quick else 50 * self.slots
 
     def conductor(self, method: str, path: str, body: object = None) -> Any:
-        """One call to Conductor, its answer as JSON or text."""
+        """Make one call to Conductor, and return its answer as JSON or text."""
         request = urllib.request.Request(
             self.context.needed("CONDUCTOR_SERVER_URL") + path,
             method=method,
@@ -88,7 +89,7 @@ class Site:
         return json.loads(text) if text[:1] in ("{", "[") else text
 
     def define(self, contender: str) -> str:
-        """A task name of its own, its TaskDef and its one-step workflow."""
+        """Return a new task name, after registering its TaskDef and its one-step workflow."""
         name = f"bench_{contender}_{uuid.uuid4().hex[:8]}"
         definition = {
             "name": name,
@@ -112,7 +113,7 @@ class Site:
         return name
 
     def start(self, name: str, number: int) -> str:
-        """Start one workflow on a branch of its own, with an input that no other has."""
+        """Start one workflow on its own branch, with a unique input."""
         branch = f"{name}-{number}"
         wanted = lakefs_sdk.BranchCreation(name=branch, source="main")
         lakefs_sdk.BranchesApi(self.server).create_branch(self.repository, wanted)
@@ -122,7 +123,7 @@ class Site:
         return str(self.conductor("POST", f"/workflow/{name}", given))
 
     def completed(self, flow: str) -> dict[str, Any]:
-        """The one task of a workflow, once that is completed."""
+        """Wait until a workflow is completed, and return its only task."""
         until = time.monotonic() + _LONGEST_WAIT
         while time.monotonic() < until:
             found = self.conductor("GET", f"/workflow/{flow}?includeTasks=true")
@@ -134,7 +135,7 @@ class Site:
         raise SystemExit(f"a workflow is not done after {_LONGEST_WAIT:.0f} s")
 
     def wait_for(self, name: str, flows: list[str]) -> list[dict[str, Any]]:
-        """The tasks of the workflows, once all are completed; asks little while attempts run."""
+        """Wait until all workflows are completed, and return their tasks. Makes few calls while attempts run."""
         until = time.monotonic() + _LONGEST_WAIT
         while self.conductor("GET", f"/tasks/queue/sizes?taskType={name}").get(name, 0):
             if time.monotonic() > until:
@@ -143,7 +144,10 @@ class Site:
         return [self.completed(flow) for flow in flows]
 
     def turn(self, contender: str, worker: Callable[[str], Any]) -> float:
-        """Seconds from the first poll to the last result of a turn; `worker` is a context around a worker."""
+        """Return the seconds from the first poll to the last result of a turn.
+
+        `worker` returns a context in which a worker runs.
+        """
         self._renew()
         name = self.define(contender)
         with ThreadPoolExecutor(8) as pool:
@@ -160,27 +164,27 @@ class Site:
 
     @contextmanager
     def ours(self, name: str) -> Iterator[Callable[[], None]]:
-        """A worker of this checkout."""
+        """Run a worker from this checkout."""
         with self._process([*OURS, str(self.slots)], name):
             yield lambda: None
 
     @contextmanager
     def watched(self, name: str) -> Iterator[Callable[[], None]]:
-        """The same, asked for its steps, and while it is idle for how long a start takes."""
+        """Run the same worker. Afterwards, read its step times, and measure how fast it starts a task while idle."""
         port = _free_port()
         with self._process([*OURS, str(self.slots), "--http", str(port)], name):
             yield lambda: self._look_at(name, port)
 
     @contextmanager
     def old(self, name: str) -> Iterator[Callable[[], None]]:
-        """A worker of perago 0.6.1."""
+        """Run a worker from perago 0.6.1."""
         program = old_python(self.context).parent / "perago"
         with self._process([str(program), "start", TASK_MODULE, "-j", str(self.slots)], name):
             yield lambda: None
 
     @contextmanager
     def bare(self, name: str) -> Iterator[Callable[[], None]]:
-        """As many bare loops as a worker has slots."""
+        """Run as many bare loops as a worker has slots."""
         what = json.dumps({"repository": self.repository, "task": name})
         command = [sys.executable, str(SCRIPTS / "bare_attempts.py"), what]
         with contextlib.ExitStack() as loops:
@@ -189,12 +193,12 @@ class Site:
             yield lambda: None
 
     def _renew(self) -> None:
-        """A lakeFS without a past, with one empty repository."""
+        """Start a fresh lakeFS with one empty repository."""
         subprocess.run([SERVERS_COMMAND, "restart", "lakefs", "--fresh"], check=True, capture_output=True)
         create_repository(self.server, self.repository)
 
     def _put(self, branch: str, text: str) -> str:
-        """Commit the one file with new bytes."""
+        """Commit the only file with new bytes."""
         file = self.context.folder / f"{branch}.txt"
         file.write_text(text)
         objects, commits = lakefs_sdk.ObjectsApi(self.server), lakefs_sdk.CommitsApi(self.server)
@@ -206,7 +210,7 @@ class Site:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             self.steps = _mean_steps(answer.read().decode())
         for number in range(5 if self.context.quick else 20):
-            # Not in step with the server's look into its queues.
+            # Vary the delay, so that it is not in step with the server's polling of its queues.
             time.sleep(0.2 + 0.037 * (number % 7))
             task = self.completed(self.start(name, self.amount + number))
             began = task["outputData"]["result"]["began"]
@@ -226,7 +230,7 @@ class Site:
         }
         log = folder / "stderr.txt"
         with log.open("wb") as out:
-            # A group of its own: perago 0.6.1 leaves its children behind when it is ended.
+            # In its own process group: perago 0.6.1 leaves its children behind when it is terminated.
             process = subprocess.Popen(
                 command, env=environ, cwd=folder, stdout=out, stderr=out, start_new_session=True
             )
@@ -253,7 +257,7 @@ def _figures(site: Site) -> list[Row]:
 
 
 def _rates(site: Site, slots: int) -> list[Row]:
-    """Attempts a second of each contender with so many slots."""
+    """Measure the attempts per second of each contender with this many slots."""
     site.slots = slots
     site.servers_cpu.clear()
     contenders: dict[str, Callable[[], float]] = {
@@ -264,7 +268,7 @@ def _rates(site: Site, slots: int) -> list[Row]:
     best = in_turns(contenders, 1 if site.context.quick else 3)
     rate = {name: site.amount / seconds for name, seconds in best.items()}
     what = f"-j {slots}"
-    # The bound of each kind of servers; bare loops are the limit only while there are cores for all of them.
+    # The bound depends on the kind of servers. Bare loops are the limit only if there are cores for all of them.
     times = 3 if os.environ.get("PERAGO_DEV_PRODUCTION") else 2.5
     near = 0.9 if slots == SLOTS[0] else None
     return [
@@ -278,7 +282,7 @@ def _rates(site: Site, slots: int) -> list[Row]:
 
 
 def _server_rows(what: str, contender: str, seconds: float) -> list[Row]:
-    """What the servers' own work allows, since they run on the same cores."""
+    """Return the rate that the servers' own work allows, since they run on the same cores."""
     who = {"ours": "ours", "old": "perago 0.6.1"}[contender]
     most = (os.cpu_count() or 1) / seconds
     return [
@@ -295,7 +299,7 @@ def _split(steps: Mapping[str, float]) -> list[Row]:
 
 
 def _mean_steps(exposition: str) -> dict[str, float]:
-    """Milliseconds of each step, from the sums and counts of the worker's own histogram, in the order they came."""
+    """Return the mean milliseconds of each step, in order, from the sums and counts in the worker's own histogram."""
     sums: dict[str, dict[str, float]] = {"sum": {}, "count": {}}
     for line in exposition.splitlines():
         for kind, found in sums.items():

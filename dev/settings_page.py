@@ -1,7 +1,7 @@
-"""Writes docs/settings.md from `perago.settings_reference`, which has every variable's default and description.
+"""Writes docs/settings.md from `perago.settings_reference`, which contains every variable's default and description.
 
 python dev/settings_page.py           write the page
-python dev/settings_page.py --check   exit code 1 if the page is not what the code says
+python dev/settings_page.py --check   exit with code 1 if the page differs from the code
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CLOSING = (
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([_OPENING, *(line for group in GROUPS for line in _section(group)), _CLOSING])
 
 
@@ -57,7 +57,7 @@ def _meaning(variable: Variable) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or compare it."""
+    """Write the page, or check that it is up to date."""
     if arguments == ["--check"]:
         same = PAGE.read_text(encoding="utf-8") == page()
         print(

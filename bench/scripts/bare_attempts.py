@@ -1,14 +1,15 @@
-"""The limit of the worker bench: the server calls that the protocol needs for one attempt, and nothing else.
+"""The limit in the worker bench: the server calls that the protocol needs for one attempt, and nothing else.
 
-One process is one attempt at a time; the bench starts as many as the workers have slots.  No Perago: urllib3 for both
-APIs, obstore for the bytes.  The calls of one attempt, in their order (C is Conductor, the rest lakeFS):
+A process runs one attempt at a time, and the bench starts as many processes as the workers have slots.  Perago is not
+involved: urllib3 makes the API calls, and obstore moves the bytes.  The calls of one attempt, in order (C is Conductor,
+the others are lakeFS):
 
     1  C poll for one task                 11  create the claim branch
     2  read the head: it is the input      12  read the head
     3  list the branches of the step       13  C read the task: second fence
-    4  list the prefix                     14  read the head: a soft fence compares right before the merge
+    4  list the prefix                     14  read the head: a soft fence checks it right before the merge
     5  get the one object                  15  merge
-    6  look for the fence file on the      16  read the new commit: its parent is compared
+    6  look for the fence file on the      16  read the new commit: its parent is checked
        input commit                        17  drop the staging branch
     7  C read the task: first fence        18  C send the result
     8  create the staging branch           19  C read the task back
@@ -39,7 +40,7 @@ IDLE_SECONDS = 1.0
 
 
 class Bare:
-    """Two servers and the calls."""
+    """Makes the calls to both servers."""
 
     def __init__(self, repository: str) -> None:
         self._http = urllib3.PoolManager(maxsize=4)

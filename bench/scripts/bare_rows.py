@@ -1,13 +1,14 @@
-"""The limit of the map bench: the lakeFS calls that one row needs, in a loop, and nothing else.
+"""The limit in the map bench: the lakeFS calls that one row needs, in a loop, and nothing else.
 
-No Perago and no Spark: urllib3 for the API, obstore for the bytes.  The calls of one row, in their order:
+Perago and Spark are not involved: urllib3 makes the API calls, and obstore moves the bytes.  The calls of one row, in
+order:
 
     1  read the head: the commit to start from     11 put the one object;  12 commit it
     2  put the row's first slot, if there is none  13 read the head: decide
-    3  read the head: the look before the body     14 list the row's slots: second fence
-    4  list the step's stagings and claims         15 read the head: a soft fence compares right before the merge
+    3  read the head: preflight                    14 list the row's slots: second fence
+    4  list the staging and claim branches         15 read the head: a soft fence checks it right before the merge
     5  list the prefix                             16 merge
-    6  get the one object                          17 read the new commit: its parent is compared
+    6  get the one object                          17 read the new commit: its parent is checked
     7  list the row's slots: first fence           18 put the row's last slot
     8  look for the fence file on the input        19 drop the claim branch
     9  create the staging branch                   20 drop the staging branch
@@ -38,7 +39,7 @@ SLOT = {"taken": {"execution": "0" * 16, "session": "0" * 16, "ref": "0" * 64, "
 
 
 class Bare:
-    """lakeFS and the calls; one connection pool for all rows."""
+    """Makes the calls to lakeFS, over one connection pool for all rows."""
 
     def __init__(self) -> None:
         self._http = urllib3.PoolManager(maxsize=4)

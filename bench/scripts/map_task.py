@@ -1,4 +1,4 @@
-"""The task of the map bench: changes the one file of its repository."""
+"""The task of the map bench. It changes the only file in its repository."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class Result(BaseModel):
     controls=TaskControls(retry=RetryPolicy(count=0)),
 )
 def change_one(workspace: Path, params: Params) -> Result:
-    """Change the one file."""
+    """Change the only file."""
     (workspace / "file.txt").write_text(f"number {params.number}")
     return Result(number=params.number)

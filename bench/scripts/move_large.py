@@ -1,4 +1,4 @@
-"""Runs in a process of its own: moves one large file in or out, and prints how much its memory peaked above the start."""
+"""Uploads or downloads one large file in a separate process, and prints how far its memory rose above the start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perago.lake.lakefs.lake import LakeFSLake
 
 
 def peak() -> int:
-    """The highest resident memory of this process so far, in bytes."""
+    """Return the peak resident memory of this process so far, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024

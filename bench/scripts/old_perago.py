@@ -1,4 +1,4 @@
-"""Runs in the venv of perago 0.6.1: its own download and stage, timed; prints one JSON line."""
+"""Times the download and stage of perago 0.6.1, in its venv, and prints one JSON line."""
 
 from __future__ import annotations
 

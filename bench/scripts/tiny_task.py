@@ -1,4 +1,7 @@
-"""The task of the worker bench, as a module that perago 0.6.1 and this one both take; its name is in the environment."""
+"""The task of the worker bench, as a module that perago 0.6.1 and this version both accept.
+
+The task's name comes from the environment.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Result(BaseModel):
     controls=TaskControls(retry=RetryPolicy(count=0)),
 )
 def tiny(workspace: Path, params: Params) -> Result:
-    """Change the one file, and say when that was."""
+    """Change the only file, and return the time at which the body began."""
     began = time.time()
     (workspace / "file.txt").write_text(f"number {params.number}")
     return Result(began=began)

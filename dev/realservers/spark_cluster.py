@@ -1,7 +1,7 @@
 """dev/spark-cluster: a standalone Spark master and two workers on loopback, from the PySpark package.
 
-The rule: the cluster is up when its master itself says that it is alive and has both workers.  `status` prints the address
-to give to PERAGO_SPARK_MASTER.  All that it writes is in one folder, which goes with `down`.
+The rule: the cluster is up when the master itself reports that it is alive and has both workers.  `status` prints the
+address to set as PERAGO_SPARK_MASTER.  Everything that the cluster writes is in one folder, which `down` removes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from realservers.tools import DevError, locked
 WORKERS = 2
 CORES = 1
 MEMORY = "2g"
-"""Of each worker."""
+"""Memory of each worker."""
 _FILE = "cluster.json"
 
 
@@ -39,17 +39,17 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """What a driver connects to."""
+        """The URL that a driver connects to."""
         return f"spark://127.0.0.1:{self.port}"
 
 
 def folder() -> Path:
-    """Where the cluster of this checkout keeps everything."""
+    """Return the folder in which this checkout's cluster keeps everything."""
     return Path(tempfile.gettempdir()).resolve() / f"perago-spark-{os.getuid()}-{set_mark()}"
 
 
 def up() -> int:
-    """Start what does not run, and wait until the master has its workers."""
+    """Start the processes that are not running, and wait until the master has its workers."""
     with locked(folder().name):
         cluster = _load() or _create()
         if _alive_workers(cluster) < WORKERS:
@@ -61,7 +61,7 @@ def up() -> int:
 
 
 def down() -> int:
-    """Stop all of it and remove its folder."""
+    """Stop the cluster and remove its folder."""
     with locked(folder().name):
         for name in reversed(_names()):
             Process(name, folder()).stop()
@@ -71,7 +71,7 @@ def down() -> int:
 
 
 def status() -> int:
-    """The master's address; 0 when it has all its workers."""
+    """Print the master's address. Returns 0 if the master has all its workers."""
     cluster = _load()
     alive = _alive_workers(cluster) if cluster is not None else 0
     if cluster is None or alive < WORKERS:
@@ -87,7 +87,7 @@ def _names() -> list[str]:
 
 def _commands(cluster: Cluster) -> dict[str, list[str]]:
     home = _spark_home()
-    # The folder on every command line is how a pid is known for ours.
+    # The folder is on every command line, to recognize a pid as ours.
     options = [f"-Dperago.folder={folder()}", *quick_options()]
     if (archive := archive_file(os.environ)) is not None:
         options += use_options(archive)
@@ -161,7 +161,7 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Run one sub-command; an expected failure is one message and exit code 1."""
+    """Run one subcommand. An expected failure prints one message and returns exit code 1."""
     parser = argparse.ArgumentParser(prog="dev/spark-cluster", description=__doc__)
     parser.add_argument("command", choices=("up", "down", "status"))
     try:

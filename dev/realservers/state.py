@@ -1,9 +1,9 @@
-"""The throw-away state folder of a set of servers: addresses, keys, pids, logs and the servers' own data.
+"""The throwaway state folder of a set of servers: addresses, keys, pids, logs and the servers' own data.
 
-A checkout has one set without a name, and as many named ones as `PERAGO_DEV_SET` asks for.
+A checkout has one unnamed set, and any number of sets that are named by `PERAGO_DEV_SET`.
 
-The rule: the folder belongs to us alone (mode 0700, our user), and `servers.json` in it is the whole truth about
-ports and keys; it is written before the first server starts and goes with the folder.
+The rule: the folder belongs to us alone (mode 0700, our user), and its `servers.json` is the single source of truth for
+ports and keys.  This file is written before the first server starts, and removed with the folder.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _ROOMY_BYTES = 8 * 1024**3
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one `up` chose: ports, and the keys of the throw-away servers.
+    """The ports and keys that one `up` chose for the throwaway servers.
 
-    A production set has a database and an S3 store besides, with ports and a secret of their own.
+    A production set also has a database and an S3 store, with their own ports and secret.
     """
 
     lakefs_port: int
@@ -60,7 +60,7 @@ class State:
 
 
 def set_name() -> str:
-    """The name of the set of servers that is meant; empty for the checkout's usual one."""
+    """Return the name of the selected set of servers. It is empty for the checkout's unnamed set."""
     name = os.environ.get("PERAGO_DEV_SET", "")
     if name and not SET_NAME.fullmatch(name):
         raise DevError(f"{name!r} is no name for a set of servers: use lower-case letters and digits")
@@ -68,19 +68,19 @@ def set_name() -> str:
 
 
 def set_mark() -> str:
-    """A short name for this set, so that neither two checkouts nor two sets of one share servers."""
+    """Return a short unique name for this set, so that no two checkouts or sets share servers."""
     return _checkout_mark() + (f"-{set_name()}" if set_name() else "")
 
 
 def state_folder() -> Path:
-    """Where this set's servers keep everything they write."""
-    # The mark of the set is in the name: `down` must find what `up` made without being told.
+    """Return the folder to which this set's servers write everything."""
+    # The mark of the set is in the name, so that `down` can find what `up` created.
     folders = [parent / f"{_prefix()}{set_mark()}" for parent in _parents()]
     return next(filter(os.path.lexists, folders), folders[0])
 
 
 def named_sets() -> list[str]:
-    """The names of this checkout's other sets that have a state folder."""
+    """Return the names of this checkout's named sets that have a state folder."""
     prefix = f"{_prefix()}{_checkout_mark()}-"
     found = [path for parent in _parents() for path in parent.glob(f"{prefix}*")]
     return sorted(filter(SET_NAME.fullmatch, {path.name.removeprefix(prefix) for path in found}))
@@ -95,10 +95,10 @@ def _prefix() -> str:
 
 
 def _parents() -> list[Path]:
-    """Where state folders may be; a new one is made in the first.
+    """Return the folders that may contain state folders. A new one is created in the first.
 
-    Tests ask for memory (PERAGO_DEV_IN_MEMORY), where there is plenty: the servers wait for a disk at every change, and
-    nothing of theirs is to outlive the tests.
+    Tests ask for a folder in memory (PERAGO_DEV_IN_MEMORY), if it is large enough: the servers wait for the disk at
+    every change, and none of their data needs to outlive the tests.
     """
     temporary, memory = Path(tempfile.gettempdir()).resolve(), memory_folder()
     if memory is None:
@@ -107,7 +107,7 @@ def _parents() -> list[Path]:
 
 
 def memory_folder() -> Path | None:
-    """A folder that is not on a disk, if it is large enough; never where TMPDIR says where to put things."""
+    """Return a folder in memory, or None if there is none that is large enough or if TMPDIR is set."""
     try:
         room = os.statvfs(_MEMORY)
     except OSError:
@@ -117,7 +117,7 @@ def memory_folder() -> Path | None:
 
 
 def load() -> State | None:
-    """The state of an earlier `up`, or nothing."""
+    """Return the state of an earlier `up`, or None."""
     try:
         text = (_owned(state_folder()) / "servers.json").read_text()
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def load() -> State | None:
 
 
 def create(*, production: bool = False) -> State:
-    """A fresh folder with fresh ports and keys."""
+    """Create a new state folder, with new ports and keys."""
     remove()
     folder = state_folder()
     folder.mkdir(mode=0o700)
@@ -158,7 +158,7 @@ def _key_id() -> str:
 
 
 def remove() -> None:
-    """Leave nothing of the folder."""
+    """Remove the state folder, if it exists."""
     try:
         shutil.rmtree(_owned(state_folder()))
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def remove() -> None:
 
 
 def _owned(folder: Path) -> Path:
-    # The temporary folder is open to all: a link or a stranger's folder under our name is not ours to use.
+    # Anyone can write to the temporary folder: a link, or another user's folder with our name, must not be used.
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise DevError(f"{folder} is not a folder of this user: remove it, or set TMPDIR to another place")
@@ -174,8 +174,8 @@ def _owned(folder: Path) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens now."""
-    # Below the range from which systems give ports to clients: a server that is restarted finds its port free.
+    """Return ports on which no process is listening now."""
+    # Below the ephemeral port range, so that a restarted server finds its port free.
     candidates = random.SystemRandom().sample(range(20000, 32000), 200)
     free = [port for port in candidates if port_is_free(port)][:count]
     if len(free) < count:
@@ -184,7 +184,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen there now."""
+    """Return whether a server could listen on this port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

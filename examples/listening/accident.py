@@ -1,7 +1,8 @@
-"""The accident of the demonstration: the executor is killed right after its publication became visible.
+"""The accident in the demo: the executor is killed right after its publication became visible.
 
-That is the worst moment: the branch has moved, and Conductor has not heard of it.  Nothing in Perago helps with it: the
-publisher of this process is changed from outside, so that SIGKILL follows as soon as something is published.
+That is the worst moment: the branch has moved, but Conductor does not know yet.  Perago has no support for such
+accidents: the publisher in this process is patched from outside, so that SIGKILL follows as soon as something is
+published.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from perago.runtime.attempt.publisher import Publisher
 
 
 class Accident(BaseModel):
-    """Kill who finds `file` (it is removed, so that it happens once) when something other than `ref` is published."""
+    """Kills the process that finds `file`, once it has published something other than `ref`.
+
+    The file is removed, so that this happens only once.
+    """
 
     file: str | None
     ref: str
 
 
 def prepare(accident: Accident) -> None:
-    """Have this process die once the body has returned and its result is published."""
+    """Make this process die once the body has returned and its result is published."""
     if accident.file is None or not Path(accident.file).exists():
         return
     Path(accident.file).unlink()

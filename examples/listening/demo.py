@@ -1,7 +1,7 @@
-"""`make demo`: the pipeline, with an accident in the middle, and a look at what it left behind.
+"""`make demo`: runs the pipeline, with an accident in the middle, and shows the results.
 
-Without REAL=1 it runs on the embedded servers below `.perago/demo`; with it on the lakeFS and Conductor of the environment.
-ROWS says how many plays there are.  Every command that is run is shown, so that it can be run again by hand.
+By default it runs on the embedded servers below `.perago/demo`; with REAL=1 on the lakeFS and Conductor that the
+environment names.  ROWS sets the number of plays.  Every command is shown, so that you can run it again by hand.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ PROJECT = HERE.parents[1]
 PERAGO = [sys.executable, "-m", "perago"]
 SIDE_BY_SIDE = ("sessions", "daily")
 PORT = 8642
-"""Where `perago ui` serves its page, unless that port is taken."""
+"""The port on which `perago ui` serves its page, unless it is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demo:
-    """One run of the demonstration."""
+    """One run of the demo."""
 
     root: Path
     repository: str
@@ -67,7 +67,7 @@ class Demo:
         return 0 if replaced and beside else 1
 
     def _offer_page(self) -> None:
-        """The page to look at all of it: served until Ctrl-C where somebody sits there, else the command that serves it."""
+        """Serve the page until Ctrl-C if a user is at the terminal. Otherwise, show the command that serves it."""
         title("A page to look at it")
         somebody = sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
         if somebody:
@@ -93,7 +93,7 @@ class Demo:
         return commits
 
     def _show_beside(self, ended: dict[str, Any], commits: list[dict[str, Any]]) -> bool:
-        """The two steps of the fork: both worked from one commit, and the later one published on top of the earlier."""
+        """Show the two steps of the fork: both worked from one commit, and one published on top of the other."""
         title("What was published side by side")
         made = {commit["id"]: commit for commit in commits}
         refs = {
@@ -111,7 +111,7 @@ class Demo:
         return bool(made[refs[later]]["parents"] == [refs[earlier]])
 
     def _show_replaced(self, ended: dict[str, Any]) -> bool:
-        """The publication that the accident left behind: replaced on the branch, kept under a tag."""
+        """Show the publication that the accident left behind: replaced on the branch, preserved under a tag."""
         title("What was replaced")
         kept = next(iter(self._tags()), None)
         if kept is None:
@@ -164,17 +164,17 @@ class Demo:
 
 
 def title(text: str) -> None:
-    """A line above a part of the output."""
+    """Print a heading."""
     say(f"\n{text}")
 
 
 def say(text: str) -> None:
-    """A line of output, at once: commands in between print for themselves."""
+    """Print a line without buffering, because the commands in between print directly."""
     print(text, flush=True)
 
 
 def main() -> int:
-    """Set up what the demonstration needs, and run it."""
+    """Set up what the demo needs, and run it."""
     real = os.environ.get("REAL", "") not in ("", "0")
     root = Path(
         os.environ.get("PERAGO_ROOT") or PROJECT / ".perago" / ("demo-real" if real else "demo")
@@ -182,7 +182,7 @@ def main() -> int:
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     os.environ["PERAGO_ROOT"] = str(root)
-    # A repository of lakeFS stays after the run, so each run has one of its own.
+    # A lakeFS repository remains after the run, so each run has its own.
     repository = f"listening-{secrets.token_hex(3)}" if real else "listening"
     return Demo(root, repository, int(os.environ.get("ROWS") or 200_000), real).run()
 

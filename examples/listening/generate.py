@@ -1,7 +1,7 @@
 """Raw events with planted faults.
 
-Every value is a hash of the row's number, so the same number of rows is the same data on every machine.  Of a hundred
-plays two come twice, one lacks a value, one has a value of the wrong type, and one comes in days late.
+Every value is a hash of the row's number, so the same number of rows gives the same data on every machine.  Of a
+hundred plays, two are duplicated, one lacks a value, one has a value of the wrong type, and one arrives days late.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LATE_SECONDS = 9 * 86_400
 
 
 def songs(spark: SparkSession) -> DataFrame:
-    """The catalogue."""
+    """Return the catalogue of songs."""
     genre = F.element_at(F.array(*map(F.lit, GENRES)), (F.col("id") % len(GENRES) + 1).cast("int"))
     title = F.concat(F.lit("Song "), F.col("id").cast("string"))
     return (
@@ -29,9 +29,9 @@ def songs(spark: SparkSession) -> DataFrame:
 
 
 def raw_plays(spark: SparkSession, rows: int) -> DataFrame:
-    """Plays as they came in; `rows` of them, and the duplicates on top."""
+    """Return raw plays: `rows` of them, plus the duplicates."""
     fault = _pick("fault", 100)
-    # A user listens for a while, then not: minutes of one evening, days apart.
+    # A user listens for some minutes on one evening, then not again for days.
     minute = _pick("day", DAYS) * 1440 + _pick("evening", 3) * 200 + _pick("minute", 90)
     started = FIRST_SECOND + minute * 60 + _pick("second", 60)
     received = started + F.when(fault == 4, _LATE_SECONDS).otherwise(_pick("delay", 3600))
@@ -55,10 +55,10 @@ def raw_plays(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def from_phones(plays: DataFrame) -> Column:
-    """Which plays come as JSON: phones send that, everything else sends CSV."""
+    """Return the condition for plays that arrive as JSON: phones send JSON, everything else sends CSV."""
     return plays["device"] == "phone"
 
 
 def _pick(what: str, below: int) -> Column:
-    """A number of the row's own, from 0 up to but not including `below`."""
+    """Return a number derived from the row, from 0 up to but not including `below`."""
     return F.pmod(F.xxhash64(F.lit(what), F.col("id")), F.lit(below))

@@ -1,4 +1,4 @@
-"""The tables of the pipeline, each as a model; `None` says that a column may hold nulls."""
+"""The tables of the pipeline, each as a model. `None` means that a column may contain nulls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Fault = Literal["null", "bad type", "late"]
 
 
 class RawPlay(BaseModel):
-    """A play as it came in: all text, any of it missing."""
+    """A raw play: all values are text, and any of them may be missing."""
 
     play_id: str | None
     user: str | None
@@ -37,7 +37,7 @@ class Play(BaseModel):
 
 
 class Song(BaseModel):
-    """A song of the catalogue."""
+    """A song in the catalogue."""
 
     song_id: int
     title: str
@@ -45,7 +45,7 @@ class Song(BaseModel):
 
 
 class ListeningSession(BaseModel):
-    """Plays of one user without a pause of more than half an hour."""
+    """Plays by one user without a pause of more than half an hour."""
 
     user: str
     number: int
@@ -56,7 +56,7 @@ class ListeningSession(BaseModel):
 
 
 class Daily(BaseModel):
-    """A day's plays of one genre."""
+    """The plays of one genre on one day."""
 
     day: datetime.date
     genre: str

@@ -12,7 +12,7 @@ Day = Mapping[str, str]
 
 
 def read_summary(folder: Path) -> list[Day]:
-    """The rows of the summary, in order."""
+    """Return the rows of the summary, in order."""
     rows: list[Day] = []
     for file in sorted(folder.glob("*.csv")):
         with file.open(newline="", encoding="utf-8") as text:
@@ -21,7 +21,7 @@ def read_summary(folder: Path) -> list[Day]:
 
 
 def draw(rows: Sequence[Day], target: Path) -> None:
-    """Hours listened each day, stacked by genre."""
+    """Draw the hours listened each day, stacked by genre."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -42,7 +42,7 @@ def draw(rows: Sequence[Day], target: Path) -> None:
 
 
 def page(rows: Sequence[Day], facts: Mapping[str, Any]) -> str:
-    """The page around the chart."""
+    """Return the page around the chart."""
     rejects = ", ".join(f"{count} {html.escape(fault)}" for fault, count in facts["rejects"].items())
     lines = "\n".join(
         f"<tr><td>{html.escape(row['day'])}</td><td>{html.escape(row['genre'])}</td>"

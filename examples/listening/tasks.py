@@ -1,7 +1,7 @@
 """The tasks of the pipeline: generate → clean → (count plays → sessions | count rejects → daily) → audit → report.
 
-Sessions and daily counts are made beside each other and publish to one branch: each says what it reads and what it writes,
-so that neither has to care when the other one publishes.  The audit works from both.
+Sessions and daily counts run in parallel and publish to one branch.  Each declares what it reads and what it writes, so
+neither has to care when the other one publishes.  The audit uses the results of both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the pipeline makes of its tables: plain PySpark, which knows nothing of Perago."""
+"""The transformations of the pipeline, in plain PySpark that knows nothing about Perago."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAUSE_SECONDS = 30 * 60
 
 
 def judged(raw: DataFrame) -> DataFrame:
-    """Every raw play with its values as types and, where it cannot be counted, the reason as `fault`."""
+    """Return every raw play with typed values and, if it cannot be counted, the reason as `fault`."""
     typed = raw.select(
         "play_id",
         "user",
@@ -32,18 +32,18 @@ def judged(raw: DataFrame) -> DataFrame:
 
 
 def clean(raw: DataFrame) -> DataFrame:
-    """Plays that can be counted, each once."""
+    """Return the plays that can be counted, each once."""
     good = judged(raw).where("fault IS NULL").drop("fault", "received_at")
     return good.dropDuplicates(["play_id"])
 
 
 def rejected(raw: DataFrame) -> DataFrame:
-    """Plays that cannot, and why."""
+    """Return the plays that cannot be counted, and why."""
     return judged(raw).where("fault IS NOT NULL").select("play_id", "user", "started_at", "fault")
 
 
 def sessions(plays: DataFrame) -> DataFrame:
-    """Runs of plays of one user without a long pause between them."""
+    """Return sessions: plays by one user without a long pause between them."""
     of_user = Window.partitionBy("user").orderBy("started_at", "play_id")
     seconds = F.unix_timestamp("started_at")
     pause = seconds - F.lag(seconds).over(of_user)
@@ -59,7 +59,7 @@ def sessions(plays: DataFrame) -> DataFrame:
 
 
 def daily(plays: DataFrame, songs: DataFrame) -> DataFrame:
-    """Plays, listeners and listening time of each day and genre."""
+    """Return the plays, listeners and listening time by day and genre."""
     with_genre = plays.join(F.broadcast(songs.select("song_id", "genre")), "song_id")
     return with_genre.groupBy(F.to_date("started_at").alias("day"), "genre").agg(
         F.count(F.lit(1)).alias("plays"),

@@ -1,4 +1,4 @@
-"""Three plain tasks over one workspace: clean song plays, count them by song, and look at the result."""
+"""Three plain tasks on one workspace: clean song plays, count them by song, and inspect the result."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""The barrier: stops publish requests in flight into a branch of a lakeFS server.
+"""The barrier: stops in-flight publish requests that target a branch on a lakeFS server.
 
-lakeFS reads the target's record, resolves the source, merges, runs hooks, and swaps the record last, if it was not renewed
-meanwhile; a hard reset does the same.  A merge renews the record before it looks for its own source.  So a merge from a
-branch that does not exist publishes nothing, answers 404, and makes every request in flight lose its swap.  Such a request
-starts over and finds no source, if that was dropped before.  `perago fence prove` shows this order.
+lakeFS reads the target's record, resolves the source, merges, runs hooks, and finally swaps the record, unless it was
+renewed in the meantime.  A hard reset does the same.  A merge renews the record before it looks up its own source.  So
+a merge from a branch that does not exist publishes nothing, returns 404, and makes every request in flight lose its
+swap.  Such a request starts over, and finds no source if the source was dropped before.  `perago fence prove`
+demonstrates this order.
 
-The rule: only lakeFS's own 404 counts.  Each barrier leaves a sealed staging token on the branch until the next commit,
-so it is sent only when needed.
+The rule: only a 404 from lakeFS itself confirms the barrier.  Each barrier leaves a sealed staging token on the branch
+until the next commit, so it is sent only when needed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ NO_HEAD = "none: a barrier publishes nothing"
 def send_barrier(
     client: LakeFSClient, options: Options, repository: str, branch: str, timeout: float
 ) -> None:
-    """Renew the record of a branch, retrying until lakeFS's own 404.
+    """Renew the record of a branch, retrying until lakeFS itself returns 404.
 
-    Raises `LakeForbidden` at once, and `LakeUnavailable` if there is no such 404 within `timeout` seconds.
+    Raises `LakeForbidden` at once, and `LakeUnavailable` if lakeFS does not return 404 within `timeout` seconds.
     """
     doing = f"send a barrier to branch {branch!r} of repository {repository!r}"
     until, failures = options.clock() + timeout, 0
@@ -58,7 +59,7 @@ def send_barrier(
 def _merge_from_nowhere(
     client: LakeFSClient, doing: str, repository: str, branch: str, timeout: float
 ) -> None:
-    # A new name each time, so that no such branch can exist; and an expected head that no branch can have.
+    # The name is new each time, so that no such branch can exist, and no branch can be at the expected head.
     source = SOURCE + uuid.uuid4().hex
     wanted = sdk.Merge(
         message="perago: a barrier", metadata={EXPECTED_HEAD: NO_HEAD}, squash_merge=True, allow_empty=False

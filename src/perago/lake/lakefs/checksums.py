@@ -1,13 +1,13 @@
-"""Tells a checksum of another kind from damaged bytes.
+"""Distinguishes checksums that are not a plain MD5 from damaged bytes.
 
-For an object that was uploaded in parts, lakeFS keeps the MD5 of the parts' MD5s, in the form of a plain MD5; nothing
-else distinguishes the two.  So bytes whose MD5 is not the checksum are either damaged or came in parts.  All parts but the
-last have at least 5 MiB, so a smaller object has one part; for a larger one the part sizes that common tools use are
-tried.  S3 itself appends the number of parts to such a hash, and imported objects keep that.
+For an object that was uploaded in parts, lakeFS stores the MD5 of the parts' MD5s, which looks just like a plain MD5.
+So if the MD5 of some bytes differs from the checksum, either the bytes are damaged or they were uploaded in parts.  All
+parts but the last are at least 5 MiB, so a smaller object has only one part.  For a larger object, the part sizes of
+common tools are tried.  S3 itself appends the number of parts to such a hash, and imported objects keep this suffix.
 
-Objects whose bytes lakeFS did not see (imports, presigned uploads) carry the store's ETag, which is not a hash of the
-bytes if the store encrypts them with KMS.  Nothing can be compared with such a checksum: two equal transfers are accepted
-instead, with one warning per repository.
+Objects whose bytes lakeFS never saw (imports, presigned uploads) carry the store's ETag, which is not a hash of the
+bytes if the store encrypts them with KMS.  Bytes cannot be verified against such a checksum.  Instead, they are
+accepted if two transfers are equal, with one warning per repository.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from perago.lake.base import Entry
 SMALLEST_PART = 5 * 1024 * 1024
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _MIB = 1024 * 1024
-# MiB: aws and boto 8, s3a 64, obstore 5, lakectl and others 16 and 32, older s3a 100 and 128.
+# In MiB: aws and boto use 8, s3a 64, obstore 5, lakectl and others 16 and 32, and older s3a 100 and 128.
 _USUAL_PARTS = (8 * _MIB, 64 * _MIB, SMALLEST_PART, 16 * _MIB, 32 * _MIB, 100 * _MIB, 128 * _MIB)
-# Each size costs reading the file once.
+# Trying a size means reading the whole file.
 _MOST_SIZES = 12
 _CORES = os.cpu_count() or 1
 
@@ -34,14 +34,14 @@ _log = logging.getLogger(__name__)
 
 
 class OddChecksums:
-    """Warns once per repository about objects whose checksum cannot verify their bytes; safe for threads."""
+    """Warns once per repository about objects whose checksum cannot verify their bytes. Thread-safe."""
 
     def __init__(self) -> None:
         self._warned: set[str] = set()
         self._lock = threading.Lock()
 
     def found(self, repository: str, entry: Entry) -> None:
-        """Warn that two transfers of this object were equal, but its checksum is not a hash of them."""
+        """Warn that two transfers of this object were equal, but its checksum is not a hash of the bytes."""
         with self._lock:
             if repository in self._warned:
                 return
@@ -58,12 +58,12 @@ class OddChecksums:
 
 
 def is_like_an_md5(checksum: str) -> bool:
-    """Return whether a checksum has the form of a plain MD5."""
+    """Return whether a checksum looks like a plain MD5."""
     return _MD5.fullmatch(checksum) is not None
 
 
 def fits(md5: str, entry: Entry, file: int) -> bool:
-    """Return whether an object's checksum is the MD5 of this file's bytes, or that of a multipart upload of them."""
+    """Return whether an object's checksum matches this file, either as a plain MD5 or as a multipart checksum."""
     wanted = entry.checksum or ""
     if fits_whole(md5, wanted):
         return True
@@ -73,24 +73,24 @@ def fits(md5: str, entry: Entry, file: int) -> bool:
 
 
 def fits_whole(md5: str, checksum: str) -> bool:
-    """Return whether an object with this MD5, uploaded whole or as one part, has `checksum`."""
+    """Return whether `checksum` matches an object with this MD5 that was uploaded whole or as a single part."""
     return md5 == checksum or fits_one_part(md5, checksum)
 
 
 def fits_one_part(md5: str, checksum: str) -> bool:
-    """Return whether an object with this MD5, uploaded as one part, has `checksum`."""
+    """Return whether `checksum` matches an object with this MD5 that was uploaded as a single part."""
     return _of_parts([bytes.fromhex(md5)]) == checksum
 
 
 def fits_usual_parts(file: int, size: int, checksum: str) -> bool:
-    """Return whether this file's bytes, in parts of a usual size, have `checksum`."""
+    """Return whether `checksum` is this file's multipart checksum for one of the usual part sizes."""
     return any(_of_parts(_parts(file, size, part)) == checksum for part in _USUAL_PARTS if part < size)
 
 
 def fits_counted_parts(file: int, size: int, checksum: str) -> bool:
-    """Return whether this file's bytes have `checksum`, a hash of hashes with the number of parts.
+    """Return whether `checksum`, a multipart checksum that ends in the number of parts, matches this file.
 
-    The number allows few part sizes: of these, the usual ones are tried first, then whole MiB.
+    The number leaves few possible part sizes. Of these, the usual ones are tried first, then multiples of 1 MiB.
     """
     digest, _, count = checksum.partition("-")
     number = int(count)
@@ -104,7 +104,7 @@ def fits_counted_parts(file: int, size: int, checksum: str) -> bool:
 
 
 def _parts(file: int, size: int, part: int) -> list[bytes]:
-    """Return the MD5 of each part, hashing several at once."""
+    """Return the MD5 of each part, hashing several parts at once."""
 
     def digest(start: int) -> bytes:
         total = hashlib.md5(usedforsecurity=False)

@@ -1,12 +1,12 @@
-"""The hard fence on lakeFS: a pre-merge action that lets a merge through only onto the head it expects.
+"""The hard fence on lakeFS: a pre-merge action that refuses a merge unless the branch is at the expected head.
 
-lakeFS runs the action inside the loop that moves the branch, with the head it is about to replace, so the comparison and
-the move are one step.  It reads actions from the *source* commit of a merge: a staging commit without the exact file is
-not fenced.  A merge that names no expected head passes.
+lakeFS runs the action inside the loop that moves the branch, and passes it the head that is about to be replaced, so
+the comparison and the move are one atomic step.  It reads actions from the *source* commit of a merge, so a staging
+commit is not fenced unless it carries the unmodified fence file.  A merge that names no expected head passes.
 
-`Fence` installs the file on a branch, removes it, and proves that it holds; all by merge, so that it works on protected
-branches too.  `Levels` knows which commits carry the file: it reads each commit once, since commits never change, and does
-not read what was published from a fenced staging, which carries it as well.
+`Fence` installs the file on a branch, removes it, and proves that it works.  All of this is done by merge, so it also
+works on protected branches.  `Levels` knows which commits carry the file.  It reads each commit only once, since
+commits never change.  Commits published from a fenced staging branch carry the file as well, so it does not read them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Read = Callable[[str, str, str], Iterator[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """The head of a branch after `install` or `remove`; `changed` is False if there was nothing to do."""
+    """The head of a branch after `install` or `remove`. `changed` is False if the call was a no-op."""
 
     head: str
     changed: bool
@@ -67,21 +67,21 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The server's message on the merge that it refused, and the commit of the one that it accepted."""
+    """The server's message for the merge that it refused, and the commit made by the merge that it accepted."""
 
     refused: str
     let_through: str
 
 
 class Fence:
-    """Installs, removes and proves the fence on branches of one lake."""
+    """Installs, removes and proves the fence on branches in one lake."""
 
     def __init__(self, lake: Lake, *, new_name: Callable[[], str] = new_side_name) -> None:
         self._lake = lake
         self._sides = SideBranches(lake, new_name)
 
     def install(self, repository: str, branch: str) -> Fenced:
-        """Put the exact file on a branch."""
+        """Publish the fence's action file to a branch, unless the branch already carries it."""
         head = self._lake.head(repository, branch).id
         if carries_fence(self._lake.read, repository, head):
             return Fenced(head, changed=False)
@@ -92,7 +92,7 @@ class Fence:
             )
 
     def remove(self, repository: str, branch: str) -> Fenced:
-        """Remove the file from a branch, whatever its content."""
+        """Remove the fence's action file from a branch, whatever its content."""
         head = self._lake.head(repository, branch).id
         if all(entry.path != FENCE_PATH for entry in self._lake.list(repository, head, ACTIONS)):
             return Fenced(head, changed=False)
@@ -103,9 +103,10 @@ class Fence:
             )
 
     def prove(self, repository: str, branch: str) -> Proof:
-        """Let the server refuse a merge that it must refuse, on two throw-away branches at the branch's head.
+        """Prove that the server refuses a merge that expects an outdated head.
 
-        Raises `LakeRefused` if the head does not carry the fence, and `LakeError` if the server accepts the merge.
+        The proof uses two throwaway branches at the branch's head.  Raises `LakeRefused` if that head does not carry
+        the fence, and `LakeError` if the server accepts the merge.
         """
         head = self._lake.head(repository, branch).id
         if not carries_fence(self._lake.read, repository, head):
@@ -122,7 +123,7 @@ class Fence:
             return Proof(refused, self._lake.merge(repository, _proof_merge(source, target, moved)))
 
     def prove_order(self, repository: str, branch: str) -> OrderProof:
-        """Let the server stop a publication in flight by a drop and a barrier, on throw-away branches."""
+        """Prove, on throwaway branches, that dropping the source and then calling `barrier` stops a merge in flight."""
         return Order(self._lake, self._sides).prove(repository, self._lake.head(repository, branch).id)
 
     def _refusal(self, repository: str, merge: Merge) -> str:
@@ -142,17 +143,17 @@ class Fence:
         try:
             return self._lake.merge(repository, signed_merge(side, branch, head, message))
         except LandedElsewhere as landed:
-            # The branch moved meanwhile and the server did not compare: the change has landed all the same.
+            # The branch moved meanwhile and the server did not check the head, but the change has landed anyway.
             return landed.commit
 
 
 def _proof_merge(source: str, target: str, expected_head: str) -> Merge:
-    # "hard": the server must compare, not the adapter by reading the head.
+    # "hard": the server must check the head, not the adapter.
     return replace(signed_merge(source, target, expected_head, "Prove the Perago fence"), level="hard")
 
 
 def carries_fence(read: Read, repository: str, ref: str) -> bool:
-    """Return whether a ref holds the exact fence file; this says nothing about whether the server runs it."""
+    """Return whether a ref contains the unmodified fence file. This says nothing about whether the server runs it."""
     try:
         return b"".join(read(repository, ref, FENCE_PATH)) == FENCE_TEXT.encode()
     except LakeNotFound:
@@ -160,7 +161,7 @@ def carries_fence(read: Read, repository: str, ref: str) -> bool:
 
 
 class Recent(Generic[V]):
-    """A cache of the newest few thousand values, by repository and name."""
+    """A cache of the most recent few thousand values, by repository and name."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], V] = OrderedDict()
@@ -170,14 +171,14 @@ class Recent(Generic[V]):
         return self._known.get((repository, name))
 
     def keep(self, repository: str, name: str, value: V) -> None:
-        """Cache a value; the oldest may be evicted."""
+        """Cache a value, evicting the oldest one if the cache is full."""
         self._known[repository, name] = value
         while len(self._known) > _MOST_RECENT:
             self._known.popitem(last=False)
 
 
 class Levels:
-    """The fence level of commits: hard if a commit carries the exact fence file and the server is known to run it."""
+    """Determines the fence level of a commit: hard if it carries the fence file and the server is known to run it."""
 
     def __init__(self, read: Read, doubt: Callable[[str, str], str]) -> None:
         self._read = read
@@ -190,7 +191,7 @@ class Levels:
         return "hard" if fenced else "soft"
 
     def why_soft(self, repository: str, commit: str, branch: str) -> str:
-        """Return what a merge from this commit lacks for the server to fence it, and the remedy."""
+        """Return why the server cannot fence a merge from this commit, and the remedy."""
         if not self._carries(repository, commit):
             return (
                 f"does not carry the fence: run `perago fence install {repository} {branch}` and start a new "
@@ -199,7 +200,7 @@ class Levels:
         return f"carries a fence that this server was not seen to hold: {self._doubt(repository, commit)}"
 
     def note_fenced(self, repository: str, commit: str) -> None:
-        """Remember that a commit carries the exact fence; the server is still probed as usual."""
+        """Remember that a commit carries the fence file. The server is still probed as usual."""
         self._known.keep(repository, commit, True)
 
     def _carries(self, repository: str, commit: str) -> bool:

@@ -1,16 +1,17 @@
-"""Probes of a lakeFS server: does it run the fence that its commits carry, and in which order does it publish?
+"""Probes a lakeFS server: does it run the fence that its commits carry, and in which order does it publish?
 
-The fence file proves nothing about the server: with `actions.enabled: false` it is an object like any other.  So before a
-merge counts as hard, the server has to refuse one: a commit that carries the fence is merged into a throw-away branch at
-that same commit, with an expected head that no commit has.  This takes three calls; if the server does not compare, an
-empty commit lands on the throw-away branch and is dropped with it.
+The fence file proves nothing about the server: with `actions.enabled: false` it is an object like any other.  So before
+any merge counts as hard, the server must have refused one.  The probe merges a commit that carries the fence into a
+throwaway branch at the same commit, with an expected head that no commit has.  This takes three calls.  If the server
+does not check the head, an empty commit lands on the throwaway branch and is dropped with it.
 
-The rule: no proof, no "hard".  A proof holds for the server; a doubt holds for one repository, since permissions differ.
-Both are kept in this process and for a limited time: someone may switch actions off, or on.  That takes a restart of the
-server, so a proof also ends with the first broken connection.
+The rule: without a proof, no merge is hard.  A proof is valid for the whole server.  A doubt, which is the reason why
+there is no proof, applies to one repository only, since permissions differ.  Both are kept in this process for a
+limited time, because someone may switch actions off or on.  That takes a server restart, so the first broken connection
+also invalidates a proof.
 
-No documentation promises the order of publishing, so `Order` probes it.  A pre-merge action that sleeps holds a merge in
-flight while its source is dropped: the merge lands all the same, because the source was resolved first.  The second time
+No documentation guarantees the order of publishing, so `Order` probes it.  A pre-merge action that sleeps holds a merge
+in flight while its source is dropped.  That merge still lands, because its source was resolved first.  The second time,
 a barrier follows the drop, and the merge must not land.
 """
 
@@ -39,14 +40,14 @@ from perago.protocol.paths import ACTIONS
 log = logging.getLogger("perago.lake.lakefs.fence")
 
 FENCE_KEY = "perago-fence"
-"""The logical task key of fence commits: no workflow step has it, so no retry mistakes one for its own."""
+"""The logical task key of fence commits. No workflow step has it, so no retry mistakes such a commit for its own."""
 SIGNED = {KEY: FENCE_KEY}
 NO_HEAD = "0" * 64
 """A head that no branch ever has."""
 KEPT_SECONDS = 600.0
 HELD_SECONDS = 3
 SENT_SECONDS = 1.0
-"""Time after which the merge has reached the action, which holds it."""
+"""Time after which the merge has reached the action that holds it."""
 _TIMEOUT = 60.0
 _BARRIER_SECONDS = 30.0
 
@@ -78,7 +79,7 @@ class SideBranches:
 
     @contextmanager
     def at(self, repository: str, commit: str) -> Iterator[str]:
-        """Create a branch at a commit, and drop it at the end of the block."""
+        """Create a branch at a commit. It is dropped at the end of the block."""
         name = self._new_name()
         self._lake.create_branch(repository, name, commit)
         try:
@@ -87,7 +88,7 @@ class SideBranches:
             self._lake.drop_branch(repository, name)
 
     def put(self, repository: str, branch: str, path: str, text: str) -> None:
-        """Put an object onto a branch, uncommitted."""
+        """Write text to an object on a branch without committing."""
         data = text.encode()
         checksum = hashlib.new(self._lake.checksum_algorithm, data).hexdigest()
         with TemporaryDirectory(prefix="perago-fence-") as folder:
@@ -97,12 +98,12 @@ class SideBranches:
 
 
 def signed_merge(source: str, target: str, expected_head: str, message: str) -> Merge:
-    """Return a merge that no retry mistakes for its own publication."""
+    """Return a merge whose commit no retry mistakes for its own publication."""
     return Merge(source, target, expected_head, message, SIGNED, _TIMEOUT)
 
 
 class FenceProof:
-    """Remembers whether one server was seen to hold the fence; safe for threads."""
+    """Remembers whether a server has been observed to enforce the fence. Thread-safe."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class FenceProof:
         self._doubts: dict[str, tuple[float, str]] = {}
 
     def doubt(self, repository: str, commit: str) -> str:
-        """Return why the server is not known to hold the fence that `commit` carries; empty if it was seen to."""
+        """Return why the server is not known to enforce the fence that `commit` carries, or `""` if it is."""
         if self._is_proven(self._clock()):
             return ""
         with self._lock:
@@ -131,14 +132,17 @@ class FenceProof:
             return doubt if now < until else self._probe(repository, commit)
 
     def forget(self) -> None:
-        """Drop the proof: the server was seen not to compare."""
+        """Discard the proof: the server has been observed not to check the head."""
         self._proven_until = float("-inf")
 
     def _is_proven(self, now: float) -> bool:
         return now < self._proven_until and self._client.breaks == self._proven_at_break
 
     def _probe(self, repository: str, commit: str) -> str:
-        """Let the server refuse a merge, remember the result and return the doubt, if any."""
+        """Send the server a merge that it must refuse. Returns the doubt, if any.
+
+        The result is remembered, unless the server was unavailable.
+        """
         last_doubt = self._doubts.pop(repository, (0.0, ""))[1]
         breaks = self._client.breaks
         try:
@@ -216,7 +220,7 @@ class OrderProof:
 
 
 class Order:
-    """Probes the order in which one lake's server publishes."""
+    """Probes the order in which a lake's server performs the steps of a publication."""
 
     def __init__(
         self, lake: Lake, sides: SideBranches, *, sleep: Callable[[float], None] = time.sleep
@@ -226,7 +230,10 @@ class Order:
         self._sleep = sleep
 
     def prove(self, repository: str, head: str) -> OrderProof:
-        """Hold two merges in flight on throw-away branches, and stop the second.  Raises `LakeError` if that fails."""
+        """Hold two merges in flight on throwaway branches, and stop the second one with a barrier.
+
+        Raises `LakeError` if the first does not land, or the second is not stopped.
+        """
         with self._held_merge(repository, head) as (source, _, merge):
             self._lake.drop_branch(repository, source)
             landed = self._result_or_error(merge)
@@ -248,14 +255,14 @@ class Order:
 
     @contextmanager
     def _held_merge(self, repository: str, head: str) -> Iterator[tuple[str, str, Future[str]]]:
-        """Yield source, target, and a merge of source into target that the server holds in flight."""
+        """Yield the source, the target, and a merge from source to target that the server holds in flight."""
         with ExitStack() as opened:
             target = opened.enter_context(self._sides.at(repository, head))
             source = opened.enter_context(self._sides.at(repository, head))
             self._sides.put(repository, source, f"{ACTIONS}perago-order-proof.yaml", _ACTION)
             self._lake.commit(repository, source, "A publication that is held in flight", SIGNED)
             pool = opened.enter_context(ThreadPoolExecutor(1, "perago-order-proof"))
-            # "hard": otherwise the adapter would prove the fence first, with a merge that this action holds too.
+            # "hard": otherwise the adapter would first prove the fence with a merge that this action would hold, too.
             request = replace(signed_merge(source, target, head, "Prove the server's order"), level="hard")
             merge = pool.submit(self._lake.merge, repository, request)
             self._sleep(SENT_SECONDS)

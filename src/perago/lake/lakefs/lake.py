@@ -1,14 +1,14 @@
-"""The lake port over a lakeFS server: control through its API, bytes by gateway or presigned URL (see transfer).
+"""The lake port on a lakeFS server: metadata through its API, bytes through the gateway or presigned URLs (`transfer`).
 
 Differences from the embedded lake:
 
-- The server compares a merge with its expected head only if the staging commit carries the fence file (see fence) and the
-  server was seen to run it (see fence_probe); otherwise this adapter reads the head right before, and a window remains.
-  After every merge it reads the new commit's parent: a server that was seen to compare may have been switched to not
-  comparing since.
-- A hard reset has no compare on any server: the head is read right before, and a window remains.
-- A publish request is in flight between resolving its source and swapping the target's record, even after its client has
-  disconnected.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
+- The server checks a merge's expected head only if the staging commit carries the fence file (see fence) and the server
+  has been observed to run it (see fence_probe).  Otherwise this adapter reads the head right before the merge, and a
+  window remains.  After every merge it reads the new commit's parent, because a server that checked heads earlier may
+  have been reconfigured not to.
+- No server checks the head on a hard reset.  The adapter reads the head right before, and a window remains.
+- A publish request is in flight between resolving its source and swapping the target's record, even after its client
+  has disconnected.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.protocol.metadata import EXPECTED_HEAD
 
 _LEAST_SECONDS = 0.1
-"""Minimum time-out of a publish call, if reading the head used up its time."""
+"""Minimum timeout of a publish call, for when reading the head has used up its time."""
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
 
 class LakeFSLake(Refs):
-    """The lake port over one lakeFS server; safe for threads."""
+    """Implements the lake port on one lakeFS server. Thread-safe."""
 
     checksum_algorithm = "md5"
     relocation_level: FenceLevel = "soft"
@@ -115,7 +115,7 @@ class LakeFSLake(Refs):
         message: str = "import",
         progress: Progress | None = None,
     ) -> None:
-        """Create a repository whose branch `main` holds `files`, if any, as its second commit."""
+        """Create a repository.  The `files`, if any, become the second commit of its branch `main`."""
         create_repository(self._client, name)
         if files:
             self.upload(name, "main", files, progress)
@@ -126,15 +126,15 @@ class LakeFSLake(Refs):
         return repository_names(self._client)
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
-        """Yield the objects whose path starts with `prefix`; a branch's uncommitted objects count."""
+        """Yield the objects whose path starts with `prefix`, including a branch's uncommitted ones."""
         return self._listings.entries(repository, ref, prefix)
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
-        """Return at most `limit` direct children of `prefix`, after the row `after`."""
+        """Return at most `limit` direct children of `prefix` that come after the row `after`."""
         return folder_page(self._client, (repository, commit), prefix, after, limit)
 
     def stat(self, repository: str, ref: str, path: str) -> Entry:
-        """Return the object at exactly this path; a branch's uncommitted objects count."""
+        """Return the object at exactly this path.  On a branch, it may be uncommitted."""
         return self._listings.entry(repository, ref, path)
 
     def download(
@@ -146,43 +146,43 @@ class LakeFSLake(Refs):
         *,
         verification: Verification | None = None,
     ) -> Mapping[str, str]:
-        """Write the objects to their files, whose folders exist, and return checksum by object path."""
+        """Write the objects to their files, whose folders must exist.  Returns the checksums by object path."""
         return self._transfer.download((repository, ref), files, progress, verification)
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """Yield an object's bytes, in pieces."""
+        """Yield an object's bytes in pieces."""
         return self._transfer.read(repository, ref, path)
 
     def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
-        """Return `length` bytes of an object from `start`."""
+        """Return `length` bytes of an object, starting at `start`."""
         return self._transfer.read_range(repository, ref, path, (start, start + length))
 
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Put files onto a branch, uncommitted.  Raises `LakeError` if a file's bytes do not match its checksum."""
+        """Upload files to a branch without committing.  Raises `LakeError` if a file does not match its checksum."""
         self._transfer.upload(repository, branch, files, progress)
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Put one small object onto a branch, uncommitted.  Raises `LakeConflict` if the path exists already."""
+        """Create a small object on a branch without committing.  Raises `LakeConflict` if the path already exists."""
         create_object(self._client, repository, branch, path, content)
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Remove objects from a branch, uncommitted; a missing path is not an error."""
+        """Delete objects from a branch without committing.  A missing path is not an error."""
         delete_objects(self._client, repository, branch, paths)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
-        """Put objects of the ref `source` onto a branch under the same paths, uncommitted, on the server."""
+        """Copy objects from the ref `source` to the same paths on a branch, on the server and without committing."""
         copy_objects(self._client, repository, branch, source, paths, self._options.parallel)
 
     def uncommitted(self, repository: str, branch: str) -> bool:
-        """Return whether a branch holds uncommitted changes."""
+        """Return whether a branch has uncommitted changes."""
         return is_dirty(self._client, repository, branch)
 
     def changed_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
-        """Yield the paths with uncommitted changes, deletions included, in order."""
+        """Yield the paths with uncommitted changes, including deletions, in order."""
         return changed_paths(self._client, repository, branch, prefix, after)
 
     def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
@@ -192,11 +192,11 @@ class LakeFSLake(Refs):
     def changes(
         self, repository: str, left: str, right: str, *, prefix: str = "", after: str = "", limit: int
     ) -> Changes:
-        """Return at most `limit` differences of the commit `right` from `left`."""
+        """Return at most `limit` differences between the commits `left` and `right`."""
         return change_page(self._client, (repository, left, right), prefix, after, limit)
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
-        """Commit a branch's uncommitted changes, and return the commit id.  Raises `NothingToCommit` if there are none."""
+        """Commit a branch's changes and return the commit id.  Raises `NothingToCommit` if there are none."""
         wanted = sdk.CommitCreation(message=message, metadata=dict(metadata))
         doing = f"commit branch {branch!r} of repository {repository!r}"
         try:
@@ -213,15 +213,18 @@ class LakeFSLake(Refs):
         return made
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Return `hard` if the server compares heads for a merge from `ref`: the exact file is there, and it is run."""
+        """Return `hard` if the server checks the head for a merge from `ref`.
+
+        It does so if `ref` carries the unmodified fence file and the server runs it.
+        """
         return self._levels.of(repository, self._commit_id(repository, ref))
 
     def why_soft(self, repository: str, ref: str, branch: str) -> str:
-        """Return what a merge from `ref` into `branch` lacks for the lake to fence it, and the remedy."""
+        """Return why the server cannot fence a merge from `ref` into `branch`, and the remedy."""
         return self._levels.why_soft(repository, self._commit_id(repository, ref), branch)
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
-        """Return the pre-merge actions at `ref` that apply to `branch`, except the exact fence."""
+        """Return the pre-merge actions at `ref` that apply to `branch`, excluding Perago's unmodified fence file."""
         return self._gates.of(repository, self._commit_id(repository, ref), branch)
 
     def merge(self, repository: str, merge: Merge) -> str:
@@ -245,8 +248,8 @@ class LakeFSLake(Refs):
                 timeout=left,
             )
         except LakeConflict as error:
-            # The paths that the source changes are the same at the expected head as at the source's base, so only a
-            # moved head can conflict.
+            # The paths changed by the source are identical at the expected head and at the source's base, so a conflict
+            # means that the head has moved.
             raise HeadMoved(
                 f"{doing}: the branch moved on from {merge.expected_head}, and conflicts"
             ) from error
@@ -260,12 +263,15 @@ class LakeFSLake(Refs):
             raise LakeUnavailable(f"{doing}: the answer names no commit, so it is not lakeFS's") from None
         self._check_parent(repository, merge, made, level, doing)
         if merge.level == "hard" and merge.base == merge.expected_head:
-            # The commit holds nothing but the source, which carries the fence: the next attempt need not read it.
+            # The commit has the same content as the source, which carries the fence: the next attempt need not read it.
             self._levels.note_fenced(repository, made)
         return made
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`.  Raises `HeadMoved` if it is not at `expected_head`."""
+        """Publish by moving `branch` to the head of the branch `source`.
+
+        Raises `HeadMoved` if `branch` is not at `expected_head`.
+        """
         doing = f"move branch {branch!r} of repository {repository!r} to {source!r}"
         left = self._check_head(repository, branch, expected_head, timeout, doing)
         answer = self._client.call(
@@ -279,7 +285,7 @@ class LakeFSLake(Refs):
         check_status(answer, 204, doing)
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Renew the record of `branch`, so that publish requests in flight lose their swap and start over."""
+        """Renew the record of `branch`, so that in-flight publish requests lose their swap and start over."""
         send_barrier(self._client, self._options, repository, branch, timeout)
 
     def close(self) -> None:
@@ -295,7 +301,7 @@ class LakeFSLake(Refs):
         self.close()
 
     def _check_head(self, repository: str, branch: str, expected: str, timeout: float, doing: str) -> float:
-        """Raise `HeadMoved` unless the branch is at `expected`; return the rest of `timeout`."""
+        """Raise `HeadMoved` unless the branch is at `expected`.  Returns the remaining time."""
         ends = self._options.clock() + timeout
         now = self.head(repository, branch, timeout=timeout).id
         if now != expected:
@@ -303,7 +309,7 @@ class LakeFSLake(Refs):
         return max(ends - self._options.clock(), _LEAST_SECONDS)
 
     def _check_parent(self, repository: str, merge: Merge, made: str, level: FenceLevel, doing: str) -> None:
-        """Raise `LandedElsewhere` if the merge landed on another commit than the expected head."""
+        """Raise `LandedElsewhere` if the merge landed on a commit other than the expected head."""
         try:
             parent = self.commit_at(repository, made).first_parent
         except LakeError as error:
@@ -321,11 +327,12 @@ class LakeFSLake(Refs):
         )
 
     def _landed_commit(self, repository: str, branch: str, wanted: Any, error: LakeUnavailable) -> str:
-        """Return the head if it is the commit whose answer was lost; otherwise raise `error`."""
+        """Return the head's id if it is the commit whose answer was lost.  Otherwise raises `error`."""
         try:
             head = self.head(repository, branch)
             ours = head.message == wanted.message and dict(head.metadata) == wanted.metadata
-            # A staging branch has one writer: our message and metadata and nothing uncommitted mean that it landed.
+            # A staging branch has one writer: if our message and metadata are at its head and nothing is uncommitted,
+            # the commit has landed.
             landed = ours and not self.uncommitted(repository, branch)
         except LakeError:
             landed = False

@@ -1,11 +1,12 @@
-"""Listings and comparisons of lakeFS: objects of a ref, uncommitted changes, differences between commits, folder pages.
+"""Listings and diffs from lakeFS: objects at a ref, uncommitted changes, differences between commits, folder pages.
 
-A full listing fetches the next page while the current one is used, and is cached for commits, which never change.  A page
-costs only its own rows; the server returns at most a thousand at a time, so larger pages are joined from several answers.
+A full listing fetches the next page while the current one is being used.  Listings of commits are cached, since commits
+never change.  A folder page or a page of changes costs only its own rows.  The server returns at most a thousand rows
+at a time, so larger pages are joined from several answers.
 
-An entry's checksum is the MD5 of its bytes where lakeFS can know it.  Multipart uploads carry a hash of hashes of the same
-form, so Perago's uploads above the gateway's smallest part size also store their MD5 as metadata, which takes precedence.
-For multipart objects of other tools see `checksums`.
+An entry's checksum is the MD5 of its bytes if lakeFS knows it.  The checksum of a multipart upload is a hash of
+hashes that looks the same, so Perago's uploads above the gateway's smallest part size also store their MD5 as metadata,
+which takes precedence.  For multipart objects uploaded by other tools, see `checksums`.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ _FIRST_DIFF_PAGE = 1
 """Callers nearly always ask only whether any path differs, so the first difference is fetched alone."""
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
-# S3 appends the number of parts; lakeFS keeps that for imports and presigned uploads.
+# S3 appends the number of parts, which lakeFS preserves for imports and presigned uploads.
 _ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]{1,5})?")
 Row = tuple[str, int, str | None]
 
 
 class Listings:
-    """Lists the objects of a ref, from the cache or from the server."""
+    """Lists the objects at a ref, from the cache or from the server."""
 
     def __init__(self, endpoint: str, client: LakeFSClient, cache: Cache) -> None:
         self._endpoint = endpoint
@@ -47,14 +48,14 @@ class Listings:
 
     def entries(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose path starts with `prefix`, sorted by path."""
-        # Only a full id certainly names a commit: lakeFS tries it before branches and tags.
+        # Only a full id is certain to name a commit: lakeFS resolves ids before branches and tags.
         if not (self._cache.enabled and _COMMIT_ID.fullmatch(ref)):
             pages = self._pages(repository, ref, prefix)
             return (Entry(*row) for rows in pages for row in rows)
         return self._cached_entries(repository, ref, prefix)
 
     def entry(self, repository: str, ref: str, path: str) -> Entry:
-        """Return the object at exactly this path, as a listing shows it."""
+        """Return the object at exactly this path, as it appears in a listing."""
         doing = f"look for {path!r} at {ref!r} of repository {repository!r}"
         found = self._client.call(
             doing,
@@ -73,7 +74,7 @@ class Listings:
         if cached is not None:
             yield from (Entry(*row) for line in cached for row in json.loads(line))
             return
-        # Text takes a quarter of the memory of rows.
+        # Collect text, which takes a quarter of the memory that rows would.
         lines: list[bytes] = []
         for rows in self._pages(repository, commit, prefix):
             lines.append(json.dumps(rows, separators=(",", ":")).encode() + b"\n")
@@ -94,7 +95,7 @@ class Listings:
 
 
 def repository_names(client: LakeFSClient) -> list[str]:
-    """Return the names of all repositories of the server."""
+    """Return the names of all repositories on the server."""
 
     def page(apis: Apis, limit: Timeout, after: str) -> Any:
         return apis.repositories.list_repositories(after=after, amount=_PAGE, _request_timeout=limit)
@@ -103,10 +104,10 @@ def repository_names(client: LakeFSClient) -> list[str]:
 
 
 def _prefetch(pages: Iterator[list[Json]]) -> Iterator[list[Json]]:
-    """Yield the same pages, fetching the next one while the current one is used."""
+    """Yield the same pages, fetching the next one while the caller uses the current one."""
     first = next(pages, None)
     if first is None or len(first) < _PAGE:
-        # Nearly always the only page, and not worth a thread; but only the server knows whether more follow.
+        # This is nearly always the only page and not worth a thread. But only the server knows whether more follow.
         yield from () if first is None else (first,)
         yield from pages
         return
@@ -130,7 +131,7 @@ def _checksum(one: Json) -> str | None:
 
 
 def is_dirty(client: LakeFSClient, repository: str, branch: str) -> bool:
-    """Return whether a branch holds uncommitted changes."""
+    """Return whether a branch has uncommitted changes."""
     answer = client.call(
         f"look for uncommitted objects on branch {branch!r} of repository {repository!r}",
         lambda apis, limit: apis.branches.diff_branch(repository, branch, amount=1, _request_timeout=limit),
@@ -158,16 +159,17 @@ def changed_paths(
 def differing_paths(
     client: LakeFSClient, repository: str, left: str, right: str, roots: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the paths at or below the roots whose objects differ, root by root.
+    """Yield the paths at or below the roots whose objects differ between two commits, root by root.
 
-    lakeFS compares by name prefix, but a root is matched by whole path parts: `plays` is the object `plays` and everything
-    below `plays/`, and `plays-old` sorts between the two.  So a root that may be either takes at most two requests.
+    lakeFS compares by name prefix, but a root is matched by whole path parts: `plays` means the object `plays` and
+    everything below `plays/`, and `plays-old` sorts between the two.  So a root that may be an object or a folder takes
+    up to two comparisons.
     """
     for root in roots:
         if root.endswith("/") or not root:
             yield from _differing_below(client, repository, left, right, root)
             continue
-        # Of all names with this prefix, the object itself comes first.
+        # The object itself sorts before all other names with this prefix.
         first = next(_differing_below(client, repository, left, right, root), None)
         if first == root:
             yield root
@@ -187,7 +189,10 @@ def _differing_below(
 def compared(
     client: LakeFSClient, at: tuple[str, str, str], prefix: str, amount: Callable[[str], int], after: str = ""
 ) -> Iterator[Json]:
-    """Yield the server's differences between two commits below a prefix; a page after path `p` has `amount(p)` rows."""
+    """Yield the differences that the server reports between two commits below a prefix.
+
+    The page after path `p` requests `amount(p)` rows.
+    """
     repository, left, right = at
 
     def page(apis: Apis, limit: Timeout, behind: str) -> Any:
@@ -208,7 +213,7 @@ def compared(
 
 
 def folder_page(client: LakeFSClient, at: tuple[str, str], prefix: str, after: str, limit: int) -> FolderPage:
-    """Return at most `limit` direct children of a prefix of a ref, after a row."""
+    """Return at most `limit` direct children of a prefix at a ref, starting after the row `after`."""
     repository, ref = at
 
     def page(apis: Apis, timeout: Timeout, behind: str) -> Any:
@@ -231,7 +236,7 @@ def folder_page(client: LakeFSClient, at: tuple[str, str], prefix: str, after: s
 def change_page(
     client: LakeFSClient, at: tuple[str, str, str], prefix: str, after: str, limit: int
 ) -> Changes:
-    """Return at most `limit` differences between two commits below a prefix, after a path."""
+    """Return at most `limit` differences between two commits below a prefix, starting after the path `after`."""
     found = compared(client, at, prefix, lambda _: min(limit + 1, _PAGE), after)
     rows = [_change(one) for one in islice(found, limit + 1)]
     return Changes(rows[:limit], len(rows) > limit)

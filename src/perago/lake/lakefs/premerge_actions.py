@@ -1,10 +1,10 @@
-"""Finds the pre-merge actions that guard a branch of lakeFS, other than Perago's own fence.
+"""Finds the pre-merge actions that guard a branch in lakeFS, other than Perago's own fence.
 
-lakeFS treats every object below `_lakefs_actions/` as an action, whatever its name ends in, and runs the actions of a
-merge's source whose `on: pre-merge` fits the destination: no `branches` means every branch, otherwise one pattern has to
-match (Go's `path.Match`).  A hard reset runs none of them.
+lakeFS treats every object below `_lakefs_actions/` as an action, whatever its file extension.  It runs those actions in
+a merge's source whose `on: pre-merge` matches the destination: no `branches` means every branch, otherwise one pattern
+has to match (Go's `path.Match`).  A hard reset runs none of them.
 
-The rule: anything that cannot be read as an action with certainty counts as a gate.
+The rule: anything that cannot be parsed with certainty as an action counts as a gate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TOKEN = re.compile(
 
 
 class Gates:
-    """The gates of commits, read once per commit: commits never change."""
+    """Finds the gates in a commit. Each commit is read only once, since commits never change."""
 
     def __init__(self, entries: Callable[[str, str, str], Iterator[Entry]], read: Read) -> None:
         self._entries = entries
@@ -40,7 +40,10 @@ class Gates:
         self._known: Recent[dict[str, bytes]] = Recent()
 
     def of(self, repository: str, commit: str, branch: str) -> Sequence[str]:
-        """Return the action files of a commit that a merge into `branch` would have to pass, except the exact fence."""
+        """Return the action files in a commit that may refuse a merge into `branch`.
+
+        Perago's own fence file is excluded if it is unmodified.
+        """
         actions = self._known.get(repository, commit)
         if actions is None:
             paths = [entry.path for entry in self._entries(repository, commit, ACTIONS)]
@@ -52,7 +55,7 @@ class Gates:
 def is_gate(text: bytes, branch: str) -> bool:
     """Return whether an action may refuse a merge into a branch."""
     try:
-        # BaseLoader leaves every scalar a string: the default loader reads the key `on` as true.
+        # BaseLoader keeps every scalar as a string. The default loader would read the key `on` as true.
         action = yaml.load(text, Loader=yaml.BaseLoader)
     except (yaml.YAMLError, RecursionError):
         return True
@@ -70,7 +73,10 @@ def _applies(event: Any, branch: str) -> bool:
 
 
 def _matches(pattern: Any, branch: str) -> bool:
-    """Return whether Go's `path.Match` matches; an invalid pattern makes lakeFS refuse every merge, so it matches."""
+    """Return whether Go's `path.Match` matches.
+
+    An invalid pattern counts as a match, because it makes lakeFS refuse every merge.
+    """
     if not isinstance(pattern, str):
         return True
     at, regex = 0, ""

@@ -1,25 +1,29 @@
-"""The content cache: objects of a repository by the MD5 of their bytes, and small notes (listings), below one folder.
+"""The content cache: objects by repository and MD5, and small notes (such as listings), in one folder.
 
-    objects/ab/<md5>-<size>-<repository>    an object's bytes; the repository as a hash of its server and name
+    objects/ab/<md5>-<size>-<repository>    an object's bytes; <repository> is a hash of its server and name
     notes/<name>                            a checksum of the rest, then the rest
     index.db                                names, sizes and times of last use (SQLite)
 
-Only the owner of the folder can read any of it.
-An MD5 proves that bytes were not damaged, not that they are the right ones: anyone can make two files with the same MD5.
-So an object that came from one repository is never returned for another.
-The rules: an object is hashed when it is copied out, so a flipped byte or a truncated file is a miss, never a result; the
-total size stays below a limit, least recently used out first; any number of threads and processes share the folder; and the
-cache never fails a transfer: an error in here is a miss.  Only bytes that were read completely and do not match count as
-damage: a full disk under the file being written says nothing about the object.
+The rules:
 
-A new object is a clone of the downloaded file if the file system supports that; if there are only a few files, small ones
-are copied; others are hard links, so filling the cache costs almost nothing.  A body that writes into a linked file in place
-changes the cached object; the next hash notices, and the object is dropped without being reported as damage, because its
-mtime changed.  Objects are always copied out, so nothing spreads.
+- Only the owner of the folder can read any of it.
+- An object that came from one repository is never returned for another.  An MD5 proves that bytes were not damaged, not
+  that they are the right ones: anyone can create two files with the same MD5.
+- An object is hashed when it is copied out, so a flipped byte or a truncated file is a cache miss, never a result.
+- The total size stays below a limit.  The least recently used objects are evicted first.
+- Any number of threads and processes can share the folder.
+- The cache never makes a transfer fail: an error in the cache is a miss.
+- Only bytes that were read completely and do not match count as damage.  A full disk under the file being written says
+  nothing about the object.
 
-Large objects are checked by a CRC, which takes a fifth of the time of an MD5, as long as the mtime of their file is
-unchanged; otherwise by the MD5.  An object that was not verified when it came in has no CRC until `mark_verified`: copying
-it out before that, or after the process died, hashes it.
+Larger files are cloned into the cache if the file system supports it, and small ones are copied if there are only a
+few.  All others are hard-linked, so filling the cache costs almost nothing.  A body that writes to a linked file in
+place changes the cached object.  The next check detects this and drops the object, without reporting damage because the
+mtime has changed.  Objects are always copied out, so the change does not spread.
+
+Large objects are checked by CRC, which takes a fifth of the time of an MD5, as long as the mtime of their file is
+unchanged, and otherwise by MD5.  An object that was not verified when it was added has no CRC until `mark_verified`.
+If it is copied out before that, or after the process died, it is hashed.
 """
 
 from __future__ import annotations
@@ -60,15 +64,15 @@ from perago.lake.lakefs.cache.index import Index
 T = TypeVar("T")
 
 _LARGE = 4 * 1024 * 1024
-"""For smaller objects, looking up the CRC costs as much as it saves."""
+"""Below this size, looking up the CRC costs as much as it saves."""
 _OBJECT = re.compile(r"[0-9a-f]{32}-[0-9]+-[0-9a-f]{32}")
-"""The name of a cached object.  In old caches it ended after the size."""
+"""The name of a cached object.  In old caches, names ended after the size."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectKey:
-    """The key of a cached object: its MD5, its size, and the `repository_id` that it came from."""
+    """The key of a cached object: its MD5, its size, and the `repository_id` of the repository that it came from."""
 
     repository: str
     checksum: str
@@ -104,11 +108,11 @@ class Cache:
 
     @property
     def enabled(self) -> bool:
-        """True if the cache can hold anything."""
+        """True if the size limit is above 0."""
         return self._limit > 0
 
     def copy_out(self, key: ObjectKey, part: str) -> bool:
-        """Copy a cached object to the new file `part`. Returns False, without `part`, if it is missing or damaged.
+        """Copy a cached object to the new file `part`. Returns False, leaving no file, if it is missing or damaged.
 
         Raises `OSError` if `part` cannot be written.
         """
@@ -131,18 +135,18 @@ class Cache:
         return whole
 
     def copy_out_unverified(self, key: ObjectKey, part: str, path: str) -> UnverifiedCopy | None:
-        """Copy a large cached object to the new file `part`, to be verified later as the object `path`.
+        """Copy a large cached object to the new file `part`, deferring its verification. `path` is the object's path.
 
-        Returns None, without `part`, if it is missing or must be checked at once. Raises `OSError` if `part` cannot be
-        written.
+        Returns None, leaving no file, if the object is missing or must be verified at once. Raises `OSError` if `part`
+        cannot be written.
         """
         found = self._known_crc(key)
         return copy_unverified(path, found, part) if found else None
 
     def put_in_unverified(self, key: ObjectKey, file: str) -> int | None:
-        """Add a file whose bytes are not verified yet. The caller has reserved its space.
+        """Add a file whose bytes are not verified yet. The caller must have reserved space for it.
 
-        Returns the mtime to pass to `mark_verified`, or None if the object exists already or cannot be added.
+        Returns the mtime to pass to `mark_verified`, or None if the object already exists or cannot be added.
         """
         path = self._object_path(key.name)
         try:
@@ -152,12 +156,12 @@ class Cache:
             return None
 
     def mark_verified(self, name: str, crc: int, mtime: int) -> None:
-        """Record the CRC of a verified object. It is valid while the file's mtime is unchanged."""
+        """Record the CRC of a verified object. The CRC is valid as long as the file's mtime is unchanged."""
         note = "INSERT OR REPLACE INTO sums SELECT name, ?, ? FROM kept WHERE name = ?"
         self._change(lambda db: db.execute(note, (crc, mtime, name)))
 
     def rename(self, name: str, now: str) -> None:
-        """Rename an object after its real MD5."""
+        """Rename an object to match its real MD5."""
         new = Path(self._path(now))
         try:
             new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -168,11 +172,11 @@ class Cache:
         self._change(lambda db: db.execute(book, (now, name)))
 
     def drop(self, name: str) -> None:
-        """Delete an object whose bytes are wrong. Its index entry stays until the space is needed."""
+        """Delete an object that failed verification. Its index entry stays until the space is needed."""
         remove(self._path(name))
 
     def put_in(self, key: ObjectKey, file: str, crc: int | None = None, *, few: bool = False) -> None:
-        """Add a verified file. The caller has reserved its space; `few` says that few files are added."""
+        """Add a verified file. The caller must have reserved space for it. Set `few` if only a few files are added."""
         path = self._object_path(key.name)
         try:
             found = add_file(file, path, key.size, few=few) and os.stat(path)
@@ -182,9 +186,9 @@ class Cache:
             _log.warning("cannot cache %s: %s", path, error.strerror)
 
     def settle(self, names: Sequence[str]) -> None:
-        """Finish `put_in`: delete objects that others evicted from the index before the file existed, and record CRCs.
+        """Finish `put_in`: record CRCs, and delete objects whose index entry is gone.
 
-        Without this, such a file would never be evicted.
+        Another process may have evicted the entry before the file existed. Such a file would never be evicted.
         """
         present = self.present(names)
         for name in set(names) - present:
@@ -209,7 +213,10 @@ class Cache:
         return data
 
     def lines(self, name: str) -> Iterator[bytes] | None:
-        """Return a note's lines, or None if it is missing or damaged. Reads the file twice and never holds it in memory."""
+        """Return a note's lines, or None if it is missing or damaged.
+
+        The file is read twice, but is never in memory as a whole.
+        """
         try:
             file = open(self._notes / name, "rb")  # noqa: SIM115 - closed when the lines have been read
         except OSError:
@@ -240,7 +247,7 @@ class Cache:
             remove(part)
 
     def reserve(self, sizes: Mapping[str, int]) -> set[str]:
-        """Evict objects to make room for these sizes by name. Returns the names that fit."""
+        """Make room for objects, given as sizes by name, by evicting others. Returns the names that fit."""
         fits: dict[str, int] = {}
         room = self._limit
         for name, size in sizes.items():
@@ -264,7 +271,7 @@ class Cache:
         return self._change(book) or set()
 
     def present(self, names: Sequence[str]) -> set[str]:
-        """Return those of these names that are in the index."""
+        """Return which of these names are in the index."""
         if not names:
             return set()
         wanted = json.dumps(names)
@@ -284,7 +291,7 @@ class Cache:
         return self._on_index(lambda index: index.read(_total)) or 0
 
     def _drop_changed(self, key: ObjectKey, source: int, path: str) -> None:
-        """Delete an object whose bytes changed. Warns if the file was not written to: that is damage."""
+        """Delete an object whose bytes changed. Logs a warning about damage, unless the file was written to."""
         mtime = self._recorded_mtime(key)
         if mtime is not None and mtime != os.fstat(source).st_mtime_ns:
             _log.debug("cached object %s was changed by a body, dropped it", path)
@@ -302,7 +309,7 @@ class Cache:
         yield from files_in(self._notes)
 
     def _check_for(self, source: int, key: ObjectKey) -> Check:
-        """Return the check for an object: by its CRC if that is known and the file unchanged, else by its MD5."""
+        """Return the check for an object: by CRC if it is known and the file is unchanged, else by MD5."""
         found = self._known_crc(key)
         if found and found.mtime == os.fstat(source).st_mtime_ns:
             return ByCrc(found.crc)
@@ -324,7 +331,7 @@ class Cache:
         return int(found[0]) if found else None
 
     def _to_evict(self, db: sqlite3.Connection) -> Iterator[str]:
-        """Yield the names to evict, least recently used first, until the rest fits the limit."""
+        """Yield the names to evict, least recently used first, until the rest is within the limit."""
         over = _total(db) - self._limit
         for name, size in db.execute("SELECT name, size FROM kept ORDER BY used") if over > 0 else ():
             if over <= 0:
@@ -337,7 +344,7 @@ class Cache:
         return self._on_index(lambda index: index.change(work))
 
     def _on_index(self, work: Callable[[Index], T]) -> T | None:
-        """Run `work` on the index. Logs errors and returns None."""
+        """Run `work` on the index. Errors are logged, and None is returned."""
         if not self.enabled:
             return None
         try:
@@ -353,7 +360,7 @@ class Cache:
         return None
 
     def _clear(self) -> None:
-        """Empty the cache: without an index nothing would be counted or evicted."""
+        """Empty the cache: without an index, nothing would be counted or evicted."""
         self._ready = False
         shutil.rmtree(self._objects, ignore_errors=True)
         shutil.rmtree(self._notes, ignore_errors=True)

@@ -1,9 +1,11 @@
-"""Files of the content cache: copied and checked, linked or copied in, readable by their owner only.
+"""File operations of the content cache: verified copies, hard links and clones, with owner-only permissions.
 
-A large cached object may be a hard link to a downloaded file, so the two share one mode: both are made for the owner only.
+A cached object may be a hard link to a downloaded file.  The two then share one mode, so both are created for the owner
+only.
 
-A copy may be handed out first and verified afterwards.  The body may write into it meanwhile, so a CRC mismatch in the copy
-does not prove damage.  Then the cached object is checked: if its CRC is right and its mtime unchanged, so was the copy.
+A copy may be handed out first and verified later.  The body may write to it in the meantime, so a CRC mismatch in the
+copy does not prove damage.  In that case the cached object is checked: if its CRC matches and its mtime is unchanged,
+the copy was correct as well.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ from perago.lake.file_copy import cloned, copied_by_kernel, copy_whole, write_al
 _OWNER_ONLY = 0o700
 _CHUNK = 1024 * 1024
 _BY_KERNEL = 4 * 1024 * 1024
-"""Smaller files take fewer calls to read, hash and write than to copy by the kernel."""
+"""Below this size, reading, hashing and writing a file takes fewer calls than copying it in the kernel."""
 _SMALL = 256 * 1024
-"""Below this size a copy costs about as much as creating a file, and a clone no less."""
-# Two machines that share a folder may have the same process id.
+"""Below this size, a copy costs about as much as creating a file, and a clone costs no less."""
+# Processes on two machines that share a folder may have the same id.
 _RUN = uuid.uuid4().hex
 _numbers = itertools.count()
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -40,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
-    """A cached object cannot be read now; that says nothing about its bytes."""
+    """A cached object cannot be read at the moment. This says nothing about its bytes."""
 
 
 class Check(Protocol):
@@ -80,22 +82,22 @@ class ByCrc:
 
 
 def copy_by_kernel(source: int, size: int, target: int) -> bool:
-    """Copy a file of this size in the kernel, unchecked. Returns False if the kernel cannot or the size differs."""
+    """Copy a file in the kernel, without checking its bytes. Returns False if that fails or the size is not `size`."""
     if os.fstat(source).st_size != size or not _kernel_copy(source, target):
         return False
     return os.fstat(target).st_size == size
 
 
 def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
-    """Copy a file and check the copy. Returns whether the size is right and the check holds.
+    """Copy a file and check the copy. Returns whether its size and its bytes are correct.
 
-    Raises `Unreadable` if the source fails, and `OSError` if the target does.
+    Raises `Unreadable` if the source cannot be read, and `OSError` if the target cannot be written.
     """
     target = create(part)
     try:
-        # A file of another size may be one the kernel cannot copy; read it only as far as necessary.
+        # If the size differs, the kernel may be unable to copy the file, and it need not be read to its end.
         if size >= _BY_KERNEL and os.fstat(source).st_size == size and _kernel_copy(source, target):
-            # Check the copy, not the source: a body may be writing into a hard link of the source.
+            # Check the copy, not the source: a body may be writing to a hard link to the source.
             return os.fstat(target).st_size == size and _holds(target, check)
         return _copy_by_hand(source, target, size, check)
     finally:
@@ -103,12 +105,12 @@ def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
 
 
 def _kernel_copy(source: int, target: int) -> bool:
-    """Copy in the kernel. Returns False, with an empty target, if it cannot."""
+    """Copy in the kernel. Returns False, leaving the target empty, if the kernel cannot copy the file."""
     try:
         if copied_by_kernel(source, target):
             return True
     except OSError as error:
-        # For other errors, copying by hand shows whether source or target failed.
+        # For other errors, copying by hand shows whether the source or the target failed.
         if error.errno in _FULL:
             raise
     os.ftruncate(target, 0)
@@ -127,7 +129,7 @@ def _holds(file: int, check: Check) -> bool:
 
 def _copy_by_hand(source: int, target: int, size: int, check: Check) -> bool:
     left = size
-    # One byte more than expected, to notice a file that grew.
+    # Read one byte more than expected, to detect a file that grew.
     while piece := _read(source, min(_CHUNK, left + 1)):
         left -= len(piece)
         if left < 0:
@@ -138,18 +140,18 @@ def _copy_by_hand(source: int, target: int, size: int, check: Check) -> bool:
 
 
 def create(path: str) -> int:
-    """Create a file that only its owner can read, and return a descriptor to read and write it."""
+    """Create a file that only its owner can access, and return a read-write descriptor."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 def files_in(*folders: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield name, size and mtime of every file below these folders, except unfinished ones (`.…`)."""
+    """Yield the name, size and mtime of every file below these folders, except unfinished files (`.…`)."""
     for top in folders:
         for folder, _, names in os.walk(top):
             for name in names:
                 if name.startswith("."):
                     continue
-                # Another process may delete it meanwhile.
+                # Another process may have deleted the file.
                 with contextlib.suppress(FileNotFoundError):
                     found = os.stat(f"{folder}/{name}")
                     yield name, found.st_size, found.st_mtime_ns
@@ -158,7 +160,7 @@ def files_in(*folders: Path) -> Iterator[tuple[str, int, int]]:
 def make_private(folder: Path, ours: Collection[str]) -> None:
     """Create a folder that only its owner can access, or restrict an existing one.
 
-    A folder that contains anything but `ours` belongs to the user, and is left as it is.
+    A folder that contains anything other than `ours` belongs to the user and is left unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
     if set(os.listdir(folder)) <= set(ours):
@@ -166,7 +168,7 @@ def make_private(folder: Path, ours: Collection[str]) -> None:
 
 
 def restrict_to_owner(path: Path) -> None:
-    """Give a file or folder the owner-only mode, whatever the umask."""
+    """Make a file or folder accessible to its owner only, whatever the umask."""
     mode = stat.S_IMODE(path.stat().st_mode)
     wanted = _OWNER_ONLY if path.is_dir() else 0o600
     if mode != wanted:
@@ -181,7 +183,7 @@ def _read(source: int, size: int) -> bytes:
 
 
 def is_whole(note: BinaryIO) -> bool:
-    """Return whether a note's first line is the checksum of the rest, and seek to the rest."""
+    """Return whether a note's first line is the checksum of the rest. Leaves the file positioned after that line."""
     try:
         digest = note.readline(_CHUNK)
         total = hashlib.sha256()
@@ -194,17 +196,18 @@ def is_whole(note: BinaryIO) -> bool:
 
 
 def add_file(file: str, path: str, size: int, *, few: bool = False) -> bool:
-    """Add a file to the cache as `path`. Returns False if that exists.
+    """Add a file to the cache as `path`. Returns False if `path` already exists.
 
-    A large file is cloned if the file system can, and a small one is copied if there are `few`: later writes into the file
-    do not reach the cache then.  Other files are hard-linked, because copies would take time and space.
+    A large file is cloned if the file system supports it, and a small one is copied if there are `few`.  Later writes
+    to the original do not reach the cache then.  Other files are hard-linked, because copies would take time and space.
     """
     if os.path.exists(path):
         return False
     try:
         return _add_file(file, path, size, few)
     except FileNotFoundError:
-        # The first object with these two digits; most of the 256 folders are not needed for long, so make them late.
+        # This is the first object with these two leading digits. Folders are created on demand, because most of the 256
+        # are not needed for a long time.
         os.makedirs(os.path.dirname(path), mode=_OWNER_ONLY, exist_ok=True)
         return _add_file(file, path, size, few)
 
@@ -221,12 +224,12 @@ def _add_file(file: str, path: str, size: int, few: bool) -> bool:
     except FileExistsError:
         return False
     except OSError:
-        # Another file system, or one without hard links.
+        # The file is on another file system, or on one without hard links.
         return _copy_in(file, path, _copy_all)
 
 
 def _copy_in(file: str, path: str, copy: Callable[[int, int], bool]) -> bool:
-    """Copy a file to a temporary name, then rename it to `path`. Returns False if `copy` cannot."""
+    """Copy a file to a temporary name, then rename it to `path`. Returns False if `copy` does."""
     part = f"{os.path.dirname(path)}/.{_RUN}-{os.getpid()}-{next(_numbers)}"
     source = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -262,7 +265,7 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KnownCrc:
-    """A cached object's file, its size, and the CRC recorded for this mtime."""
+    """A cached object's file, its size, and its CRC, which is valid if the file still has this mtime."""
 
     file: str
     size: int
@@ -272,7 +275,7 @@ class KnownCrc:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedCopy:
-    """A copy of the object `path` that is not verified yet. Holds descriptors of the cached object and of the copy."""
+    """A copy of the object `path` that is not verified yet. The cached object and the copy are kept open."""
 
     path: str
     known: KnownCrc
@@ -280,7 +283,7 @@ class UnverifiedCopy:
     copy: int
 
     def verify(self, check_cancelled: CheckCancelled) -> None:
-        """Check that the copy was made from the right bytes. Otherwise drops the cached object and raises `LakeError`."""
+        """Verify that the copy was made from intact bytes. Raises `LakeError`, and drops the cached object, if not."""
         known = self.known
         if _crc(self.copy, known.size, check_cancelled) == known.crc:
             return
@@ -300,10 +303,10 @@ class UnverifiedCopy:
 
 
 def copy_unverified(path: str, known: KnownCrc, part: str) -> UnverifiedCopy | None:
-    """Copy a cached object to the new file `part`, to be verified later.
+    """Copy a cached object to the new file `part`, deferring its verification.
 
-    Returns None, without `part`, if its CRC is outdated or the kernel cannot copy. Raises `OSError` if `part` cannot be
-    written.
+    Returns None, leaving no file, if the object's CRC is outdated or the kernel cannot copy it. Raises `OSError` if
+    `part` cannot be written.
     """
     with contextlib.ExitStack() as undo:
         try:
@@ -317,7 +320,7 @@ def copy_unverified(path: str, known: KnownCrc, part: str) -> UnverifiedCopy | N
             whole = copy_by_kernel(source, known.size, target)
         finally:
             os.close(target)
-        # Checked after the copy: the object was unchanged until then.
+        # Checked after the copy, which proves that the object was unchanged until then.
         if not whole or not _is_unchanged(source, known):
             return None
         # Read-only: a program that is open for writing cannot be executed.

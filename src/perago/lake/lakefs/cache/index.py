@@ -1,10 +1,10 @@
-"""The index of the content cache: one SQLite file that any number of threads and processes change.
+"""The index of the content cache: one SQLite file that any number of threads and processes can change.
 
-A process keeps one connection, since opening one costs more than most of the work done on it.  It is reopened in a forked
-child, and when another process has replaced a damaged file.
+A process keeps one connection open, since opening one costs more than most of the work done on it.  The connection is
+reopened in a forked child, and when another process has replaced a damaged index file.
 
-The file stores the version of its tables.  A file of another version, or one that is not ours, is rebuilt in place from the
-files on disk: an upgrade keeps the cache.
+The file stores the version of its tables.  A file with another version, or one that is not ours, is rebuilt in place
+from the files on disk, so an upgrade preserves the cache.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from perago.lake.lakefs.cache.files import restrict_to_owner
 
 _BUSY_SECONDS = 10
 _VERSION = 0x5065_0002
-"""Version of the tables below: raise it whenever they, or the names in them, change.
+"""Version of the tables below. Increase it whenever the tables, or the names in them, change.
 
-Large, so that no foreign file has it by chance."""
+The number is large, so that no unrelated file has it by chance."""
 _SCHEMA = (
     "CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE INDEX kept_by_use ON kept (used, size)",
@@ -36,11 +36,12 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _inherited: list[sqlite3.Connection] = []
-"""Connections of a parent process, kept from being collected: closing them here would release the parent's locks."""
+"""Connections inherited from a parent process. They must not be garbage-collected: closing them here would release the
+parent's locks."""
 
 
 def _reset_lock() -> None:
-    """Replace the lock in a forked child: a thread of the parent may hold it."""
+    """Replace the lock after a fork: the thread that holds it may not exist in the child."""
     global _lock
     _lock = threading.Lock()
 
@@ -49,7 +50,7 @@ os.register_at_fork(after_in_child=_reset_lock)
 
 
 class Index:
-    """One index file, used by one thread of a process at a time. `on_disk` yields the files that it is rebuilt from."""
+    """An index file, used by one thread per process at a time. `on_disk` yields the files to rebuild it from."""
 
     def __init__(self, path: Path, on_disk: Callable[[], Iterable[Row]]) -> None:
         self.path = path
@@ -77,7 +78,7 @@ class Index:
             return done
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work`, which only reads, in one statement."""
+        """Run `work`, which must be a single read-only statement."""
         with _lock:
             return work(self._open())
 
@@ -105,7 +106,7 @@ class Index:
         db = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             db.execute("PRAGMA synchronous = OFF")
-            # As safe against a killed process as the default, without creating and deleting a file each time.
+            # As safe as the default if the process is killed, but without creating and deleting a file each time.
             db.execute("PRAGMA journal_mode = PERSIST")
             if _version(db) != _VERSION:
                 self._rebuild(db)
@@ -116,9 +117,9 @@ class Index:
         return db
 
     def _rebuild(self, db: sqlite3.Connection) -> None:
-        """Replace all tables by ours, with a row for every file on disk, in one transaction."""
+        """Replace all tables with ours, and add a row for every file on disk, in one transaction."""
         db.execute("BEGIN EXCLUSIVE")
-        # Another process may have rebuilt it while this one waited.
+        # Another process may have rebuilt the index while this one waited.
         if _version(db) == _VERSION:
             db.execute("ROLLBACK")
             return
@@ -136,9 +137,9 @@ class Index:
             raise sqlite3.DatabaseError(str(error)) from error
 
     def _identity(self) -> tuple[int, int, int] | None:
-        """Return the file's device and inode and this process's id, or None.
+        """Return the file's device and inode and this process's id, or None if there is no file.
 
-        A connection of another process must be neither used nor closed.
+        A connection that belongs to another process must be neither used nor closed.
         """
         try:
             found = os.stat(self.path)

@@ -1,5 +1,6 @@
-"""Threads, retries and memory of transfers: run work for many items at once, retry failures without a verdict, and limit the
-bytes held in memory.
+"""Threads, retries and the memory budget for transfers.
+
+Runs work for many items at once, retries calls whose outcome is unknown, and limits the bytes held in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 def for_each(items: Sequence[T], work: Callable[[T], None], threads: int) -> None:
-    """Run `work` for every item on several threads. The first error stops the rest and is raised."""
+    """Run `work` for every item on several threads. Starts no more items after an error, and raises the error."""
     queue = deque(items)
     errors: list[BaseException] = []
 
@@ -46,7 +47,7 @@ def for_each(items: Sequence[T], work: Callable[[T], None], threads: int) -> Non
 
 
 def retry(options: Options, doing: str, work: Callable[[], T]) -> T:
-    """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
+    """Run the idempotent `work` until it succeeds, fails permanently, or runs out of tries."""
     failures = 0
     while True:
         try:
@@ -63,7 +64,7 @@ def retry(options: Options, doing: str, work: Callable[[], T]) -> T:
 
 
 class MemoryBudget:
-    """Limits bytes in memory. A request above the limit waits until nothing else is held."""
+    """Limits the bytes in memory. A request above the limit waits until nothing else is reserved."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -71,7 +72,7 @@ class MemoryBudget:
         self._room = threading.Condition()
 
     def take(self, size: int, *, wait: bool) -> bool:
-        """Reserve `size` bytes and return True. Without `wait`, returns False if they are not free now."""
+        """Reserve `size` bytes and return True. Without `wait`, returns False if they are not available now."""
         with self._room:
             if wait:
                 self._room.wait_for(lambda: self._fits(size))

@@ -1,18 +1,19 @@
 """Downloads many objects: copies what the cache has, fetches the rest, and defers the verification of large objects.
 
-The cache names objects by repository and MD5.  A note in the cache holds the MD5 of an object whose checksum is
-not one.
+The cache names objects by repository and MD5.  If an object's checksum is not an MD5, a note in the cache contains its
+MD5.
 
-Deferred verification reads a file through a descriptor opened before the file got its name, so the body may rename or
-delete it.  The MD5 differs if the body wrote into the file, if the bytes were damaged in transit, if the object was uploaded
-in parts of an unusual size, or if its checksum is not a hash.  A second transfer tells these apart, by its MD5 and by the
-CRC that the first transfer's bytes had on arrival:
+Deferred verification reads a file through a descriptor that was opened before the file was renamed to its target, so
+the body may rename or delete it.  The file's MD5 does not match the object's checksum if the body wrote to the file, if
+the bytes were damaged in transit, if the object was uploaded in parts of an unusual size, or if the checksum is not a
+hash.  A second transfer tells these cases apart, by its MD5 and by its CRC.  The CRC is compared with that of the first
+transfer's bytes on arrival:
 
-    second transfer's MD5    its CRC              conclusion
-    matches the checksum     equal to the first   the body wrote into its file: good
-    matches the checksum     different            the first was damaged in transit: `LakeError`
-    does not match           equal to the first   the checksum is not a hash of these bytes: good, two transfers agree
-    does not match           different            `LakeError`
+    second transfer's MD5    its CRC              verdict
+    matches the checksum     equal to the first   accepted: the body wrote to its file
+    matches the checksum     different            `LakeError`: the first transfer was damaged in transit
+    does not match           equal to the first   accepted: the transfers agree, so the checksum is not a hash of them
+    does not match           different            `LakeError`: the transfers differ
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ from perago.lake.lakefs.transfer.hashing import Digests, PartialMd5
 _CHUNK = 1024 * 1024
 _COPIERS = min(8, os.cpu_count() or 1)
 _FEW = 64
-"""Up to this many files are copied into the cache. Copying thousands would take a third as long as fetching them."""
+"""Small files are copied into the cache if there are no more than this many files.
+
+Copying thousands would take a third as long as fetching them."""
 
 
 class CacheWriter:
-    """Reads and fills the cache for one download call; `where` is the endpoint, the repository and the ref."""
+    """Reads and fills the cache for one download call. `where` is the endpoint, the repository and the ref."""
 
     def __init__(self, cache: Cache, where: tuple[str, str, str]) -> None:
         self.cache = cache
@@ -69,7 +72,7 @@ class CacheWriter:
         return ObjectKey(self._repository, md5, entry.size)
 
     def keys(self, files: Sequence[Download]) -> dict[str, ObjectKey]:
-        """Return the cache key by object path, for the objects that the cache probably has."""
+        """Return the cache keys by object path, for the objects that are probably in the cache."""
         aliases = self._aliases(files)
         keys: dict[str, ObjectKey] = {}
         for file in files:
@@ -110,19 +113,19 @@ class CacheWriter:
         self.cache.save(names[0] if confirmed else names[-1], md5.encode())
 
     def _aliases(self, files: Sequence[Download]) -> dict[str, str]:
-        """Return the saved MD5 by object path, for objects whose checksum is not an MD5."""
+        """Return the saved MD5s by object path, for objects whose checksum is not an MD5."""
         names = {name: file.entry.path for file in files for name in self._note_names(file.entry)}
         found = {name: self.cache.load(name) for name in self.cache.present(list(names))}
         return {names[name]: md5.decode() for name, md5 in found.items() if md5}
 
     def _note_names(self, entry: Entry) -> tuple[str, ...]:
-        """Return the names of the notes that may hold an object's MD5: by its checksum, or by its path."""
+        """Return the names of the notes that may contain an object's MD5, derived from its checksum or its path."""
         if entry.checksum is None:
             return (_alias(*self._where, entry.path),)
         endpoint, repository, _ = self._where
         return (
             _alias(endpoint, repository, f"{entry.checksum}-{entry.size}"),
-            # A checksum that is not a hash may belong to other bytes elsewhere in the repository.
+            # If a checksum is not a hash, other bytes elsewhere in the repository may have the same one.
             _alias(endpoint, repository, entry.path, f"{entry.checksum}-{entry.size}"),
         )
 
@@ -146,7 +149,7 @@ class CachedObject:
         cache.mark_verified(name, crc, self.mtime)
 
     def drop(self) -> None:
-        """Remove the object from the cache: its bytes are wrong."""
+        """Remove the object from the cache, because it failed verification."""
         self.cache_writer.cache.drop(self.name)
 
 
@@ -156,7 +159,7 @@ def _alias(*parts: str) -> str:
 
 
 class Downloads:
-    """One download call. Used as a context manager, which starts the deferred verification if all went well."""
+    """A single download call. A context manager that starts the deferred verification if its block succeeds."""
 
     def __init__(
         self,
@@ -179,7 +182,7 @@ class Downloads:
     def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
         """Make the cache index consistent, and start the deferred verification unless the download failed."""
         self._cache_writer.settle()
-        # Not sooner: hashing would slow the streams down.
+        # Not earlier: hashing would slow the streams down.
         if failed is None and self._verification is not None:
             self._verification.begin(self._deferred)
             return
@@ -278,7 +281,7 @@ def _unwritable(file: Download, error: OSError) -> LakeError:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedDownload:
-    """A downloaded object whose MD5 is not known yet: its open file, its CRC on arrival, its copy in the cache."""
+    """A downloaded object whose MD5 is not known yet, with its open file, its CRC on arrival, and its cached copy."""
 
     entry: Entry
     file: int
@@ -293,14 +296,16 @@ class UnverifiedDownload:
         return self.entry.path
 
     def verify(self, check_cancelled: CheckCancelled) -> str | None:
-        """Return the MD5 of the received bytes if it is not the object's checksum, else None.
+        """Verify the received bytes.
 
-        Raises `LakeError`, and removes the object from the cache, if the bytes are wrong.
+        Returns None if their MD5 is the object's checksum. Returns the MD5 if the checksum is of another kind: a
+        multipart checksum, or not a hash at all. Raises `LakeError`, and removes the object from the cache, if the
+        bytes cannot be verified. Raises `GivenUp` if the verification was closed; the object then stays in the cache.
         """
         try:
             md5, confirmed = self._verdict(check_cancelled)
         except GivenUp:
-            # Without a verdict the object stays in the cache unverified: it is hashed when it is copied out.
+            # Without a verdict, the object stays in the cache unverified, and is hashed when it is copied out.
             raise
         except BaseException:
             if self.cached is not None:
@@ -334,7 +339,7 @@ class UnverifiedDownload:
         return second.md5, matches
 
     def _finish_md5(self, check_cancelled: CheckCancelled) -> str:
-        """Return the MD5 of the file's present content."""
+        """Return the MD5 of the file's current content."""
         md5, at = self.partial.md5, self.partial.at
         while at < self.entry.size:
             piece = os.pread(self.file, min(_CHUNK, self.entry.size - at), at)
@@ -346,7 +351,7 @@ class UnverifiedDownload:
         return md5.hexdigest()
 
     def _second_transfer(self, check_cancelled: CheckCancelled) -> Digests:
-        """Transfer the object once more, without writing it, and return its digests."""
+        """Transfer the object again, without writing it to a file, and return its digests."""
         md5, crc, size = hashlib.md5(usedforsecurity=False), 0, 0
         for piece in self.fetcher.stream(self.entry):
             md5.update(piece)

@@ -1,4 +1,4 @@
-"""Fetches one object into a temporary file, verified or with the rest of its MD5 deferred to the caller."""
+"""Fetches one object into a temporary file, and verifies it unless the caller allows deferring the rest of its MD5."""
 
 from __future__ import annotations
 
@@ -26,21 +26,24 @@ from perago.lake.lakefs.transfer.routing import Buffer, Source
 _AHEAD = 4
 _TINY = 64 * 1024
 _CHUNK = 1024 * 1024
-# Two machines that share a folder may have the same process id.
+# Processes on two machines that share a folder may have the same id.
 _RUN = uuid.uuid4().hex
 _numbers = itertools.count()
 
 
 def part_name(target: Path) -> str:
-    """Return a new temporary path next to `target`. Its name is short, so that it fits even if the target's barely does."""
+    """Return a new temporary path next to `target`.
+
+    Its name is short, so that it is valid even if the target's name is almost too long.
+    """
     return f"{os.path.dirname(target)}/.perago-{os.getpid()}-{_RUN}-{next(_numbers)}.part"
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A part file with an object's bytes, their MD5, and the CRC of a large one.
+    """A part file with an object's bytes, their MD5 and, if the object is large, their CRC.
 
-    `confirmed` says whether the object's checksum matches; if the MD5 is `partial`, that is not known yet.
+    `confirmed` says whether the object's checksum matches. If the MD5 is `partial`, this is not known yet.
     """
 
     md5: str
@@ -52,14 +55,14 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class HelperThreads:
-    """Threads besides those that fetch: for ranges of large objects, and for hashing."""
+    """Threads that help the fetching threads: for ranges of large objects, and for hashing."""
 
     ranges: ThreadPoolExecutor
     hashers: Hashers
 
 
 class Fetcher:
-    """Fetches objects of one ref of one repository."""
+    """Fetches objects at one ref of one repository."""
 
     def __init__(
         self,
@@ -79,14 +82,14 @@ class Fetcher:
         self._odd = odd
 
     def is_large(self, file: Download) -> bool:
-        """Return whether an object is streamed and its bytes are reported as they arrive."""
+        """Return whether an object is large enough to be streamed, with its bytes reported as they arrive."""
         return file.entry.size > self._options.part_bytes
 
     def fetch(self, file: Download, progress: Progress | None, *, may_defer: bool = False) -> Fetched:
-        """Fetch an object into a part file and verify it. With `may_defer` its MD5 may be left unfinished.
+        """Fetch an object into a part file and verify it. With `may_defer`, its MD5 may be left unfinished.
 
-        Raises `LakeError` if two transfers differ and neither matches the checksum. Two equal transfers that do not match
-        it are accepted: the checksum is not a hash of the bytes.
+        Raises `LakeError` if two transfers differ and neither matches the checksum. If two transfers are equal but do
+        not match it, the bytes are accepted: the checksum is not a hash of them.
         """
         wanted = file.entry.checksum
         part = part_name(file.target)
@@ -97,7 +100,7 @@ class Fetcher:
             os.unlink(part)
             second = self._once(file, part, None)
             if second.md5 == first.md5:
-                # Not damaged in transit: the checksum is just not a hash of these bytes.
+                # The bytes were not damaged in transit: the checksum is just not a hash of them.
                 self.odd(file.entry)
                 return replace(second, confirmed=False)
             if _fits(file.entry, second):
@@ -120,11 +123,11 @@ class Fetcher:
         )
 
     def odd(self, entry: Entry) -> None:
-        """Record an object whose checksum is not a hash of its bytes."""
+        """Warn about an object whose checksum is not a hash of its bytes."""
         self._odd.found(self._repository, entry)
 
     def doing(self, entry: Entry) -> str:
-        """Return the action to name in an error."""
+        """Return a description of the download, for error messages."""
         return f"download object {entry.path!r} at {self._ref!r} of repository {self._repository!r}"
 
     def _once(
@@ -154,7 +157,7 @@ class Fetcher:
 
     def _small(self, file: Download, part: str) -> str:
         size = file.entry.size
-        # Tiny objects are not counted: even many of them cannot fill the memory.
+        # Tiny objects do not count towards the budget: even many of them cannot fill the memory.
         counted = size if size > _TINY else 0
         if counted:
             self._budget.take(counted, wait=True)
@@ -180,13 +183,13 @@ class Fetcher:
         return self.stream(file.entry)
 
     def _in_ranges(self, file: Download) -> Iterator[Buffer]:
-        """Yield the object's ranges in order, with the next few in flight."""
+        """Yield the object's ranges in order, keeping the next few in flight."""
         size, step = file.entry.size, self._options.part_bytes
         spans = deque((at, min(at + step, size)) for at in range(0, size, step))
         in_flight: deque[tuple[int, Future[Buffer]]] = deque()
         try:
             while spans or in_flight:
-                # Waiting for memory while holding some could deadlock two objects.
+                # Waiting for memory while holding some could deadlock two downloads.
                 while spans and len(in_flight) < _AHEAD:
                     length = spans[0][1] - spans[0][0]
                     if not self._budget.take(length, wait=not in_flight):
@@ -210,7 +213,7 @@ class Fetcher:
         )
 
     def _sized(self, file: Download, size: int, get: Callable[[], Buffer]) -> Buffer:
-        """Return the bytes of `get`, retrying if they are not of this size."""
+        """Return the bytes from `get`, retrying if they do not have this size."""
 
         def checked() -> Buffer:
             data = get()

@@ -1,8 +1,8 @@
-"""The S3 gateway as transfers use it: one pooled store for all repositories, exact names, bounded retries.
+"""Access to lakeFS's S3 gateway: one pooled store for all repositories, exact object names, bounded retries.
 
-The key of an object is `<repository>/<ref>/<path>`.  The store treats the gateway's root as a bucket, so that a thousand
-repositories share one connection pool.  Names that the S3 library cannot express (control characters, empty or dotted
-parts, a trailing slash) go through lakeFS's API instead.
+The key of an object is `<repository>/<ref>/<path>`.  The store treats the gateway's root as a bucket, so even a
+thousand repositories share one connection pool.  Objects whose names the S3 library cannot express (control characters,
+empty or dotted parts, a trailing slash) go through lakeFS's API instead.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# An empty or dotted segment, or a character that the library refuses in any segment.
+# An empty or dotted segment, or a character that the library rejects in any segment.
 _NOT_S3_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]")
 _FEW_RETRIES = 3
 
@@ -42,7 +42,7 @@ _owner: int | None = None
 
 
 def is_s3_key(path: str) -> bool:
-    """Return whether the S3 library can name an object of this path exactly."""
+    """Return whether the S3 library can express this path exactly."""
     return not _NOT_S3_KEY.search(path)
 
 
@@ -59,13 +59,13 @@ class Gateway:
         self._parts: S3Store | None = None
 
     def get(self, repository: str, ref: str, path: str) -> Buffer:
-        """Return all bytes of an object, in one request."""
+        """Return all bytes of an object in one request."""
         if not is_s3_key(path):
             return self._api_get(repository, ref, path, None)
         return _buffer(self._store().get(f"{repository}/{ref}/{path}").bytes())
 
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> Buffer:
-        """Return an object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return an object's bytes from `span[0]` up to but not including `span[1]`."""
         if not is_s3_key(path):
             return self._api_get(repository, ref, path, f"bytes={span[0]}-{span[1] - 1}")
         return _buffer(self._store().get_range(f"{repository}/{ref}/{path}", start=span[0], end=span[1]))
@@ -96,9 +96,9 @@ class Gateway:
             self._options.sleep(self._options.delay(failures))
 
     def put(self, repository: str, branch: str, path: str, data: bytes, md5: str) -> None:
-        """Write an object in one request. Its MD5 is saved as metadata if it is large enough for a multipart upload.
+        """Write an object in one request. If it is large enough for a multipart upload, its MD5 is stored as metadata.
 
-        Raises `LakeUnavailable` if the server received other bytes.
+        Raises `LakeUnavailable` if the server received different bytes.
         """
         attributes = {MD5_METADATA: md5} if len(data) > SMALLEST_PART else None
         result = self._store().put(
@@ -125,7 +125,8 @@ class Gateway:
         except FileNotFoundError as error:
             if "uploadId=" not in str(error):
                 raise
-            # The upload no longer exists: it was completed, the answer got lost, and the library completed it again.
+            # The upload no longer exists: it was completed, the answer was lost, and the library tried to complete it
+            # again.
             raise LakeUnavailable(f"the multipart upload of {path!r} ended without an answer") from error
 
     def put_by_api(self, repository: str, branch: str, path: str, source: Path) -> None:
@@ -139,7 +140,7 @@ class Gateway:
         )
 
     def retry(self, doing: str, work: Callable[[], T]) -> T:
-        """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
+        """Run the idempotent `work` until it succeeds, fails permanently, or runs out of tries."""
         return retry(self._options, doing, work)
 
     def close(self) -> None:
@@ -173,7 +174,7 @@ class Gateway:
         if found is None:
             with self._lock:
                 if parts:
-                    # Parts are hashed on both sides; a single put is checked by the MD5 that comes back.
+                    # Parts are hashed on both sides. A single put is checked against the MD5 in the answer.
                     found = self._parts = self._parts or self._new(retries=_FEW_RETRIES, unsigned=False)
                 else:
                     found = self._plain = self._plain or self._new(retries=0, unsigned=True)
@@ -183,7 +184,7 @@ class Gateway:
         options = self._options
         return S3Store(
             "gateway",
-            # Set under both names, and defaults set too: the library reads whatever is missing from AWS_* variables.
+            # Set both spellings, and even defaults: the library reads every missing option from AWS_* variables.
             endpoint=self._endpoint,
             aws_endpoint_url_s3=self._endpoint,
             virtual_hosted_style_request=True,
@@ -215,7 +216,7 @@ def _client_options(endpoint: str, options: Options) -> ClientConfig:
         "timeout": timedelta(seconds=options.object_timeout),
     }
     if urlsplit(endpoint).hostname in LOCAL_HOSTS:
-        # API calls ignore HTTP_PROXY. Naming any proxy makes the library ignore it too.
+        # API calls ignore HTTP_PROXY. Setting any proxy here makes the S3 library ignore it, too.
         chosen["proxy_url"] = "http://unused.invalid"
         chosen["proxy_excludes"] = ",".join(LOCAL_HOSTS)
     return chosen

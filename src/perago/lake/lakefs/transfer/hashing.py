@@ -1,15 +1,16 @@
-"""Hashes the bytes of transfers on separate threads, so a transfer does not wait for its hash.
+"""Hashes transferred bytes on separate threads, so that a transfer does not wait for its hash.
 
-The pieces of a stream are hashed in order, by one thread at a time.  Hashing only needs a core (and releases the GIL), so
-pieces are handed over while there are fewer streams than cores.  With as many streams as cores, each hashes its own pieces:
-no core is idle then, and handing over costs a tenth more CPU (measured, 8 streams on 2 cores).
+The pieces of a stream are hashed in order, by one thread at a time.  Hashing is CPU-bound and releases the GIL, so
+pieces are handed over to a hashing thread while there are fewer streams than cores.  With as many streams as cores,
+each stream hashes its own pieces: no core is idle then, and handing pieces over would cost a tenth more CPU time
+(measured with 8 streams on 2 cores).
 
-Waiting pieces count towards the memory budget.  If it has no room, the transferring thread hashes the piece itself: memory
-is bounded and no thread waits for room.
+Waiting pieces count towards the memory budget.  If the budget has no room, the transferring thread hashes the piece
+itself, so memory is bounded and no thread waits for room.
 
-An MD5 takes five times as long as a CRC.  If bytes arrive faster than they can be hashed, a stream that may do so defers the
-rest of its MD5: its bytes are in a file by then, and the hash continues from there while the body runs.  On a slow
-connection the cores keep up, and the MD5 is complete when the last byte arrives.
+An MD5 takes five times as long as a CRC.  If bytes arrive faster than they can be hashed, a stream that is allowed to
+defer its MD5 leaves the rest of it for later: its bytes are in a file by then, and the hash is continued from that file
+while the body runs.  On a slow connection the cores keep up, and the MD5 is complete when the last byte arrives.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 _CORES = os.cpu_count() or 1
 _AHEAD = 4
-"""Pieces of one stream that may wait to be hashed."""
+"""The maximum number of pieces of one stream that may wait to be hashed."""
 _SETTLING_SECONDS = 0.1
 """The shortest time over which a rate is computed."""
 
@@ -49,7 +50,7 @@ class PartialMd5:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """MD5, CRC and size of a whole stream. If the MD5 was deferred, `md5` is empty and `partial` continues it."""
+    """The MD5, CRC and size of a whole stream. If the MD5 was deferred, `md5` is empty and `partial` is set."""
 
     md5: str
     crc: int
@@ -60,7 +61,7 @@ class Digests:
 class Hashers:
     """The hashing threads of one download.
 
-    Above `hashed_below` bytes per second and core, streams that may defer their MD5 do so.
+    Above `hashed_below` bytes per second per core, streams that may defer their MD5 do so.
     """
 
     def __init__(
@@ -89,13 +90,13 @@ class Hashers:
         self.pool.shutdown()
 
     def stream(self, *, may_defer: bool = False) -> StreamDigest:
-        """Return the digest of a new stream. The caller ends it with `result` or `drop`."""
+        """Return a hasher for a new stream. The caller must finish it with `result` or `drop`."""
         with self._lock:
             self._streams += 1
         return StreamDigest(self, may_defer)
 
     def end_stream(self) -> None:
-        """Count a stream as ended."""
+        """Record that a stream has ended."""
         with self._lock:
             self._streams -= 1
 
@@ -104,17 +105,17 @@ class Hashers:
         return self._streams < self._cores
 
     def add_bytes(self, size: int) -> None:
-        """Count received bytes."""
+        """Add to the count of received bytes."""
         with self._lock:
             self._received += size
 
     def is_overloaded(self) -> bool:
-        """Return whether bytes arrive too fast to be hashed on the way."""
+        """Return whether bytes arrive faster than they can be hashed."""
         return self._received > self._highest_rate * max(self._clock() - self._began, _SETTLING_SECONDS)
 
 
 class StreamDigest:
-    """Computes MD5, CRC and size of one stream, whose pieces come from one thread."""
+    """Computes the MD5, CRC and size of one stream, whose pieces all come from the same thread."""
 
     def __init__(self, hashers: Hashers, may_defer: bool) -> None:
         self._hashers = hashers
@@ -128,7 +129,7 @@ class StreamDigest:
         self._hashing = False
 
     def update(self, piece: Buffer) -> None:
-        """Add the next piece, which must not change afterwards. Returns before it is hashed if a core is idle."""
+        """Add the next piece, which must not change afterwards. If a core is idle, returns before hashing it."""
         self._hashers.add_bytes(len(piece))
         with self._changed:
             if self._deferred_at is None and self._hashers.has_idle_core():
@@ -139,7 +140,7 @@ class StreamDigest:
                         self._hashing = True
                         self._hashers.pool.submit(self._hash_waiting)
                     return
-            # Pieces are hashed in order.
+            # Pieces must be hashed in order.
             self._changed.wait_for(lambda: not self._hashing)
         self._hash(piece)
 

@@ -1,7 +1,7 @@
-"""Reads objects directly from the store, at presigned URLs.
+"""Reads objects directly from the store, using presigned URLs.
 
-A listing returns up to a thousand URLs at once, a stat returns one.  A URL is requested shortly before it is used, because
-it expires (after 15 minutes, unless the operator configures otherwise).
+A listing returns up to a thousand URLs at once, and a stat returns one.  A URL is requested shortly before it is used,
+because it expires (after 15 minutes, unless configured otherwise).
 """
 
 from __future__ import annotations
@@ -23,18 +23,23 @@ T = TypeVar("T")
 
 _BATCH = 500
 _FEW = 4
-"""Up to this many URLs are requested one by one: on several threads that is as fast as a listing."""
+"""Up to this many URLs are requested one by one: on several threads, this is as fast as a listing."""
 _MOST_PAGES = 3
-"""Pages listed for a batch. Sparse objects are requested one by one instead of listing a whole folder."""
+"""The maximum number of pages listed for a batch.
+
+The URLs of sparse objects are requested one by one instead of listing a whole folder."""
 
 
 def needs_single_calls(paths: Sequence[str]) -> bool:
-    """Return whether there are so few objects that each URL takes a separate call."""
+    """Return whether there are so few objects that each URL is requested in a separate call."""
     return len(paths) <= _FEW
 
 
 class PresignedUrls:
-    """Presigned URLs of objects of one ref. Those of `ahead` are requested in batches, in sorted order. Thread-safe."""
+    """Presigned URLs of objects at one ref. Thread-safe.
+
+    The URLs of the paths in `ahead` are requested in batches, in sorted order.
+    """
 
     def __init__(
         self, client: LakeFSClient, repository: str, ref: str, ahead: Sequence[str], pool: ThreadPoolExecutor
@@ -50,7 +55,7 @@ class PresignedUrls:
         self._lock = threading.Lock()
 
     def take(self, path: str) -> str:
-        """Return an object's URL, from a batch if possible. Each URL of a batch is returned once."""
+        """Return an object's URL, from a batch if possible. Each URL in a batch is returned only once."""
         number = self._number.get(path)
         found = None if number is None else self._batch(number).pop(path, None)
         return found or self.fresh(path)
@@ -77,7 +82,7 @@ class PresignedUrls:
         return request.result()
 
     def _list(self, batch: Sequence[str]) -> dict[str, str]:
-        """Return the URLs of as many of these objects as a few pages contain."""
+        """Return the URLs of those objects that are in the first few pages of the listing."""
         doing = f"request presigned URLs at {self._ref!r} of repository {self._repository!r}"
         prefix = _common_prefix(batch[0], batch[-1])
         wanted, found = set(batch), {}
@@ -93,7 +98,7 @@ class PresignedUrls:
                 _request_timeout=limit,
             )
 
-        # A listing starts after this name, so pass one just before the first.
+        # A listing starts after the given name, so pass one that sorts before the first object.
         pages = self._client.pages(doing, page, after=batch[0][:-1])
         for _, results in zip(range(_MOST_PAGES), pages, strict=False):
             for one in results:
@@ -115,13 +120,13 @@ def _url(answer: Any, doing: str) -> str:
 
 
 def _common_prefix(first: str, last: str) -> str:
-    """Return the common prefix of two paths, which every path sorted between them shares."""
+    """Return the common prefix of two paths. Every path that sorts between them shares it."""
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return "".join(one for one, _ in pairs)
 
 
 class PresignedReads:
-    """The `Source` of one download that bypasses lakeFS."""
+    """A `Source` for one download that reads directly from the store, bypassing lakeFS."""
 
     def __init__(self, http: StoreHttp, urls: PresignedUrls, options: Options) -> None:
         self._http = http
@@ -129,11 +134,11 @@ class PresignedReads:
         self._options = options
 
     def get(self, repository: str, ref: str, path: str) -> Buffer:
-        """Return all bytes of an object, in one request."""
+        """Return all bytes of an object in one request."""
         return self._with_url(ref, path, self._http.get)
 
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> Buffer:
-        """Return an object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return an object's bytes from `span[0]` up to but not including `span[1]`."""
         return self._with_url(ref, path, lambda url: self._http.get(url, span))
 
     def stream(self, repository: str, ref: str, path: str, chunk: int) -> Iterator[Buffer]:
@@ -161,11 +166,11 @@ class PresignedReads:
             self._options.sleep(self._options.delay(failures))
 
     def retry(self, doing: str, work: Callable[[], T]) -> T:
-        """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
+        """Run the idempotent `work` until it succeeds, fails permanently, or runs out of tries."""
         return retry(self._options, doing, work)
 
     def _with_url(self, ref: str, path: str, get: Callable[[str], bytes]) -> bytes:
-        """Return the bytes of `get` at the object's URL, or at a new one if that has expired."""
+        """Call `get` with the object's URL, and again with a new URL if the store rejects the first one."""
         try:
             return get(self._urls.take(path))
         except UrlRefused:

@@ -1,8 +1,8 @@
-"""Writes objects directly to the store at presigned URLs; lakeFS then links what arrived.
+"""Writes objects directly to the store, using presigned URLs, and then links them in lakeFS.
 
-Nothing appears on the branch before the link, and only bytes that the store has confirmed are linked: the store compares
-them with the MD5 sent along, and returns the MD5 itself (as the ETag, unless it encrypts with its own key).  A failed upload
-leaves an object that no branch refers to, which lakeFS's garbage collection removes.
+Nothing appears on the branch before an object is linked, and only bytes that the store has confirmed are linked.  The
+store checks the bytes against the MD5 in the request, and returns their MD5 (as the ETag, unless it encrypts with its
+own key).  A failed upload leaves an object that no branch refers to, which lakeFS's garbage collection removes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class StagedObject:
-    """The lakeFS calls for one object that is uploaded to a branch."""
+    """The lakeFS calls for uploading one object to a branch."""
 
     def __init__(self, client: LakeFSClient, repository: str, branch: str, path: str) -> None:
         self._client = client
@@ -36,7 +36,7 @@ class StagedObject:
         self._doing = f"upload object {path!r} to branch {branch!r} of repository {repository!r}"
 
     def new_location(self) -> tuple[str, str]:
-        """Request a new location in the store. Returns its physical address and the presigned URL to write it."""
+        """Request a new location in the store. Returns its physical address and the presigned URL for writing to it."""
         answer = self._call(
             lambda apis, limit: apis.staging.get_physical_address(
                 *self._where, self.path, presign=True, _request_timeout=limit
@@ -74,7 +74,7 @@ class StagedObject:
         return where[1], self._field(answer, "presigned_url")
 
     def complete(self, where: tuple[str, str], etags: list[str], md5: str, size: int) -> None:
-        """Complete a multipart upload on the branch, with the MD5 as metadata. Checks the branch if the answer is lost."""
+        """Complete a multipart upload, with the MD5 as metadata. If the answer is lost, checks the branch."""
         parts = [sdk.UploadPart(part_number=number, etag=etag) for number, etag in enumerate(etags, start=1)]
         wanted = sdk.CompletePresignMultipartUpload(
             physical_address=where[1], parts=parts, user_metadata={KEPT_AS: md5}
@@ -85,7 +85,7 @@ class StagedObject:
                 lambda apis, limit: apis.experimental.complete_presign_multipart_upload(
                     *self._where, where[0], self.path, wanted, _request_timeout=limit
                 ),
-                # Not idempotent: the second call fails.
+                # Not idempotent: a second call would fail.
                 repeat=Repeat.UNSENT,
             )
         except LakeUnavailable:
@@ -119,7 +119,7 @@ class StagedObject:
 
 
 class PresignedWrites:
-    """A `Sink` that bypasses lakeFS. Thread-safe."""
+    """A `Sink` that writes directly to the store, bypassing lakeFS. Thread-safe."""
 
     def __init__(self, http: StoreHttp, client: LakeFSClient, options: Options) -> None:
         self._http = http
@@ -127,7 +127,7 @@ class PresignedWrites:
         self._options = options
 
     def put(self, repository: str, branch: str, path: str, data: bytes, md5: str) -> None:
-        """Write an object with this MD5. Raises `LakeUnavailable` if other bytes arrived."""
+        """Write an object with this MD5. Raises `LakeUnavailable` if different bytes arrived."""
         upload = StagedObject(self._client, repository, branch, path)
         _, location = self._send(upload.new_location, path, data, md5)
         upload.link(location, md5, len(data))
@@ -135,7 +135,10 @@ class PresignedWrites:
     def put_parts(
         self, repository: str, branch: str, path: str, content: tuple[Iterator[bytes], Parts], md5: str
     ) -> None:
-        """Write an object by multipart upload. The store confirms each part; the object appears when all have arrived."""
+        """Write an object by multipart upload.
+
+        The store confirms each part. The object appears when all parts have arrived.
+        """
         pieces, parts = content
         upload = StagedObject(self._client, repository, branch, path)
         upload_id, location = upload.begin()
@@ -148,7 +151,7 @@ class PresignedWrites:
         upload.complete((upload_id, location), etags, md5, size)
 
     def retry(self, doing: str, work: Callable[[], T]) -> T:
-        """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
+        """Run the idempotent `work` until it succeeds, fails permanently, or runs out of tries."""
         return retry(self._options, doing, work)
 
     def _send_parts(
@@ -178,7 +181,7 @@ class PresignedWrites:
         md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
 
         def once() -> str:
-            # A new URL for each try: an upload may take longer than a URL is valid.
+            # Use a new URL for each try: an upload may take longer than a URL stays valid.
             return self._send(lambda: upload.part_url(where, number), upload.path, data, md5)[0]
 
         return retry(self._options, f"upload part {number} of object {upload.path!r}", once)
@@ -186,7 +189,10 @@ class PresignedWrites:
     def _send(
         self, request: Callable[[], tuple[str, str]], path: str, data: bytes, md5: str
     ) -> tuple[str, str]:
-        """Send bytes to a URL from `request`, or to another one if that has expired. Returns the ETag and the location."""
+        """Send bytes to a URL from `request`, and again to a second one if the store rejects the first.
+
+        Returns the ETag and the location.
+        """
         location, url = request()
         try:
             done = self._http.put(url, data, md5)

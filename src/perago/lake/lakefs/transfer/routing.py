@@ -1,21 +1,21 @@
-"""Decides how an object's bytes travel, and defines what both routes offer to downloads and uploads.
+"""Chooses the route of each transfer, and defines the interface that both routes share.
 
     gateway      through lakeFS's S3 gateway: lakeFS itself reads and writes the store
-    presigned    directly from and to the store, at presigned URLs that lakeFS gives for each object
+    presigned    directly from and to the store, at presigned URLs that lakeFS issues for each object
 
-Both give the same bytes with the same checks.
+Both routes transfer the same bytes with the same checks.
 
     PERAGO_TRANSFER    auto         presigned if the server offers it for an S3 store, else the gateway
                        gateway      the gateway
-                       presigned    presigned, or an error that says why not
+                       presigned    presigned, or an error that explains why it is not possible
 
-With `auto`, small files are uploaded through the gateway: a presigned upload takes two lakeFS calls, for the URL and to
-link, which cost lakeFS more than passing on a few bytes (measured for 10 KB: 1.9 ms of its CPU against 1.1, and four times
-the wall time).  Reading many objects has no such cost, since URLs come by the hundred; a few small objects, which need a
-call each, are read through the gateway as well.
+With `auto`, small files are uploaded through the gateway.  A presigned upload takes two lakeFS calls, one for the URL
+and one to link the object, which cost lakeFS more than passing on a few bytes (measured for 10 KB: 1.9 ms of lakeFS's
+CPU time instead of 1.1 ms, and four times the wall time).  Reading many objects has no such cost, since one call
+returns hundreds of URLs.  A few small objects, which need one call each, are read through the gateway as well.
 
-With `auto`, a store that is unreachable from this machine means the gateway too: one warning says so, and the store is
-tried again after ten minutes.
+With `auto`, the gateway is also used if the store is unreachable from this machine.  This is logged once, as a warning,
+and the store is tried again after ten minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Buffer = bytes | memoryview
 T = TypeVar("T")
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
-"""Hosts that are never reached through a proxy."""
+"""Hosts for which no proxy is ever used."""
 _UNREACHABLE_SECONDS = 600.0
 _SMALL = 1024 * 1024
 _log = logging.getLogger(__name__)
@@ -56,23 +56,23 @@ class Source(Protocol):
     """Reads objects. Every call is bounded in time and raises only Perago's errors."""
 
     def get(self, repository: str, ref: str, path: str) -> Buffer:
-        """Return all bytes of an object, in one request."""
+        """Return all bytes of an object in one request."""
 
     def get_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> Buffer:
-        """Return an object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return an object's bytes from `span[0]` up to but not including `span[1]`."""
 
     def stream(self, repository: str, ref: str, path: str, chunk: int) -> Iterator[Buffer]:
         """Stream an object's bytes in pieces of about `chunk`. A broken stream resumes where it stopped."""
 
     def retry(self, doing: str, work: Callable[[], T]) -> T:
-        """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
+        """Run the idempotent `work` until it succeeds, fails permanently, or runs out of tries."""
 
 
 class Sink(Protocol):
     """Writes objects. An object appears on the branch complete and verified, or not at all."""
 
     def put(self, repository: str, branch: str, path: str, data: bytes, md5: str) -> None:
-        """Write an object with this MD5. Raises `LakeUnavailable` if other bytes arrived."""
+        """Write an object with this MD5. Raises `LakeUnavailable` if different bytes arrived."""
 
     def put_parts(
         self, repository: str, branch: str, path: str, content: tuple[Iterator[bytes], Parts], md5: str
@@ -80,12 +80,12 @@ class Sink(Protocol):
         """Write an object in several requests. It appears when the last part has arrived."""
 
     def retry(self, doing: str, work: Callable[[], T]) -> T:
-        """Run the idempotent `work` until it succeeds, is refused, or runs out of tries."""
+        """Run the idempotent `work` until it succeeds, fails permanently, or runs out of tries."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresignSupport:
-    """The server's support for presigned URLs: of single objects, and of multipart uploads."""
+    """The server's support for presigned URLs, for single objects and for multipart uploads, and its kind of store."""
 
     single: bool
     parts: bool
@@ -93,7 +93,7 @@ class PresignSupport:
 
 
 class Routing:
-    """Chooses the route of each transfer. Thread-safe."""
+    """Chooses the route for each transfer. Thread-safe."""
 
     def __init__(self, mode: TransferMode, client: LakeFSClient, clock: Callable[[], float]) -> None:
         self._mode = mode
@@ -111,13 +111,16 @@ class Routing:
         return self.presigned(in_parts=in_parts)
 
     def download_direct(self, size: int, *, single_call: bool) -> bool:
-        """Return whether an object is read directly from the store. `single_call`: its URL takes a lakeFS call."""
+        """Return whether an object is read directly from the store.
+
+        `single_call` says that requesting its URL takes a separate lakeFS call.
+        """
         if self._mode == "auto" and size < _SMALL and single_call:
             return False
         return self.presigned()
 
     def presigned(self, *, in_parts: bool = False) -> bool:
-        """Return whether to use presigned URLs. Raises `LakeRefused` if the setting demands them and lakeFS has none."""
+        """Return whether to use presigned URLs. Raises `LakeRefused` if they are required but not available."""
         if self._mode == "gateway" or (self._mode == "auto" and self._clock() < self._not_before):
             return False
         offer = self._support()
@@ -127,11 +130,11 @@ class Routing:
                 f"PERAGO_TRANSFER=presigned, but this lakeFS (store {offer.store!r}) offers no presigned access to an S3 "
                 "store; set PERAGO_TRANSFER=auto"
             )
-        # A server may presign single objects only; multipart uploads then use the gateway.
+        # A server may presign single objects only. Multipart uploads then use the gateway.
         return offered and (offer.parts or not in_parts)
 
     def unreachable(self, problem: StoreUnreachable) -> None:
-        """Use the gateway for a while. Raises `StoreUnreachable` if the setting allows only presigned URLs."""
+        """Switch to the gateway for a while. Raises `StoreUnreachable` if the setting allows only presigned URLs."""
         if self._mode == "presigned":
             raise StoreUnreachable(
                 f"{problem}; set PERAGO_TRANSFER=auto to go through lakeFS, or have lakeFS's "

@@ -1,7 +1,7 @@
-"""HTTP to an object store at presigned URLs: pooled, bounded in time, and silent about the URLs.
+"""HTTP requests to an object store at presigned URLs: pooled, bounded in time, and without ever revealing a URL.
 
-Anyone who has a presigned URL may read or write the object until it expires.  So no error contains one: errors name the
-store's host, the status and S3's error code, and no error of the HTTP library is chained to them.
+Anyone who has a presigned URL can read or write the object until the URL expires.  So no error contains one: errors
+name the store's host, the status and S3's error code, and errors from the HTTP library are not chained to them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXPIRED = ("ExpiredToken", "RequestExpired", "RequestTimeTooSkewed")
 
 
 class UrlRefused(LakeForbidden):
-    """The store refused a presigned URL, for example an expired one; a new URL may work."""
+    """The store rejected a presigned URL, for example because it has expired. A new URL may work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class StoreHttp:
         self._owner = os.getpid()
 
     def get(self, url: str, span: tuple[int, int] | None = None) -> bytes:
-        """Return the bytes at a URL: all, or from `span[0]` up to, not including, `span[1]`."""
+        """Return the bytes at a URL: all of them, or from `span[0]` up to but not including `span[1]`."""
         wanted = None if span is None else f"bytes={span[0]}-{span[1] - 1}"
         return b"".join(self._pieces(url, wanted, _READ))
 
@@ -62,8 +62,8 @@ class StoreHttp:
         return self._pieces(url, f"bytes={start}-" if start else None, chunk)
 
     def put(self, url: str, data: bytes, md5: str) -> Put:
-        """Send bytes to a URL. The store compares them with their MD5."""
-        # S3 refuses bytes that do not match this header, whatever kind of ETag it returns.
+        """Send bytes to a URL. The store checks them against their MD5."""
+        # S3 rejects bytes that do not match this header, whatever kind of ETag it returns.
         headers = {"Content-MD5": base64.b64encode(bytes.fromhex(md5)).decode()}
         with self._answer("PUT", url, headers, data) as answer:
             answer.drain_conn()
@@ -80,7 +80,7 @@ class StoreHttp:
                 pool.clear()
 
     def _pieces(self, url: str, wanted: str | None, chunk: int) -> Iterator[bytes]:
-        """Yield a body as it arrives. Raises `LakeUnavailable` if it is truncated or takes too long."""
+        """Yield a response body as it arrives. Raises `LakeUnavailable` if it is truncated or takes too long."""
         ends = self._options.clock() + self._options.object_timeout
         with self._answer("GET", url, {"Range": wanted} if wanted else {}, None) as answer:
             if wanted and answer.status != 206:
@@ -89,7 +89,7 @@ class StoreHttp:
                 yield piece
                 if self._options.clock() > ends:
                     raise LakeUnavailable(f"{_store(url)} did not send it all in time")
-            # http.client notices a truncated body only if it is read in one call.
+            # http.client detects a truncated body only if it is read in one call.
             if answer.length_remaining:
                 raise LakeUnavailable(f"{_store(url)} sent {answer.length_remaining} bytes too few")
 
@@ -97,7 +97,7 @@ class StoreHttp:
     def _answer(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Send a request and yield its successful answer. Raises one of Perago's errors otherwise."""
+        """Send a request and yield the answer if it is a success. Otherwise raises one of Perago's errors."""
         self._check_reachable(url)
         try:
             answer = self._send(method, url, headers, body)
@@ -121,7 +121,7 @@ class StoreHttp:
             method,
             url,
             body=body,
-            # We want the stored bytes: a store or proxy must not compress them.
+            # We need the bytes as stored: neither the store nor a proxy may compress them.
             headers={"Accept-Encoding": "identity", **headers},
             retries=False,
             redirect=False,
@@ -131,9 +131,9 @@ class StoreHttp:
         )
 
     def _check_reachable(self, url: str) -> None:
-        """Check once per store that it answers: lakeFS may name a host that only lakeFS can reach.
+        """Check once per store that it answers, because lakeFS may name a host that only lakeFS can reach.
 
-        Raises `StoreUnreachable` if it does not.
+        Raises `StoreUnreachable` if the store does not answer.
         """
         origin = _origin(url)
         if origin in self._reached:
@@ -173,7 +173,7 @@ def _refusal(url: str, status: int, body: bytes) -> LakeError:
 
 
 def _proxy_for(url: str) -> str | None:
-    """Return the environment's proxy for this URL; urllib3 does not read the environment itself."""
+    """Return the proxy for this URL from the environment, which urllib3 does not read itself."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if host in LOCAL_HOSTS or urllib.request.proxy_bypass(host):

@@ -1,12 +1,12 @@
 """Downloads and uploads through lakeFS's S3 gateway or directly (see `routing`): parallel, streamed, retried, verified.
 
     small object or file    one request, bytes in memory
-    larger object           one stream, or parallel ranges of one part each; written in order, hashed on other threads
+    larger object           one stream, or parallel part-sized ranges; written in order, hashed on other threads
     larger file             multipart upload, streamed
 
-One budget limits the bytes in memory, whatever a file's size.  A download goes to a temporary name next to its target and is
-renamed when size and MD5 are right; or when its size is right, with the MD5 left to a `Verification`.  An upload whose bytes
-are not those that the caller hashed is refused.
+A shared memory budget limits the bytes in memory, whatever the size of a file.  A download is written to a temporary
+file next to its target, and renamed once its size and MD5 are verified.  If the MD5 is left to a `Verification`, only
+the size is checked before.  An upload is rejected if its bytes are not the ones that the caller hashed.
 """
 
 from __future__ import annotations
@@ -64,9 +64,10 @@ class Transfer:
         progress: Progress | None = None,
         verification: Verification | None = None,
     ) -> dict[str, str]:
-        """Write objects to files, from the cache if it has them. Returns the MD5 by object path.
+        """Write objects to files, from the cache if it has them. Returns the MD5s by object path.
 
-        `where` is repository and ref. For an object left to `verification`, its listed checksum is returned as the MD5.
+        `where` is the repository and the ref. For an object left to `verification`, the listed checksum is returned
+        instead of the MD5.
         """
         cache_writer = CacheWriter(self._cache, (self._endpoint, *where))
         with Downloads(cache_writer, progress, verification, large=self._options.part_bytes) as downloads:
@@ -80,11 +81,11 @@ class Transfer:
         return downloads.found
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
-        """Stream one object's bytes. Always through the gateway, which is reachable if the API is."""
+        """Stream one object's bytes. This always uses the gateway, which is reachable if the API is."""
         return (bytes(piece) for piece in self._gateway.stream(repository, ref, path, _READ_CHUNK))
 
     def read_range(self, repository: str, ref: str, path: str, span: tuple[int, int]) -> bytes:
-        """Return one object's bytes from `span[0]` up to, not including, `span[1]`."""
+        """Return one object's bytes from `span[0]` up to but not including `span[1]`."""
         doing = f"read object {path!r} at {ref!r} of repository {repository!r}"
         return bytes(self._gateway.retry(doing, lambda: self._gateway.get_range(repository, ref, path, span)))
 
@@ -114,11 +115,12 @@ class Transfer:
         self._http.close()
 
     def _fetch(self, downloads: Downloads, where: tuple[str, str], files: Sequence[Download]) -> None:
-        """Fetch objects that the cache did not have."""
+        """Fetch the objects that were not in the cache."""
         if not files:
             return
         options = self._options
-        # Large objects first, so that no thread ends alone with one; small ones by name, in listing order.
+        # Large objects come first, so that no thread is left alone with one at the end. Small ones are sorted by name,
+        # like a listing.
         large = [file for file in files if file.entry.size > options.part_bytes]
         large.sort(key=lambda file: file.entry.size, reverse=True)
         small = sorted(
@@ -147,6 +149,6 @@ class Transfer:
             for_each([*large, *small], fetch, options.parallel)
 
     def _direct_sink(self, size: int) -> Sink | None:
-        """Return the sink for a file that is uploaded directly to the store, or None for the gateway."""
+        """Return the sink for uploading a file of this size directly to the store, or None to use the gateway."""
         in_parts = size > self._options.multipart_bytes
         return self._writes if self._routing.upload_direct(size, in_parts=in_parts) else None

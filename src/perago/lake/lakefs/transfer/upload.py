@@ -1,8 +1,8 @@
-"""Uploads one file to a branch: either the bytes that arrive are those that the caller hashed, or it is an error.
+"""Uploads one file to a branch, and fails unless the bytes that arrive are the ones that the caller hashed.
 
-S3 accepts at most 10,000 parts per object, so the parts of a file above 78 GiB are larger than usual, up to 525 MiB for a
-file of 5 TiB, the largest possible.  A part is in memory until it has arrived, so fewer large parts are in flight at once:
-never more than the budget holds, but always one, and one being filled.
+S3 accepts at most 10,000 parts per object, so the parts of a file above 78 GiB are larger than usual: up to 525 MiB for
+a file of 5 TiB, the largest possible.  A part is in memory until it has arrived, so fewer large parts are in flight at
+once: never more than the memory budget allows, but always at least one, plus the one being filled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE = _MIB
 
 
 def parts_of(size: int, options: Options, room: int) -> Parts:
-    """Return the part size and count in flight for a file of this size, using at most `room` bytes of memory."""
+    """Return the part size and the number of parts in flight for a file of this size, given `room` bytes of memory."""
     least = -(-size // options.most_parts)
     part = max(options.part_bytes, -(-least // _MIB) * _MIB)
     # Minus one: another part is being filled.
@@ -31,7 +31,7 @@ def parts_of(size: int, options: Options, room: int) -> Parts:
 
 
 class Uploader:
-    """Uploads files to one branch: by the sink that `direct_sink` returns for their size, or by the gateway."""
+    """Uploads files to one branch: to the sink that `direct_sink` returns for their size, or else to the gateway."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Uploader:
             progress(1, file.size)
 
     def _by_api(self, file: Upload) -> None:
-        # The API reads the file itself, so check the hash before.
+        # The API reads the file itself, so check the hash beforehand.
         for _ in self._pieces(file, []):
             pass
         self._gateway.put_by_api(self._repository, self._branch, file.path, file.source)
@@ -84,11 +84,11 @@ class Uploader:
     def _read(self, file: Upload) -> bytes:
         try:
             with open(file.source, "rb", buffering=0) as source:
-                # One byte more, to notice a file that grew.
+                # Read one byte more than expected, to detect a file that grew.
                 data = source.read(file.size + 1)
         except OSError as error:
             raise LakeError(f"{self._doing(file)}: cannot read {file.source}: {error.strerror}") from error
-        # Check before sending: the object must not appear with other bytes, not even for a moment.
+        # Check before sending: the object must not appear with the wrong bytes, not even for a moment.
         if len(data) != file.size or hashlib.md5(data, usedforsecurity=False).hexdigest() != file.checksum:
             raise self._changed(file)
         return data
@@ -99,7 +99,7 @@ class Uploader:
             pieces = self._pieces(file, problem)
             sink.put_parts(self._repository, self._branch, file.path, (pieces, parts), file.checksum)
         except Exception as error:
-            # The library wraps errors of the iterator in its own exception.
+            # The library wraps errors from the iterator in its own exception.
             raise problem[0] if problem else error from error
 
     def _pieces(self, file: Upload, problem: list[LakeError]) -> Iterator[bytes]:
