@@ -17,7 +17,7 @@ from perago.protocol.suggestions import listed, nearest
 from perago.runtime.lake_lookup import head_of
 from perago.workflow.check.check import check_workflow
 from perago.workflow.check.input_check import WORKSPACE, check_input
-from perago.workflow.model.definition import task_names, version_of
+from perago.workflow.model.requirements import task_names, version_of
 
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 10.0

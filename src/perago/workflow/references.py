@@ -16,7 +16,7 @@ from perago.declare.diagnostics import calling_place, shortened
 from perago.errors import TaskDefinitionError
 from perago.protocol.suggestions import did_you_mean, listed
 from perago.workflow.check.shapes import Shape
-from perago.workflow.check.values import whole
+from perago.workflow.model.expressions import whole
 
 T = TypeVar("T")
 

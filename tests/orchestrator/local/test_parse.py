@@ -9,7 +9,7 @@ import pytest
 
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.local.parse import read_workflow
-from perago.orchestrator.local.step_types import STEP_TYPES
+from perago.orchestrator.local.step_handlers import HANDLERS
 from tests.support.workflows import fork, join, loop, simple, switch, workflow
 
 
@@ -154,4 +154,4 @@ def test_the_docs_name_every_supported_type() -> None:
         line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| task types")
     )
     supported = row.split("|")[2]
-    assert [name.strip(" `") for name in supported.split(",")] == list(STEP_TYPES)
+    assert [name.strip(" `") for name in supported.split(",")] == list(HANDLERS)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perago.workflow.check.known_values import UNKNOWN, Path
+from perago.workflow.model.expressions import UNKNOWN, Path, has_unknown
 
 Schema = Mapping[str, Any]
 
@@ -94,7 +94,7 @@ def _of_kind(value: Any, schema: Schema, path: Path) -> Iterator[SchemaViolation
     if kinds and not any(_is(kind, value) for kind in kinds):
         yield SchemaViolation(path, "must be " + " or ".join(_TYPES[kind][0] for kind in kinds), value, True)
     allowed = [schema["const"]] if "const" in schema else schema.get("enum")
-    if allowed is not None and not _holds_unknown(value) and value not in allowed:
+    if allowed is not None and not has_unknown(value) and value not in allowed:
         yield SchemaViolation(path, "must be " + " or ".join(map(repr, allowed)), value)
 
 
@@ -143,12 +143,6 @@ def _resolve(reference: str, root: Schema) -> Any:
 def _is(kind: str, value: Any) -> bool:
     # An unknown type allows every value.
     return kind not in _TYPES or _TYPES[kind][1](value)
-
-
-def _holds_unknown(value: Any) -> bool:
-    if isinstance(value, Mapping | list):
-        return any(map(_holds_unknown, value.values() if isinstance(value, Mapping) else value))
-    return value is UNKNOWN
 
 
 def _matches(pattern: str, value: str) -> bool:
