@@ -90,6 +90,11 @@ def test_a_form_that_cannot_run_here_is_refused(source: dict[str, Any], what: st
         (workflow({"name": "work", "type": "SIMPLE"}), "taskReferenceName"),
         (workflow(simple("a", retryCount="many")), "ValueError"),
         ({"tasks": [simple("a")]}, "needs a name"),
+        ({"name": "flow"}, "KeyError: 'tasks'"),
+        (workflow(*["a"]), "step 1 must be an object, not str"),
+        (workflow(simple("a", inputParameters=[1])), "inputParameters must be an object, not list"),
+        (workflow(switch("s", decisionCases={"x": "a"})), "'s' holds steps that are not a list"),
+        (workflow(fork("f", [fork("f", [simple("a")])]), join("j")), "the reference 'f' is used 2 times"),
     ],
 )
 def test_a_definition_that_is_wrong_is_refused(source: dict[str, Any], what: str) -> None:

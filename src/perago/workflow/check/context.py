@@ -1,4 +1,4 @@
-"""What the parts of the check share: the findings that they yield, and the workflow with its tasks and its known input.
+"""The context that the parts of the check share: a workflow with its tasks and its known input, and the findings about it.
 
 A finding is one line.  An error is certain on every path; everything else is a warning.
 """

@@ -54,7 +54,7 @@ class Step:
 
     @property
     def shape(self) -> Shape:
-        """How the steps inside it run."""
+        """The way in which the steps inside it run."""
         return shape_of(self.type)
 
     @property
@@ -186,7 +186,7 @@ class WorkflowDefinition:
 
     @property
     def timeout_policy(self) -> str:
-        """What happens to a workflow that exceeds its time limit."""
+        """The consequence of exceeding the time limit."""
         return self.source.get("timeoutPolicy") or "ALERT_ONLY"
 
     @property
@@ -202,10 +202,9 @@ class WorkflowDefinition:
     def next_after(self, reference: str) -> Step | None:
         """Return the step after this one; None at the end of the workflow or of a loop's body."""
         for spot in reversed(self.trails[reference]):
-            following = spot.block.steps[spot.index + 1 :]
-            if following:
-                return following[0]
-            if spot.block.kind == "body":
+            if spot.index + 1 < len(spot.block.steps):
+                return spot.block.steps[spot.index + 1]
+            if spot.holder is not None and spot.holder.shape == "loop":
                 # After the last step of a loop's body, the loop itself decides.
                 return None
         return None

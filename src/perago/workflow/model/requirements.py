@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from perago.errors import RuntimeConfigError
@@ -41,7 +41,7 @@ def digest_of(definition: Json) -> str:
 
 def task_names(definition: Json) -> set[str]:
     """Return the names of the tasks that workers run for the workflow."""
-    return {step.name for step in read_workflow(definition).walk() if step.type == SIMPLE and step.name}
+    return _names(read_workflow(definition).walk())
 
 
 def used_tasks(definition: Json, known: set[str]) -> set[str]:
@@ -49,14 +49,15 @@ def used_tasks(definition: Json, known: set[str]) -> set[str]:
 
     Raises `RuntimeConfigError` if it names an unknown task, which would wait for ever.
     """
-    named = task_names(definition)
+    steps = list(read_workflow(definition).walk())
+    named = _names(steps)
     missing = sorted(named - known)
     if missing:
         raise RuntimeConfigError(
             f"the workflow names tasks that no --tasks module declares: {', '.join(missing)}; "
             f"declared are {', '.join(sorted(known))}"
         )
-    return named if all(step.type in NAMED for step in read_workflow(definition).walk()) else known
+    return named if all(step.type in NAMED for step in steps) else known
 
 
 def side_by_side(definition: Json) -> int | None:
@@ -64,6 +65,10 @@ def side_by_side(definition: Json) -> int | None:
     workflow = read_workflow(definition)
     # The orchestrator will refuse a definition with problems, with its own error.
     return None if workflow.problems else _width(workflow.top.steps)
+
+
+def _names(steps: Iterable[Step]) -> set[str]:
+    return {step.name for step in steps if step.type == SIMPLE and step.name}
 
 
 def _width(steps: Sequence[Step]) -> int | None:
@@ -116,5 +121,5 @@ def _diagnostics(definition: Json) -> Iterator[str]:
 
 
 def _label(step: Step, number: int) -> str:
-    known = step.reference or step.name
+    known = step.source.get("taskReferenceName") or step.source.get("name")
     return f"step {known!r}" if known else f"step number {number}"
