@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perago.declare.task import TaskDefinition
-from perago.workflow.check.shapes import Shape, TaskShapes, task_shapes
+from perago.workflow.check.schema import Shape, TaskShapes, task_shapes
 from perago.workflow.check.step_order import Ran, has_run_in_the_end
 from perago.workflow.model.definition import Step, WorkflowDefinition
 from perago.workflow.model.expressions import understood

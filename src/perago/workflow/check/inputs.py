@@ -20,7 +20,7 @@ from perago.declare.signature import models_of
 from perago.declare.task import TaskDefinition
 from perago.protocol.suggestions import did_you_mean, nearest
 from perago.workflow.check.context import Checking, Finding, error, warning
-from perago.workflow.check.shapes import Shape
+from perago.workflow.check.schema import Shape
 from perago.workflow.model.definition import Step
 from perago.workflow.model.expressions import (
     UNKNOWN,

@@ -13,7 +13,7 @@ from typing import Any
 from perago.protocol.suggestions import did_you_mean, nearest
 from perago.workflow.check.context import Checking, Finding, Level, error, warning
 from perago.workflow.check.inputs import takes_null
-from perago.workflow.check.shapes import Shape
+from perago.workflow.check.schema import Shape
 from perago.workflow.check.step_order import Ran, has_run
 from perago.workflow.model.definition import ITERATION_MARK, Step
 from perago.workflow.model.expressions import (
