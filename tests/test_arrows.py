@@ -55,7 +55,7 @@ WORKER = {
     "runtime.internal_branches",
     "runtime.sweep",
     "runtime.worker",
-    *WORKFLOW,
+    "workflow.model",
     *KNOW_ATTEMPTS,
     *ENDING,
     *PORTS,
@@ -139,7 +139,7 @@ ARROWS: dict[str, set[str]] = {
         *PORTS,
     },
     "runtime.worker.hosted.engine": set(),
-    "runtime.registration": {"declare", "errors", *WORKFLOW, *PORTS},
+    "runtime.registration": {"declare", "errors", "workflow.model", *PORTS},
     "runtime.submit": {
         "declare",
         "errors",
@@ -239,6 +239,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime.lake_lookup",
         "runtime.observe",
         "runtime.runs",
+        "workflow.model",
         *PORTS,
     },
     "testing": {"__init__", "lake", "orchestrator", *BELOW_CLI},
@@ -250,6 +251,7 @@ ARROWS: dict[str, set[str]] = {
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
     "protocol": set(),
+    "workflow.model": set(),
     "declare": {"pydantic", "pydantic_core", "typing_extensions"},
 }
 

@@ -130,6 +130,14 @@ PLANTED = [
     ("perago/workflow/builder.py", "from perago.orchestrator.conductor import wire", "may import of perago"),
     ("perago/workflow/builder.py", "from perago.cli import main", "may import of perago"),
     ("perago/declare/task.py", "from perago.workflow.builder import step", "may import of perago"),
+    ("perago/workflow/model/definition.py", "import pydantic", "from outside: stdlib"),
+    (
+        "perago/workflow/model/definition.py",
+        "from perago.declare.task import TaskDefinition",
+        "may import of perago: errors, protocol",
+    ),
+    ("perago/runtime/runs/run.py", "from perago.workflow.check import check", "may import of perago"),
+    ("perago/ui/graph.py", "from perago.workflow.check import check", "may import of perago"),
     ("perago/runtime/worker/poller.py", "from perago.workflow import step", "may import of perago"),
     ("perago/attic.py", "import os", "no row in ARROWS"),
 ]

@@ -23,7 +23,7 @@ from perago.runtime.registration import (
     registered_names,
 )
 from perago.settings import load_settings
-from perago.workflow.model.definition import check_definition
+from perago.workflow.model.requirements import check_definition
 
 Sources = Annotated[
     list[str],

@@ -17,7 +17,7 @@ from perago.cli.server_choice import ServerChoice, agree_to_run, choose_servers,
 from perago.cli.ui import check_page, serving_page
 from perago.cli.workflow_input import read_definition, read_import, read_payload, refuse_diagnostics
 from perago.declare.discovery import load_tasks
-from perago.workflow.check.values import UNKNOWN
+from perago.workflow.model.expressions import UNKNOWN
 
 if TYPE_CHECKING:
     from perago.backend import Embedded, Real
@@ -166,7 +166,7 @@ def _begin(
     from perago.runtime.lake_lookup import expect_workspace
     from perago.runtime.runs import run
     from perago.runtime.runs.record import new_run_id
-    from perago.runtime.runs.workflow import side_by_side, used_tasks
+    from perago.workflow.model.requirements import side_by_side, used_tasks
 
     servers = choice.backend()
     folders = [read_import(item) for item in imports]

@@ -77,7 +77,7 @@ def from_step(
 
 def _workflow_changed(found: Run) -> bool:
     from perago.runtime.runs import run
-    from perago.runtime.runs.workflow import digest_of
+    from perago.workflow.model.requirements import digest_of
 
     if not is_python(found.workflow_file):
         return run.workflow_changed(found)

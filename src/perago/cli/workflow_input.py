@@ -19,8 +19,8 @@ from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
 from perago.protocol.suggestions import nearest
 from perago.workflow.check.check import check_workflow
-from perago.workflow.check.diagnostics import WorkflowDiagnostic
-from perago.workflow.check.steps import read_flow
+from perago.workflow.check.context import WorkflowDiagnostic
+from perago.workflow.model.definition import read_workflow
 
 _LONGEST_LINE = 120
 _KINDS: dict[type, str] = {
@@ -163,13 +163,14 @@ def checked_file(file: str, found: Collected) -> CheckedWorkflow:
     except (RuntimeConfigError, TaskDefinitionError) as error:
         # The message names the file. If the module also declares tasks, the error has already been reported.
         known = {str(diagnostic) for diagnostic in found.errors}
-        diagnostics = [] if str(error) in known else [WorkflowDiagnostic("error", "", None, str(error))]
+        diagnostics = [] if str(error) in known else [WorkflowDiagnostic("error", None, str(error), "")]
         return CheckedWorkflow(file, None, 0, diagnostics)
     tasks = {task.name: task for task in found.tasks}
     # A missing task may be one with an invalid declaration, which has already been reported.
     elsewhere: Container[str] = _Everything() if found.errors else ()
     diagnostics = check_workflow(definition, tasks, file=file, elsewhere=elsewhere)
-    return CheckedWorkflow(file, definition["name"], len(read_flow(definition)[0].steps), diagnostics)
+    steps = read_workflow(definition, named_only=True).steps
+    return CheckedWorkflow(file, definition["name"], len(steps), diagnostics)
 
 
 def refuse_diagnostics(

@@ -16,8 +16,8 @@ from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef, difference, merged
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import Orchestrator
-from perago.workflow.model.definition import task_names, version_of
 from perago.workflow.model.diff import difference as workflow_difference
+from perago.workflow.model.requirements import task_names, version_of
 
 Action = Literal["create", "update", "keep"]
 

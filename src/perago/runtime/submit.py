@@ -17,7 +17,8 @@ from perago.protocol.suggestions import listed, nearest
 from perago.runtime.lake_lookup import head_of
 from perago.workflow.check.check import check_workflow
 from perago.workflow.check.input_check import WORKSPACE, check_input
-from perago.workflow.model.definition import task_names, version_of
+from perago.workflow.model.requirements import task_names, version_of
+from perago.workflow.model.step_types import SIMPLE
 
 POLL_SECONDS = 0.5
 WAIT_SECONDS = 10.0
@@ -148,7 +149,7 @@ def _untaken(state: WorkflowState) -> TaskState | None:
 
 
 def _is_simple(task: TaskState) -> bool:
-    return task.task_type in ("SIMPLE", task.task_name)
+    return task.task_type in (SIMPLE, task.task_name)
 
 
 def _describe_unknown(orchestrator: Orchestrator, wanted: SubmitRequest) -> str:

@@ -20,7 +20,7 @@ from perago.errors import TaskDefinitionError, TrialError
 from perago.protocol.suggestions import did_you_mean, listed
 from perago.testing.faults import Faults, HeadMove, checked_faults
 from perago.workflow.check.check import check_workflow
-from perago.workflow.check.steps import read_flow
+from perago.workflow.model.definition import ITERATION_MARK, read_workflow
 
 Task = Callable[..., Any] | ModuleType | str
 """A decorated function, a module that declares tasks, or the path of a file that does."""
@@ -159,14 +159,14 @@ def workflow_faults(
             f'faults is {type(faults).__name__}; give a dict such as {{"clean": {{"publish": crash()}}}}'
         )
     steps = {
-        reference: tasks[step.task]
-        for reference, step in read_flow(definition)[0].steps.items()
-        if step.task in tasks
+        reference: tasks[step.name]
+        for reference, step in read_workflow(definition, named_only=True).steps.items()
+        if step.name in tasks
     }
     checked: dict[str, Faults] = {}
     for reference, given in faults.items():
         # Loop iterations have the names that Conductor gives them, such as clean__2.
-        task = steps.get(reference) or steps.get(str(reference).rpartition("__")[0])
+        task = steps.get(reference) or steps.get(str(reference).rpartition(ITERATION_MARK)[0])
         if task is None:
             close = did_you_mean(str(reference), steps, otherwise=f"; the steps are {listed(steps)}")
             raise TrialError(f"faults[{reference!r}]: the workflow has no such step that runs a task{close}")

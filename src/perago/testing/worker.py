@@ -16,7 +16,6 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import TrialError
 from perago.orchestrator.base import WorkflowState
 from perago.runtime.runs.inspect import worker_tasks
-from perago.runtime.runs.workflow import used_tasks
 from perago.testing.arguments import (
     Task,
     Workflow,
@@ -35,6 +34,7 @@ from perago.testing.faults import Faults, renamed_argument
 from perago.testing.lake import MAIN, TrialLake
 from perago.testing.results import Changes, Trial, TrialStep, WorkflowTrial
 from perago.testing.runner import Runner
+from perago.workflow.model.requirements import used_tasks
 
 STEP = "trial"
 """The reference name of the single step that `try_task` runs."""

@@ -14,22 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.runtime.runs.inspect import OPEN, seconds_of
 from perago.runtime.runs.run import first_line
+from perago.workflow.model.definition import ITERATION_MARK, Block, Step, read_workflow
+from perago.workflow.model.step_types import NOOP, Shape
 
-Shape = Literal["step", "fork", "switch", "loop"]
 _DEEPEST = 40
-_NOT_DRAWN = "NOOP"
-_SHAPES: Mapping[str, Shape] = {
-    "FORK_JOIN": "fork",
-    "FORK_JOIN_DYNAMIC": "fork",
-    "SWITCH": "switch",
-    "DECISION": "switch",
-    "DO_WHILE": "loop",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +63,12 @@ def graph_of(state: WorkflowState) -> list[Node]:
     """Return the graph. Steps that ran but are not in the definition come at its end."""
     tasks: dict[str, list[TaskState]] = {}
     for task in state.tasks:
-        if task.task_type == _NOT_DRAWN:
+        if task.task_type == NOOP:
             continue
         tasks.setdefault(step_of(task), []).append(task)
-    nodes = list(_nodes(state.definition.get("tasks"), tasks, 0))
+    # A definition written by a foreign tool may hold anything.
+    definition = read_workflow(state.definition, deepest=_DEEPEST)
+    nodes = list(_nodes(definition.top.steps, tasks))
     named = set(_references(nodes))
     rest = [
         Node(reference, found[-1].task_name, found[-1].task_type, "step", state_of_step(found))
@@ -86,7 +80,9 @@ def graph_of(state: WorkflowState) -> list[Node]:
 
 def step_of(task: TaskState) -> str:
     """Return the step's reference, without the iteration suffix that a loop appends."""
-    return task.reference.removesuffix(f"__{task.iteration}") if task.iteration else task.reference
+    return (
+        task.reference.removesuffix(f"{ITERATION_MARK}{task.iteration}") if task.iteration else task.reference
+    )
 
 
 def state_of_step(tasks: Sequence[TaskState]) -> StepState:
@@ -105,28 +101,16 @@ def state_of_step(tasks: Sequence[TaskState]) -> StepState:
     )
 
 
-def _nodes(block: Any, tasks: Mapping[str, list[TaskState]], depth: int) -> Iterator[Node]:
-    """Yield the nodes of a list of steps. A definition written by a foreign tool may hold anything."""
-    for step in block if isinstance(block, list) and depth < _DEEPEST else ():
-        if isinstance(step, Mapping):
-            reference = str(step.get("taskReferenceName", ""))
-            kind = str(step.get("type") or "SIMPLE")
-            if kind == _NOT_DRAWN:
-                continue
-            lanes = tuple(_lanes(step, tasks, depth + 1))
-            standing = state_of_step(tasks.get(reference, []))
-            yield Node(reference, str(step.get("name", "")), kind, _SHAPES.get(kind, "step"), standing, lanes)
+def _nodes(steps: Sequence[Step], tasks: Mapping[str, list[TaskState]]) -> Iterator[Node]:
+    for step in steps:
+        if step.type != NOOP:
+            lanes = tuple(Lane(_label(block), tuple(_nodes(block.steps, tasks))) for block in step.blocks)
+            standing = state_of_step(tasks.get(step.reference, []))
+            yield Node(step.reference, step.name, step.type, step.shape, standing, lanes)
 
 
-def _lanes(step: Mapping[str, Any], tasks: Mapping[str, list[TaskState]], depth: int) -> Iterator[Lane]:
-    for branch in step.get("forkTasks") or ():
-        yield Lane("", tuple(_nodes(branch, tasks, depth)))
-    for case, block in (step.get("decisionCases") or {}).items():
-        yield Lane(str(case), tuple(_nodes(block, tasks, depth)))
-    if step.get("defaultCase"):
-        yield Lane("otherwise", tuple(_nodes(step["defaultCase"], tasks, depth)))
-    if step.get("loopOver"):
-        yield Lane("", tuple(_nodes(step["loopOver"], tasks, depth)))
+def _label(block: Block) -> str:
+    return {"case": block.name, "default": "otherwise"}.get(block.kind, "")
 
 
 def _references(nodes: Sequence[Node]) -> Iterator[str]:

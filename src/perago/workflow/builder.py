@@ -24,7 +24,7 @@ from perago.errors import TaskDefinitionError
 from perago.orchestrator.conductor.workflow_objects import Fork, TaskStep, is_step
 from perago.protocol.suggestions import did_you_mean, listed
 from perago.workflow.check.check import check_step
-from perago.workflow.check.shapes import task_shapes
+from perago.workflow.check.schema import task_shapes
 from perago.workflow.references import NoSuchField, Reference, Workspace, reference, workspace_at
 
 if TYPE_CHECKING:

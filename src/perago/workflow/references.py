@@ -15,8 +15,8 @@ from pydantic.errors import PydanticUserError
 from perago.declare.diagnostics import calling_place, shortened
 from perago.errors import TaskDefinitionError
 from perago.protocol.suggestions import did_you_mean, listed
-from perago.workflow.check.shapes import Shape
-from perago.workflow.check.values import whole
+from perago.workflow.check.schema import Shape
+from perago.workflow.model.expressions import whole
 
 T = TypeVar("T")
 

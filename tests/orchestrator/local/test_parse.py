@@ -9,7 +9,7 @@ import pytest
 
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.local.parse import read_workflow
-from perago.orchestrator.local.step_types import STEP_TYPES
+from perago.orchestrator.local.step_handlers import HANDLERS
 from tests.support.workflows import fork, join, loop, simple, switch, workflow
 
 
@@ -90,6 +90,11 @@ def test_a_form_that_cannot_run_here_is_refused(source: dict[str, Any], what: st
         (workflow({"name": "work", "type": "SIMPLE"}), "taskReferenceName"),
         (workflow(simple("a", retryCount="many")), "ValueError"),
         ({"tasks": [simple("a")]}, "needs a name"),
+        ({"name": "flow"}, "KeyError: 'tasks'"),
+        (workflow(*["a"]), "step 1 must be an object, not str"),
+        (workflow(simple("a", inputParameters=[1])), "inputParameters must be an object, not list"),
+        (workflow(switch("s", decisionCases={"x": "a"})), "'s' holds steps that are not a list"),
+        (workflow(fork("f", [fork("f", [simple("a")])]), join("j")), "the reference 'f' is used 2 times"),
     ],
 )
 def test_a_definition_that_is_wrong_is_refused(source: dict[str, Any], what: str) -> None:
@@ -154,4 +159,4 @@ def test_the_docs_name_every_supported_type() -> None:
         line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| task types")
     )
     supported = row.split("|")[2]
-    assert [name.strip(" `") for name in supported.split(",")] == list(STEP_TYPES)
+    assert [name.strip(" `") for name in supported.split(",")] == list(HANDLERS)

@@ -12,7 +12,7 @@ import pytest
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.runtime.runs.record import Run, resume_command
 from perago.runtime.runs.run import failed_by_lost_leases_only, workflow_changed
-from perago.runtime.runs.workflow import digest_of
+from perago.workflow.model.requirements import digest_of
 
 RUN = Run("20261116-101010-abcdef", "id", "flow", ["tasks.py"], "/somewhere")
 

@@ -13,9 +13,8 @@ import pytest
 
 from perago.declare.discovery import load_tasks
 from perago.workflow.check.check import check_workflow
-from perago.workflow.check.steps import read_flow
-from perago.workflow.check.values import UNKNOWN, at, texts, whole
-from perago.workflow.model.expressions import expressions_in
+from perago.workflow.model.definition import read_workflow
+from perago.workflow.model.expressions import UNKNOWN, at, expressions_in, texts, whole
 from tests.support.workflows import loop, simple, switch, workflow
 from tests.workflow.check import diagnostics, read_mistakes
 from tests.workflow.check.doubts import WARNINGS
@@ -219,11 +218,9 @@ def documented() -> Iterator[tuple[str, Json]]:
 
 @pytest.mark.parametrize(("file", "definition"), list(documented()))
 def test_the_workflows_of_the_docs_are_right(file: str, definition: Json) -> None:
-    flow, _ = read_flow(definition)
+    names = {step.name for step in read_workflow(definition).walk()}
 
-    assert (
-        check_workflow(definition, {}, file=file, elsewhere={step.task for step in flow.steps.values()}) == []
-    )
+    assert check_workflow(definition, {}, file=file, elsewhere=names) == []
 
 
 def recorded() -> list[Json]:
@@ -234,10 +231,10 @@ def recorded() -> list[Json]:
 @pytest.mark.parametrize("case", recorded(), ids=lambda case: case["name"])
 def test_what_the_check_calls_certain_was_null_whenever_conductor_ran_it(case: Json) -> None:
     found = check_workflow(case["workflow"], {}, file="recorded", elsewhere={"@task"})
-    flow, _ = read_flow(case["workflow"])
+    steps = read_workflow(case["workflow"]).steps
 
     for diagnostic in (one for one in found if one.level == "error" and one.step is not None):
-        step = flow.steps[diagnostic.step or ""]
+        step = steps[diagnostic.step or ""]
         for path, text in texts(step.inputs):
             if any(f"takes ${{{read}}}, but" in diagnostic.message for read in expressions_in(text)):
                 values = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perago.workflow.check.input_check import check_input
-from perago.workflow.model.definition import task_names
+from perago.workflow.model.requirements import task_names
 from tests.support.workflows import fork, join, loop, simple, switch, workflow
 
 PARAMS = {

@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field
 
 from perago.declare.payload import parse_params
 from perago.errors import TaskInputError
-from perago.workflow.check.known_values import UNKNOWN
 from perago.workflow.check.schema import SchemaViolation, kind_of, violations
+from perago.workflow.model.expressions import UNKNOWN
 
 
 class Inner(BaseModel):

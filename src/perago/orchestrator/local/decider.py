@@ -11,7 +11,7 @@ One round visits every task that is not settled yet:
 Rounds repeat until one changes nothing.  JOINs are evaluated between rounds.  A run with nothing left to do is
 COMPLETED.  The order and the error texts are the same as Conductor's.
 
-Scheduling a step creates its task and the tasks of the steps that start with it (see the table in `step_types`).
+Scheduling a step creates its task and the tasks of the steps that start with it (see the table in `step_handlers`).
 Inputs are resolved when a step is scheduled, and again for every retry.
 """
 
@@ -19,19 +19,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perago.orchestrator.local.definition import SWITCH, Step, in_loop
 from perago.orchestrator.local.expressions import resolve
 from perago.orchestrator.local.state import RUNNING, Env, Run, Task
-from perago.orchestrator.local.step_handlers import Evaluation, task_input
-from perago.orchestrator.local.step_types import STEP_TYPES, evaluated_tasks, is_loop, is_system
+from perago.orchestrator.local.step_handlers import (
+    HANDLERS,
+    Evaluation,
+    evaluated_tasks,
+    is_loop,
+    is_system,
+    task_input,
+)
 from perago.orchestrator.local.taskdef import retry_delay, timed_out, total_time_is_up
+from perago.workflow.model.definition import Step, in_iteration
+from perago.workflow.model.step_types import STEP_TYPES, SWITCH
 
 
 def tasks_for(run: Run, step: Step, env: Env) -> list[Task]:
     """Create the tasks for a step that is due, except those already started in the run."""
     task = _task(run, step, env)
     tasks = [task]
-    for other in STEP_TYPES[step.type].schedule(run, step, task, env):
+    for other in HANDLERS[step.type].schedule(run, step, task, env):
         tasks.extend(tasks_for(run, other, env))
     return _not_started(run, tasks)
 
@@ -55,7 +62,7 @@ def retry_of(run: Run, task: Task, env: Env) -> Task:
 def place_in_loop(tasks: Sequence[Task], iteration: int) -> None:
     """Mark tasks as belonging to an iteration of a loop."""
     for task in tasks:
-        task.reference = in_loop(task.reference, iteration)
+        task.reference = in_iteration(task.reference, iteration)
         task.iteration = iteration
 
 
@@ -77,13 +84,14 @@ def _not_started(run: Run, tasks: Sequence[Task]) -> list[Task]:
 
 def _task(run: Run, step: Step, env: Env) -> Task:
     row = STEP_TYPES[step.type]
-    name, system = row.task_name(step), bool(row.task_type)
+    system = row.done_by == "orchestrator"
+    name = row.task_type if HANDLERS[step.type].named_by_type else step.name
     return Task(
         id=env.new_id(),
         run_id=run.id,
         reference=step.reference,
         name=name,
-        type=row.task_type or name,
+        type=row.task_type if system else name,
         status="IN_PROGRESS" if system else "SCHEDULED",
         scheduled=env.now,
         first_scheduled=env.now,
@@ -108,7 +116,7 @@ def decide(run: Run, env: Env) -> None:
         return
     try:
         if not run.tasks:
-            add_tasks(run, tasks_for(run, run.definition.steps[0], env))
+            add_tasks(run, tasks_for(run, run.definition.top.steps[0], env))
         _check_workflow_time(run, env)
         while run.status == RUNNING and (_round(run, env) or _evaluate_between_rounds(run, env)):
             pass
@@ -236,7 +244,7 @@ def _following(run: Run, task: Task, env: Env) -> list[Task]:
     if task.type == SWITCH and "hasChildren" in task.input:
         return []
     step = run.definition.next_after(task.step_reference)
-    if step is None or (STEP_TYPES[step.type].loops and run.latest(step.reference) is not None):
+    if step is None or (step.shape == "loop" and run.latest(step.reference) is not None):
         return []
     tasks = tasks_for(run, step, env)
     if task.iteration and not is_loop(task):
@@ -249,7 +257,7 @@ def _is_complete(run: Run) -> bool:
     latest = {task.reference: task for task in run.tasks}
     if not all(task.over for task in run.tasks):
         return False
-    if not all(step.reference in latest for step in run.definition.steps):
+    if not all(step.reference in latest for step in run.definition.top.steps):
         return False
     for task in run.tasks:
         inside_loop = task.iteration and not is_loop(task)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from perago.workflow.model.expressions import EXPRESSION, TASK_ID, Part, parse_path
+from perago.workflow.model.expressions import EXPRESSION, TASK_ID, at, parse_path
 
 
 def resolve(value: Any, scope: Mapping[str, Any], *, task_id: str | None = None) -> Any:
@@ -64,20 +64,14 @@ def _read(path: str, scope: Mapping[str, Any], task_id: str | None, *, unresolve
         return unresolved if task_id is None else task_id
     value: Any = scope
     for part in parse_path(path):
-        value = _step(value, part)
+        if isinstance(part, tuple):
+            value = len(value) if isinstance(value, Mapping | list) else None
+        else:
+            value = at(value, (part,))
         if value is None:
             return None
     # Copy, so that an input does not change when its source does.
     return copy.deepcopy(value)
-
-
-def _step(value: Any, part: Part) -> Any:
-    if isinstance(part, tuple):
-        return len(value) if isinstance(value, Mapping | list) else None
-    if isinstance(part, int):
-        inside = isinstance(value, list) and -len(value) <= part < len(value)
-        return value[part] if inside else None
-    return value.get(part) if isinstance(value, Mapping) else None
 
 
 def _java_double(value: float) -> str:

@@ -47,7 +47,7 @@ from perago.orchestrator.local.resume import (
     start_from,
 )
 from perago.orchestrator.local.state import Env, Run, milliseconds
-from perago.orchestrator.local.step_types import is_system
+from perago.orchestrator.local.step_handlers import is_system
 from perago.orchestrator.local.store import Store, dump_json
 from perago.orchestrator.local.taskdef import TaskRules, deadline, parse_taskdef
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from perago.errors import OrchestratorRefused
-from perago.orchestrator.local.definition import SIMPLE, Step, WorkflowDefinition
-from perago.orchestrator.local.step_types import STEP_TYPES
+from perago.orchestrator.local.js_parser import UnsupportedScript, parse_script
+from perago.orchestrator.local.step_handlers import HANDLERS
+from perago.workflow.model import definition as model
+from perago.workflow.model.definition import ITERATION_MARK, Json, Step, WorkflowDefinition
 from perago.workflow.model.expressions import expressions_in, source_of
+from perago.workflow.model.step_types import DO_WHILE, FORK_JOIN, JOIN, SWITCH
 
-Json = Mapping[str, Any]
+_SCRIPT_EVALUATORS = ("javascript", "graaljs")
 _WORKFLOW_POLICIES = ("TIME_OUT_WF", "ALERT_ONLY")
 
 
@@ -32,87 +36,73 @@ def read_workflow(source: Json) -> WorkflowDefinition:
     name = source.get("name")
     if not isinstance(name, str) or not name:
         raise OrchestratorRefused("a workflow definition needs a name")
-    unsupported = list(_unsupported_steps(source.get("tasks") or ()))
-    unsupported.extend(_unsupported_fields(source))
+    definition = model.read_workflow(source)
+    unsupported = [*_unsupported_steps(definition.top.steps), *_unsupported_fields(source)]
     if unsupported:
         listed = "; ".join(unsupported)
         raise OrchestratorRefused(
             f"workflow {name} cannot run on the embedded orchestrator: {listed} "
-            f"(it runs {', '.join(STEP_TYPES)}; a Conductor server runs the rest)"
+            f"(it runs {', '.join(HANDLERS)}; a Conductor server runs the rest)"
         )
-    definition = _build(name, source)
-    wrong = list(_diagnostics(definition))
+    try:
+        _read_fields(definition)
+    except (KeyError, TypeError, ValueError) as error:
+        raise OrchestratorRefused(f"workflow {name} is not valid: {type(error).__name__}: {error}") from error
+    wrong = [one.message for one in definition.problems] or list(_diagnostics(definition))
     if wrong:
         raise OrchestratorRefused(f"workflow {name} is not valid: {'; '.join(wrong)}")
     return definition
 
 
-def _build(name: str, source: Json) -> WorkflowDefinition:
-    try:
-        return WorkflowDefinition(
-            name=name,
-            version=int(source.get("version") or 1),
-            steps=_steps(source["tasks"]),
-            output_parameters=source.get("outputParameters") or {},
-            input_template=source.get("inputTemplate") or {},
-            variables=source.get("variables") or {},
-            timeout_seconds=int(source.get("timeoutSeconds") or 0),
-            timeout_policy=source.get("timeoutPolicy") or "ALERT_ONLY",
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OrchestratorRefused(f"workflow {name} is not valid: {type(error).__name__}: {error}") from error
+def _read_fields(definition: WorkflowDefinition) -> None:
+    """Read the fields that the model reads only when it is asked, so that a wrong one is refused before anything runs."""
+    attrgetter("version", "timeout_seconds")(definition)
+    iter(definition.source["tasks"])
+    for step in definition.walk():
+        itemgetter("taskReferenceName", "name")(step.source)
+        attrgetter("retry_count", "start_delay")(step)
 
 
-def _steps(sources: Sequence[Json]) -> tuple[Step, ...]:
-    return tuple(_step(source) for source in sources)
-
-
-def _step(source: Json) -> Step:
-    retries = source.get("retryCount")
-    return Step(
-        reference=source["taskReferenceName"],
-        name=source["name"],
-        type=source.get("type") or SIMPLE,
-        input_parameters=source.get("inputParameters") or {},
-        optional=bool(source.get("optional")),
-        retry_count=None if retries is None else int(retries),
-        start_delay=int(source.get("startDelay") or 0),
-        evaluator=source.get("evaluatorType") or "",
-        expression=source.get("expression") or "",
-        cases={key: _steps(block) for key, block in (source.get("decisionCases") or {}).items()},
-        default_case=_steps(source.get("defaultCase") or ()),
-        branches=tuple(_steps(block) for block in source.get("forkTasks") or ()),
-        join_on=tuple(source.get("joinOn") or ()),
-        loop_condition=source.get("loopCondition") or "",
-        loop_over=_steps(source.get("loopOver") or ()),
-    )
-
-
-def _unsupported_steps(sources: Sequence[Json], loop: str | None = None) -> Iterator[str]:
-    for source in sources:
-        label = f"{source.get('taskReferenceName')!r}"
-        kind = source.get("type") or SIMPLE
-        row = STEP_TYPES.get(kind)
-        if row is None:
-            yield f"task {label} has the type {kind}"
-        loops = row is not None and row.loops
+def _unsupported_steps(steps: Sequence[Step], loop: str | None = None) -> Iterator[str]:
+    for step in steps:
+        label = f"{step.source.get('taskReferenceName')!r}"
+        if step.type not in HANDLERS:
+            yield f"task {label} has the type {step.type}"
+        loops = step.shape == "loop"
         if loops and loop:
-            yield f"task {label} is a {kind} inside the {kind} {loop}"
-        yield from (f"task {label} {what}" for what in _unsupported_settings(source))
-        if row is not None:
-            yield from (f"task {label} {what}" for what in row.unsupported(source))
-        inside = label if loops else loop
-        for block in _blocks(source):
-            yield from _unsupported_steps(block, inside)
+            yield f"task {label} is a {step.type} inside the {step.type} {loop}"
+        yield from (f"task {label} {what}" for what in _unsupported_settings(step))
+        yield from (f"task {label} {what}" for what in _UNSUPPORTED.get(step.type, _nothing)(step))
+        for block in step.blocks:
+            yield from _unsupported_steps(block.steps, label if loops else loop)
 
 
-def _unsupported_settings(source: Json) -> Iterator[str]:
-    if source.get("permissive"):
+def _unsupported_settings(step: Step) -> Iterator[str]:
+    if step.source.get("permissive"):
         yield "is permissive"
-    if source.get("taskDefinition"):
+    if step.source.get("taskDefinition"):
         yield "brings its own taskDefinition (register it instead)"
-    if source.get("items") or {"_items", "keepLastN"} & set(source.get("inputParameters") or {}):
+    if step.source.get("items") or {"_items", "keepLastN"} & set(step.inputs):
         yield "uses items or keepLastN"
+
+
+def _unsupported_switch(step: Step) -> Iterator[str]:
+    evaluator = step.source.get("evaluatorType")
+    if evaluator in _SCRIPT_EVALUATORS:
+        yield from _unsupported_script("expression", step)
+    elif evaluator != "value-param":
+        yield f"has the evaluatorType {evaluator!r}"
+
+
+def _unsupported_loop(step: Step) -> Iterator[str]:
+    yield from _unsupported_script("loopCondition", step)
+
+
+def _unsupported_script(field: str, step: Step) -> Iterator[str]:
+    try:
+        parse_script(step.source.get(field) or "")
+    except UnsupportedScript as error:
+        yield f"has a {field} that is not supported ({error})"
 
 
 def _unsupported_fields(source: Json) -> Iterator[str]:
@@ -124,16 +114,9 @@ def _unsupported_fields(source: Json) -> Iterator[str]:
         yield f"timeoutPolicy {source['timeoutPolicy']!r}"
 
 
-def _blocks(source: Json) -> Iterator[Sequence[Json]]:
-    yield from (source.get("decisionCases") or {}).values()
-    yield source.get("defaultCase") or ()
-    yield from source.get("forkTasks") or ()
-    yield source.get("loopOver") or ()
-
-
 def _diagnostics(definition: WorkflowDefinition) -> Iterator[str]:
     """Yield errors that Conductor refuses too, or would only find while the workflow runs."""
-    if not definition.steps:
+    if not definition.top.steps:
         yield "it has no tasks"
     known = Counter(step.reference for step in definition.walk())
     for reference, times in known.items():
@@ -141,13 +124,52 @@ def _diagnostics(definition: WorkflowDefinition) -> Iterator[str]:
             yield f"the reference {reference!r} is used {times} times"
     for step in definition.walk():
         label = f"task {step.reference!r}"
-        yield from (f"{label} {what}" for what in STEP_TYPES[step.type].diagnostics(definition, step))
+        yield from (f"{label} {what}" for what in _DIAGNOSTICS.get(step.type, _nothing)(definition, step))
         for unknown in sorted(set(step.join_on) - set(known)):
             yield f"{label} joins on {unknown!r}, which is not a task of this workflow"
         # Like Conductor, check for unknown tasks only in top-level steps; elsewhere they resolve to null.
-        names = known if step in definition.steps else None
-        yield from (f"{label}: {what}" for what in _wrong_paths(step.input_parameters, names))
+        names = known if step in definition.top.steps else None
+        yield from (f"{label}: {what}" for what in _wrong_paths(step.inputs, names))
     yield from (f"outputParameters: {what}" for what in _wrong_paths(definition.output_parameters))
+
+
+def _switch_diagnostics(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+    if not step.blocks_of("case"):
+        yield "has no decisionCases"
+    if not step.expression:
+        yield "has no expression"
+
+
+def _fork_diagnostics(definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+    following = definition.next_after(step.reference)
+    if following is None or following.type != JOIN:
+        yield "is not followed by a JOIN"
+    arms = step.blocks_of("arm")
+    if not arms or not all(arm.steps for arm in arms):
+        yield "needs at least one task in each of its forkTasks"
+
+
+def _loop_diagnostics(_definition: WorkflowDefinition, step: Step) -> Iterator[str]:
+    if not step.body:
+        yield "has nothing in loopOver"
+    if any(ITERATION_MARK in inner.reference for inner in step.walk()):
+        yield f"holds a reference with {ITERATION_MARK!r}, which marks iterations"
+
+
+def _nothing(*_: object) -> Iterator[str]:
+    return iter(())
+
+
+# The checks of a step by its type: forms that the embedded orchestrator cannot run, and errors on any orchestrator.
+_UNSUPPORTED: Mapping[str, Callable[[Step], Iterator[str]]] = {
+    SWITCH: _unsupported_switch,
+    DO_WHILE: _unsupported_loop,
+}
+_DIAGNOSTICS: Mapping[str, Callable[[WorkflowDefinition, Step], Iterator[str]]] = {
+    SWITCH: _switch_diagnostics,
+    FORK_JOIN: _fork_diagnostics,
+    DO_WHILE: _loop_diagnostics,
+}
 
 
 def _wrong_paths(value: Any, known: Mapping[str, int] | None = None) -> Iterator[str]:

@@ -15,12 +15,12 @@ from functools import lru_cache
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.base import Json, LogLine, TaskState, WorkflowState, WorkflowSummary
 from perago.orchestrator.local.decider import run_deadline
-from perago.orchestrator.local.definition import WorkflowDefinition
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.state import Run, Task
-from perago.orchestrator.local.step_types import is_system
+from perago.orchestrator.local.step_handlers import is_system
 from perago.orchestrator.local.store import dump_json
 from perago.orchestrator.local.taskdef import TaskRules, deadline, parse_taskdef
+from perago.workflow.model.definition import WorkflowDefinition
 
 _COLUMNS = [column.name for column in fields(Task) if column.name != "changed"]
 _JSON_COLUMNS = frozenset({"input", "output"})

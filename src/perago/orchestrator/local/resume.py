@@ -35,7 +35,7 @@ from perago.orchestrator.local.persistence import (
     save_run,
 )
 from perago.orchestrator.local.state import RUNNING, Env, Run, Task
-from perago.orchestrator.local.step_types import STEP_TYPES, is_system, reopens
+from perago.orchestrator.local.step_handlers import HANDLERS, is_system, reopens
 from perago.protocol.attempt import IN_PROGRESS
 from perago.protocol.suggestions import did_you_mean, listed
 
@@ -96,7 +96,7 @@ def _retry_tasks(run: Run, task: Task, env: Env) -> list[Task]:
     step = run.step(task)
     others = [
         other
-        for following in STEP_TYPES[step.type].schedule(run, step, retry, env)
+        for following in HANDLERS[step.type].schedule(run, step, retry, env)
         for other in tasks_for(run, following, env)
     ]
     if task.iteration:
@@ -152,7 +152,7 @@ def start_from(connection: sqlite3.Connection, recorded: Recording, branches: Br
                 changed=True,
             )
         )
-    add_tasks(run, tasks_for(run, definition.step(recorded.step), env))
+    add_tasks(run, tasks_for(run, definition.steps[recorded.step], env))
     decide(run, env)
     save_run(connection, run)
     return run.id
@@ -164,7 +164,8 @@ def _check(run: Run, reference: str) -> None:
     if reference not in known:
         hint = did_you_mean(reference, known, otherwise=f"; there are: {listed(known)}")
         raise OrchestratorRefused(f"workflow {definition.name} has no step {reference!r}{hint}")
-    holders = [step for step in definition.holders(reference) if not STEP_TYPES[step.type].one_path]
+    # Of a switch only one list runs, and once, so everything before a step inside it is over.
+    holders = [step for step in definition.holders(reference) if step.shape != "switch"]
     if holders:
         raise OrchestratorRefused(
             f"step {reference!r} is inside the {holders[-1].type} {holders[-1].reference!r}, which can only run as a whole: "

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perago.orchestrator.local.definition import Step, WorkflowDefinition, without_loop
 from perago.orchestrator.local.taskdef import TaskRules
 from perago.protocol.attempt import TERMINAL_STATUSES
+from perago.workflow.model.definition import ITERATION_MARK, Step, WorkflowDefinition
 
 RUNNING = "RUNNING"
 _SUCCESSFUL = frozenset({"IN_PROGRESS", "SCHEDULED", "COMPLETED", "COMPLETED_WITH_ERRORS", "SKIPPED"})
@@ -68,7 +68,7 @@ class Task:
     @property
     def step_reference(self) -> str:
         """The reference of the task's step in the definition."""
-        return without_loop(self.reference) if self.iteration else self.reference
+        return self.reference.split(ITERATION_MARK)[0] if self.iteration else self.reference
 
     def end(self, status: str, now: float, reason: str | None = None) -> None:
         """End the task with a final status.  The task keeps its reason unless a new one is passed."""
@@ -109,7 +109,7 @@ class Run:
 
     def step(self, task: Task) -> Step:
         """Return the step that a task belongs to."""
-        return self.definition.step(task.step_reference)
+        return self.definition.steps[task.step_reference]
 
     def rules_for(self, name: str) -> TaskRules:
         """Return the TaskDef's rules, or Conductor's defaults if none was registered."""

@@ -26,7 +26,7 @@ from perago.runtime.runs.record import (
     runs_folder,
 )
 from perago.settings import Settings
-from perago.workflow.check.step_types import OWN
+from perago.workflow.model.step_types import OWN
 
 OPEN = frozenset({"SCHEDULED", "IN_PROGRESS"})
 

@@ -41,10 +41,10 @@ from perago.runtime.runs.record import (
     save_end,
     save_run,
 )
-from perago.runtime.runs.workflow import digest_of, side_by_side
 from perago.runtime.worker.plan import WorkerPlan, check_lake, register_missing_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import Settings
+from perago.workflow.model.requirements import digest_of, side_by_side
 
 log = logging.getLogger("perago.runs")
 

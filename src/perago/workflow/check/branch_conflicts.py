@@ -18,18 +18,17 @@ one of them.  Every writable step is assumed to write; an unknown branch or vers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 from perago.protocol.view import overlap
-from perago.workflow.check.context import Checking
-from perago.workflow.check.diagnostics import Finding, Level
+from perago.workflow.check.context import Checking, Finding, Level
 from perago.workflow.check.step_order import Ran, has_run
-from perago.workflow.check.steps import DEFAULT_CASE, TERMINATE, Block, Step
-from perago.workflow.check.values import whole
-from perago.workflow.model.expressions import understood
+from perago.workflow.model.definition import Block, Step
+from perago.workflow.model.expressions import understood, whole
+from perago.workflow.model.step_types import TERMINATE
 
 Version = tuple[str, str]
 """A branch and a version of it, both by their names in the workflow."""
@@ -103,7 +102,7 @@ def _version(checking: Checking, expression: str, followed: frozenset[str]) -> V
         return None
     if parts[:2] == ("workflow", "input"):
         return expression, expression
-    source = checking.flow.steps.get(str(parts[0]))
+    source = checking.workflow.steps.get(str(parts[0]))
     if source is None or parts[1:] not in {("output", "workspace"), ("input", "workspace")}:
         return None
     start = start_of(checking, source, followed)
@@ -159,7 +158,7 @@ class _Walk:
 def moved_heads(checking: Checking) -> list[Finding]:
     """Return findings about steps that write a branch which another step writes too, or has moved on."""
     walk = _Walk(checking)
-    _block(walk, checking.flow.top, _State(), first=True)
+    _block(walk, checking.workflow.top, _State(), first=True)
     return list(walk.found.values())
 
 
@@ -176,12 +175,12 @@ def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | No
     if step.type == TERMINATE:
         return None
     state = _after_publishing(walk, step, state, first=first)
-    cases = [block for block in step.blocks if block.kind == "case"]
-    arms = [block for block in step.blocks if block.kind == "arm"]
-    body = next((block for block in step.blocks if block.kind == "body"), None)
+    cases = [block for block in step.blocks if block.is_case]
+    arms = step.blocks_of("arm")
+    body = next(iter(step.blocks_of("body")), None)
     if cases:
         ways = [_block(walk, block, state, first=first) for block in cases]
-        if not any(block.name == DEFAULT_CASE for block in cases):
+        if not step.blocks_of("default"):
             ways.append(state)
         return _one_of([way for way in ways if way is not None])
     if arms:
@@ -225,7 +224,9 @@ def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None
     if not movers or any(by is None or (by in made and len(starts) > 1) for by in movers):
         return
     by = str(movers[0])
-    if by in walk.checking.flow.steps and are_independent(walk.checking, step, walk.checking.flow.steps[by]):
+    if by in walk.checking.workflow.steps and are_independent(
+        walk.checking, step, walk.checking.workflow.steps[by]
+    ):
         return
     certain = all(start in state.old for start in starts) and first
     if by == step.reference:
@@ -246,13 +247,13 @@ def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None
 
 def _ran_in_parallel(checking: Checking, starts: tuple[Version, ...], by: str) -> bool:
     """Return whether every version that a step starts from was published in parallel with `by`."""
-    steps = checking.flow.steps
+    steps = checking.workflow.steps
     return by in steps and all(
         name in steps and are_independent(checking, steps[name], steps[by]) for _, name in starts
     )
 
 
-def _after_fork(walk: _Walk, arms: list[Block], state: _State | None) -> _State | None:
+def _after_fork(walk: _Walk, arms: Sequence[Block], state: _State | None) -> _State | None:
     """Return the state after a fork: if two arms wrote the same branch, either may have published last."""
     if state is None:
         return None
@@ -266,7 +267,7 @@ def _after_fork(walk: _Walk, arms: list[Block], state: _State | None) -> _State 
     return _State(state.old, perhaps, state.seen)
 
 
-def _check_arms(walk: _Walk, fork: Step, arms: list[Block]) -> None:
+def _check_arms(walk: _Walk, fork: Step, arms: Sequence[Block]) -> None:
     for left, right in combinations(arms, 2):
         for one, branch, sure in _writers(walk.checking, left):
             for other, same, sure_too in _writers(walk.checking, right):
@@ -292,12 +293,12 @@ def _writers(checking: Checking, block: Block, *, sure: bool = True) -> Iterator
         if start is not None and writes(checking, step):
             yield step, start[0], sure and not step.optional
         for inner in step.blocks:
-            yield from _writers(checking, inner, sure=sure and inner.kind != "case")
+            yield from _writers(checking, inner, sure=sure and not inner.is_case)
 
 
 def _in_turn(checking: Checking, one: Step, other: Step) -> bool:
     pairs = ((one, other), (other, one))
-    return any(has_run(checking.flow, a.reference, by=b.reference).ran is Ran.YES for a, b in pairs)
+    return any(has_run(checking.workflow, a.reference, by=b.reference).ran is Ran.YES for a, b in pairs)
 
 
 def _one_of(ways: list[_State]) -> _State | None:

@@ -13,11 +13,11 @@ from typing import Any
 from perago.declare.task import TaskDefinition
 from perago.protocol.suggestions import did_you_mean
 from perago.workflow.check.branch_conflicts import moved_heads
-from perago.workflow.check.context import Checking
-from perago.workflow.check.diagnostics import Finding, WorkflowDiagnostic, error, warning
+from perago.workflow.check.context import Checking, Finding, WorkflowDiagnostic, error, warning
 from perago.workflow.check.inputs import step_input
 from perago.workflow.check.references import output_reads, step_reads
-from perago.workflow.check.steps import JOIN, JOINS, SIMPLE, Step, read_flow
+from perago.workflow.model.definition import Step, WorkflowDefinition, read_workflow
+from perago.workflow.model.step_types import FORK_JOIN, JOIN, JOINS, SIMPLE
 
 
 def check_workflow(
@@ -37,14 +37,15 @@ def check_workflow(
         findings = dict.fromkeys(_findings(definition, tasks, given, elsewhere))
     except RecursionError:
         findings = {warning(None, "the workflow is nested too deeply to be checked"): None}
-    return [WorkflowDiagnostic(one.level, file, one.step, one.message) for one in findings]
+    return [WorkflowDiagnostic(one.level, one.step, one.message, file) for one in findings]
 
 
 def check_step(source: Mapping[str, Any], task: TaskDefinition) -> list[str]:
     """Return the errors of a single step that hold in every workflow."""
-    flow, findings = read_flow({"tasks": [source]})
-    checking = Checking(flow, {task.name: task}, None)
-    for step in flow.steps.values():
+    workflow = read_workflow({"tasks": [source]}, named_only=True)
+    checking = Checking(workflow, {task.name: task}, None)
+    findings = _unreadable(workflow)
+    for step in workflow.steps.values():
         findings.extend(step_input(checking, step, task))
     return [finding.message for finding in findings if finding.level == "error"]
 
@@ -55,16 +56,17 @@ def _findings(
     given: Mapping[str, Any] | None,
     elsewhere: Container[str],
 ) -> list[Finding]:
-    flow, findings = read_flow(definition)
+    workflow = read_workflow(definition, named_only=True)
+    findings = _unreadable(workflow)
     template = definition.get("inputTemplate")
     filled = None if given is None else {**(template if isinstance(template, Mapping) else {}), **given}
     named = definition.get("inputParameters")
-    checking = Checking(flow, tasks, filled, tuple(map(str, named)) if isinstance(named, list) else ())
-    for step in flow.steps.values():
+    checking = Checking(workflow, tasks, filled, tuple(map(str, named)) if isinstance(named, list) else ())
+    for step in workflow.steps.values():
         findings.extend(_step(checking, step, elsewhere))
     findings.extend(_joins(checking))
     # Two steps with the same name have no defined order.
-    if not flow.has_twins:
+    if not workflow.twins:
         findings.extend(moved_heads(checking))
     outputs = definition.get("outputParameters")
     if isinstance(outputs, Mapping):
@@ -72,8 +74,19 @@ def _findings(
     return findings
 
 
+def _unreadable(workflow: WorkflowDefinition) -> list[Finding]:
+    """Return findings about parts that Conductor cannot read, or cannot tell apart."""
+    findings = [error(one.step, one.message) for one in workflow.problems]
+    if not workflow.top.steps and not workflow.problems:
+        findings.append(error(None, 'the workflow has no steps: "tasks" must be a list of them'))
+    for reference in workflow.twins:
+        text = f"two steps are called {reference!r}: a taskReferenceName must be unique in its workflow; rename one of them"
+        findings.append(error(reference, text))
+    return findings
+
+
 def _step(checking: Checking, step: Step, elsewhere: Container[str]) -> Iterator[Finding]:
-    if step.type == SIMPLE and step.task not in checking.tasks and step.task not in elsewhere:
+    if step.type == SIMPLE and step.name not in checking.tasks and step.name not in elsewhere:
         yield _unknown_task(checking, step)
     task = checking.task_of(step)
     if task is not None:
@@ -82,35 +95,35 @@ def _step(checking: Checking, step: Step, elsewhere: Container[str]) -> Iterator
 
 
 def _unknown_task(checking: Checking, step: Step) -> Finding:
-    label = f"step {step.reference!r} runs the task {step.task!r}"
+    label = f"step {step.reference!r} runs the task {step.name!r}"
     if not checking.tasks:
         return error(step.reference, f"{label}, but no module was given; add the one that declares it")
     names = ", ".join(sorted(checking.tasks))
     otherwise = f"; declared are {names}; add the module that declares it"
-    close = did_you_mean(step.task, checking.tasks, otherwise=otherwise)
+    close = did_you_mean(step.name, checking.tasks, otherwise=otherwise)
     return error(step.reference, f"{label}, which no given module declares{close}")
 
 
 def _joins(checking: Checking) -> Iterator[Finding]:
-    flow = checking.flow
-    for step in flow.steps.values():
-        trail = flow.trails[step.reference]
+    workflow = checking.workflow
+    for step in workflow.steps.values():
+        trail = workflow.trails[step.reference]
         following = trail[-1].block.steps[trail[-1].index + 1 :][:1]
-        if step.type == "FORK_JOIN" and not any(after.type in JOINS for after in following):
+        if step.type == FORK_JOIN and not any(after.type in JOINS for after in following):
             text = f"step {step.reference!r} is a FORK_JOIN, and the step after it must be a JOIN"
             yield error(step.reference, text)
-        if step.type not in JOINS or flow.open_ended:
+        if step.type not in JOINS or workflow.open_ended:
             continue
         if not step.join_on:
             text = f'step {step.reference!r} waits for nothing: its "joinOn" is empty, so the next step begins at once'
             yield warning(step.reference, text)
         for name in step.join_on:
-            if name not in flow.steps:
-                others = ", ".join(other for other in flow.steps if other != step.reference)
-                close = did_you_mean(name, flow.steps, otherwise=f"; the steps are {others}")
+            if name not in workflow.steps:
+                others = ", ".join(other for other in workflow.steps if other != step.reference)
+                close = did_you_mean(name, workflow.steps, otherwise=f"; the steps are {others}")
                 text = f"step {step.reference!r} joins on {name!r}, but no step is called that{close}"
                 yield error(step.reference, text)
-            elif step.type == JOIN and _may_be_retried(checking, flow.steps[name]):
+            elif step.type == JOIN and _may_be_retried(checking, workflow.steps[name]):
                 text = (
                     f"step {step.reference!r} joins on {name!r}, which has retries: Conductor may see it fail before the "
                     "retry is there, and fail the workflow; end that arm with a NOOP step, and join on that one"

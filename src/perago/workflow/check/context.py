@@ -1,23 +1,58 @@
-"""The context that the parts of the check share: the tree of steps, their tasks, and the known input of the workflow."""
+"""The context that the parts of the check share: a workflow with its tasks and its known input, and the findings about it.
+
+A finding is one line.  An error is certain on every path; everything else is a warning.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from perago.declare.task import TaskDefinition
-from perago.workflow.check.shapes import Shape, TaskShapes, task_shapes
+from perago.workflow.check.schema import Shape, TaskShapes, task_shapes
 from perago.workflow.check.step_order import Ran, has_run_in_the_end
-from perago.workflow.check.steps import SIMPLE, Flow, Step
+from perago.workflow.model.definition import Step, WorkflowDefinition
 from perago.workflow.model.expressions import understood
+from perago.workflow.model.step_types import SIMPLE
+
+Level = Literal["error", "warning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One mistake (`error`) or possible mistake (`warning`); `step` is None if it concerns the whole workflow."""
+
+    level: Level
+    step: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowDiagnostic(Finding):
+    """A finding with the file that it is about."""
+
+    file: str
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.file})" if self.file else self.message
+
+
+def error(step: str | None, message: str) -> Finding:
+    """Return a finding that is wrong on every path."""
+    return Finding("error", step, message)
+
+
+def warning(step: str | None, message: str) -> Finding:
+    """Return a finding that is wrong on some path."""
+    return Finding("warning", step, message)
 
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """One workflow and its tasks; `given` is its input, merged with its template, or None if unknown."""
+    """A workflow and its tasks; `given` is its input, merged with its template, or None if unknown."""
 
-    flow: Flow
+    workflow: WorkflowDefinition
     tasks: Mapping[str, TaskDefinition]
     given: Mapping[str, Any] | None
     named_inputs: tuple[str, ...] = ()
@@ -27,11 +62,11 @@ class Checking:
 
     def task_of(self, step: Step) -> TaskDefinition | None:
         """Return the task that a step runs; None if it is not one of `tasks`."""
-        return self.tasks.get(step.task) if step.type == SIMPLE else None
+        return self.tasks.get(step.name) if step.type == SIMPLE else None
 
     def output_of(self, reference: str) -> Shape | None:
         """Return the shape of a step's output; None if unknown."""
-        task = self.task_of(self.flow.steps[reference])
+        task = self.task_of(self.workflow.steps[reference])
         return None if task is None else self.shapes(task).output
 
     def shapes(self, task: TaskDefinition) -> TaskShapes:
@@ -43,7 +78,7 @@ class Checking:
     def shape_of(self, expression: str) -> Shape | None:
         """Return the shape of an expression that reads a step's output; None if unknown."""
         parts, end = understood(expression)
-        if end < len(expression) or parts[1:2] != ("output",) or parts[0] not in self.flow.steps:
+        if end < len(expression) or parts[1:2] != ("output",) or parts[0] not in self.workflow.steps:
             return None
         shape = self.output_of(str(parts[0]))
         for part in parts[2:]:
@@ -52,4 +87,4 @@ class Checking:
 
     def always_runs(self, step: Step) -> bool:
         """Return whether every workflow that reaches its end has run the step."""
-        return has_run_in_the_end(self.flow, step.reference).ran is Ran.YES
+        return has_run_in_the_end(self.workflow, step.reference).ran is Ran.YES

@@ -9,16 +9,23 @@ the definition's check reports it.  A finding refuses the start if the step cert
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from perago.protocol.suggestions import did_you_mean, listed, nearest
-from perago.workflow.check.known_values import UNKNOWN, KnownInput, Origin, Path, inputs_read, known_input
 from perago.workflow.check.schema import SchemaViolation, kind_of, violations
-from perago.workflow.model.definition import blocks_of, steps_in
+from perago.workflow.model.definition import Json, Step, read_workflow
+from perago.workflow.model.expressions import (
+    UNKNOWN,
+    KnownInput,
+    Origin,
+    Path,
+    format_path,
+    inputs_read,
+    known_input,
+)
+from perago.workflow.model.step_types import SIMPLE, SWITCH, TERMINATE
 
-Json = Mapping[str, Any]
 WORKSPACE = "workspace"
 _HOW = {WORKSPACE: "add --workspace REPO[@BRANCH]"}
 
@@ -36,40 +43,39 @@ def check_input(definition: Json, taskdefs: Mapping[str, Json | None], payload: 
     # Conductor merges the template into an input only if the input is not empty.
     filled = {**(definition.get("inputTemplate") or {}), **payload} if payload else {}
     findings: dict[Finding, None] = {}
-    for step, certain in _running(definition.get("tasks") or (), filled, certain=True):
-        if (step.get("type") or "SIMPLE") == "SIMPLE":
-            known = known_input(step.get("inputParameters") or {}, filled)
-            texts = _of_step(step, known, _schema(taskdefs.get(step["name"])), payload)
+    for step, certain in _running(read_workflow(definition).top.steps, filled, certain=True):
+        if step.type == SIMPLE:
+            known = known_input(step.inputs, filled)
+            texts = _of_step(step, known, _schema(taskdefs.get(step.name)), payload)
             findings |= dict.fromkeys(Finding(text, certain) for text in texts)
     return [*findings, *(Finding(text, False) for text in _unread(definition, payload))]
 
 
-def _running(steps: Any, payload: Json, *, certain: bool) -> Iterator[tuple[Json, bool]]:
+def _running(steps: Sequence[Step], payload: Json, *, certain: bool) -> Iterator[tuple[Step, bool]]:
     """Yield every step that may run, and whether it certainly runs and must succeed."""
-    for step in steps or ():
-        yield step, certain and not step.get("optional")
+    for step in steps:
+        yield step, certain and not step.optional
         case = _switch_case(step, payload)
         if case is not None:
             yield from _running(case, payload, certain=certain)
         else:
-            inside = certain and step.get("type") not in ("SWITCH", "DECISION") and not step.get("items")
-            for block in blocks_of(step):
-                yield from _running(block, payload, certain=inside)
-        if any(inner.get("type") == "TERMINATE" for inner in steps_in([step])):
+            inside = certain and step.shape != "switch" and not step.source.get("items")
+            for block in step.blocks:
+                yield from _running(block.steps, payload, certain=inside)
+        if any(inner.type == TERMINATE for inner in step.walk()):
             certain = False
 
 
-def _switch_case(step: Json, payload: Json) -> Any:
+def _switch_case(step: Step, payload: Json) -> Sequence[Step] | None:
     """Return the steps of the case that a SWITCH takes, or None if the input alone does not decide it."""
-    if step.get("type") != "SWITCH" or step.get("evaluatorType") != "value-param":
+    if step.type != SWITCH or step.evaluator != "value-param":
         return None
-    value = known_input(step.get("inputParameters") or {}, payload).value.get(step.get("expression"), UNKNOWN)
+    value = known_input(step.inputs, payload).value.get(step.expression, UNKNOWN)
     if isinstance(value, bool):
         value = str(value).lower()
     if value is not None and not isinstance(value, str | int):
         return None
-    cases = step.get("decisionCases") or {}
-    return cases.get(str(value), step.get("defaultCase") or [])
+    return step.case(str(value))
 
 
 def _schema(taskdef: Json | None) -> Json:
@@ -77,16 +83,16 @@ def _schema(taskdef: Json | None) -> Json:
     return found if isinstance(found, Mapping) else {}
 
 
-def _of_step(step: Json, known: KnownInput, schema: Json, payload: Json) -> Iterator[str]:
+def _of_step(step: Step, known: KnownInput, schema: Json, payload: Json) -> Iterator[str]:
     for violation in violations(known.value, schema, schema):
         found = known.origin_of(violation.path)
         if found is not None:
             made, origin = found
-            yield f"step {step['taskReferenceName']!r}: {_message(violation, made, origin, payload)}"
+            yield f"step {step.reference!r}: {_message(violation, made, origin, payload)}"
 
 
 def _message(violation: SchemaViolation, made: Path, origin: Origin, payload: Json) -> str:
-    path = _dotted(violation.path)
+    path = format_path(violation.path)
     if origin.lacking is not None:
         name = origin.lacking
         written = nearest(name, payload)
@@ -96,7 +102,7 @@ def _message(violation: SchemaViolation, made: Path, origin: Origin, payload: Js
         return f"{path} is missing: {origin.expression} has no {violation.path[-1]!r}"
     if violation.rule == "is not declared":
         return f"{path} is not declared by the task: take {violation.path[-1]!r} out of {origin.expression}"
-    within = "" if made == violation.path else f"{_dotted(violation.path[len(made) :])} of "
+    within = "" if made == violation.path else f"{format_path(violation.path[len(made) :])} of "
     shown = kind_of(violation.value) if violation.wrong_kind else "not"
     return f"{path} {violation.rule}, but {within}{origin.expression} is {shown}"
 
@@ -110,7 +116,3 @@ def _unread(definition: Json, payload: Json) -> Iterator[str]:
         if name not in names:
             hint = did_you_mean(name, names, otherwise=f"; it reads {listed(sorted(names))}")
             yield f"the workflow does not read the input {name!r}{hint}"
-
-
-def _dotted(path: Path) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")

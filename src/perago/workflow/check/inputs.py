@@ -19,11 +19,19 @@ from pydantic_core.core_schema import ErrorType
 from perago.declare.signature import models_of
 from perago.declare.task import TaskDefinition
 from perago.protocol.suggestions import did_you_mean, nearest
-from perago.workflow.check.context import Checking
-from perago.workflow.check.diagnostics import Finding, error, warning
-from perago.workflow.check.shapes import Shape
-from perago.workflow.check.steps import Step
-from perago.workflow.check.values import UNKNOWN, Path, at, has_unknown, known, shown, whole, without_unknown
+from perago.workflow.check.context import Checking, Finding, error, warning
+from perago.workflow.check.schema import Shape
+from perago.workflow.model.definition import Step
+from perago.workflow.model.expressions import (
+    UNKNOWN,
+    Path,
+    at,
+    format_path,
+    has_unknown,
+    known,
+    whole,
+    without_unknown,
+)
 
 _AUTHORS = {"value_error", "assertion_error", "path_not_file", "path_not_directory", "path_exists"}
 _CERTAIN = set(get_args(ErrorType)) - _AUTHORS
@@ -154,7 +162,7 @@ def _kind(value: Any) -> str:
 
 def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
     """Yield findings about a step's input, apart from what its expressions read."""
-    if step.given_otherwise:
+    if step.input_elsewhere:
         return
     yield from _envelope(step, task, checking.shapes(task).params.names)
     if task.workspace is not None and "workspace" in step.inputs:
@@ -276,7 +284,7 @@ def _finding(
     checking: Checking, step: Step, task: TaskDefinition, violation: InputViolation, *, raw: Any, shape: Shape
 ) -> Finding:
     label = f"step {step.reference!r}"
-    where = shown(("params", *violation.path))
+    where = format_path(("params", *violation.path))
     if violation.not_declared:
         for part in violation.path[:-1]:
             shape = shape.at(part)

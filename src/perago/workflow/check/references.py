@@ -11,16 +11,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from perago.protocol.suggestions import did_you_mean, nearest
-from perago.workflow.check.context import Checking
-from perago.workflow.check.diagnostics import Finding, Level, error, warning
+from perago.workflow.check.context import Checking, Finding, Level, error, warning
 from perago.workflow.check.inputs import takes_null
-from perago.workflow.check.shapes import Shape
+from perago.workflow.check.schema import Shape
 from perago.workflow.check.step_order import Ran, has_run
-from perago.workflow.check.steps import Step
-from perago.workflow.check.values import Path, from_input, known, texts, whole
-from perago.workflow.model.expressions import Part, expressions_in, understood
+from perago.workflow.model.definition import ITERATION_MARK, Step
+from perago.workflow.model.expressions import (
+    TASK_ID,
+    Part,
+    Path,
+    expressions_in,
+    format_path,
+    from_input,
+    known,
+    texts,
+    understood,
+    whole,
+)
 
-_SYSTEM = {"CPEWF_TASK_ID", "NETFLIX_ENV", "NETFLIX_STACK"}
+_SYSTEM = {TASK_ID, "NETFLIX_ENV", "NETFLIX_STACK"}
 _OF_WORKFLOW = {
     *("input", "output", "status", "workflowId", "workflowType", "version", "variables", "correlationId"),
     *("parentWorkflowId", "parentWorkflowTaskId", "reasonForIncompletion", "schemaVersion", "createTime"),
@@ -40,7 +49,6 @@ _OF_STEP = {
     *("taskDefName", "scheduledTime", "startTime", "endTime", "workflowInstanceId", "taskId", "workerId"),
     *("reasonForIncompletion", "callbackAfterSeconds", "iteration", "seq", "updateTime", "logs"),
 }
-_ITERATION = "__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +91,9 @@ def _null_read(checking: Checking, expression: str, reader: Step | None) -> _Nul
     head = str(parts[0])
     if head == "workflow":
         return _of_workflow(checking, parts)
-    if head not in checking.flow.steps:
+    if head not in checking.workflow.steps:
         return _no_step(checking, parts)
-    answer = None if reader is None else has_run(checking.flow, head, by=reader.reference)
+    answer = None if reader is None else has_run(checking.workflow, head, by=reader.reference)
     if answer is not None and answer.ran is Ran.NO:
         # A retry reads the output of the attempt before it; a failed attempt of a Perago task has none.
         has_output = (
@@ -97,7 +105,7 @@ def _null_read(checking: Checking, expression: str, reader: Step | None) -> _Nul
         return problem
     if answer is not None and answer.ran is Ran.MAYBE:
         return _NullRead("warning", f"{answer.why}; it is null where that has not run")
-    if reader is not None and checking.flow.steps[head].optional and parts[1:2] == ("output",):
+    if reader is not None and checking.workflow.steps[head].optional and parts[1:2] == ("output",):
         return _NullRead("warning", f"{head!r} is optional, and has no output where it fails")
     return None
 
@@ -108,15 +116,15 @@ def _no_output_when_failed(checking: Checking, parts: tuple[Part, ...]) -> bool:
 
 def _no_step(checking: Checking, parts: tuple[Part, ...]) -> _NullRead | None:
     head = str(parts[0])
-    in_loop, mark, iteration = head.rpartition(_ITERATION)
-    iterates = bool(mark) and iteration.isdigit() and in_loop in checking.flow.steps
-    if checking.flow.open_ended or iterates:
+    in_loop, mark, iteration = head.rpartition(ITERATION_MARK)
+    iterates = bool(mark) and iteration.isdigit() and in_loop in checking.workflow.steps
+    if checking.workflow.open_ended or iterates:
         return None
     if head in {"input", "variables"}:
         return _NullRead(
-            "error", f"no step is called {head!r}; did you mean ${{{_format_path(('workflow', *parts))}}}?"
+            "error", f"no step is called {head!r}; did you mean ${{{format_path(('workflow', *parts))}}}?"
         )
-    steps = checking.flow.steps
+    steps = checking.workflow.steps
     known_ones = f"; the steps are {', '.join(steps)}" if len(steps) <= 12 else ""
     close = did_you_mean(head, [*steps, "workflow"], otherwise=known_ones)
     return _NullRead("error", f"no step is called {head!r}{close}")
@@ -151,7 +159,7 @@ def _of_step(checking: Checking, parts: tuple[Part, ...]) -> _NullRead | None:
         if output is not None and name in output.names:
             return _NullRead(
                 "error",
-                f"a step has no {name!r}; did you mean ${{{_format_path((head, 'output', *parts[1:]))}}}?",
+                f"a step has no {name!r}; did you mean ${{{format_path((head, 'output', *parts[1:]))}}}?",
             )
         level: Level = "warning" if nearest(name, _OF_STEP) is None else "error"
         return _NullRead(level, f"a step has no {name!r}{did_you_mean(name, _OF_STEP)}")
@@ -168,15 +176,15 @@ def _of_step(checking: Checking, parts: tuple[Part, ...]) -> _NullRead | None:
 
 def _no_field(checking: Checking, parts: tuple[Part, ...], number: int, shape: Shape) -> str:
     head, name = str(parts[0]), parts[number]
-    task = checking.flow.steps[head].task
+    task = checking.workflow.steps[head].name
     if number == 2:
         if name == "workspace":
             return f"its task {task!r} declares no workspace, so the output has none"
         for part in shape.names:
             if name in shape.at(part).names:
-                better = _format_path((head, "output", part, *parts[2:]))
+                better = format_path((head, "output", part, *parts[2:]))
                 return f"the output of {head!r} has no {name!r}; did you mean ${{{better}}}?"
-    around = f"the output of {head!r}" if number == 2 else f"${{{_format_path(parts[:number])}}}"
+    around = f"the output of {head!r}" if number == 2 else f"${{{format_path(parts[:number])}}}"
     if not shape.names:
         kinds = " or ".join(sorted(shape.types or ()))
         return f"{around} is of the type {kinds}, which has no {name!r}"
@@ -211,11 +219,3 @@ def _takes_null(checking: Checking, step: Step, path: Path, text: str) -> bool:
     if path[0] != "params":
         return True
     return takes_null(task, known(step.inputs["params"], checking.given), path[1:])
-
-
-def _format_path(parts: tuple[Part, ...]) -> str:
-    """Return a path as an author writes it."""
-    text = ""
-    for part in parts:
-        text += f"[{part}]" if isinstance(part, int) else f".{part if isinstance(part, str) else part[0]}"
-    return text.removeprefix(".")

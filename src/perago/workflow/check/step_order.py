@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 
-from perago.workflow.check.steps import DEFAULT_CASE, JOINS, TERMINATE, Flow, Spot, Step
+from perago.workflow.model.definition import Spot, Step, WorkflowDefinition
+from perago.workflow.model.step_types import JOINS, TERMINATE
 
 
 class Ran(Enum):
@@ -39,9 +40,9 @@ class Answer:
 YES = Answer(Ran.YES)
 
 
-def has_run(flow: Flow, source: str, *, by: str) -> Answer:
+def has_run(workflow: WorkflowDefinition, source: str, *, by: str) -> Answer:
     """Return whether `source` has run when `by` starts."""
-    ours, theirs = flow.trails[by], flow.trails[source]
+    ours, theirs = workflow.trails[by], workflow.trails[source]
     shared = _shared(ours, theirs)
     looping = any(spot.block.kind == "body" for spot in ours)
     if shared == len(theirs):
@@ -57,9 +58,9 @@ def has_run(flow: Flow, source: str, *, by: str) -> Answer:
     return Answer(Ran.NO, f"{source!r} comes later")
 
 
-def has_run_in_the_end(flow: Flow, source: str) -> Answer:
+def has_run_in_the_end(workflow: WorkflowDefinition, source: str) -> Answer:
     """Return whether `source` has run when the workflow reaches its end."""
-    return _certain(flow.trails[source][1:], source)
+    return _certain(workflow.trails[source][1:], source)
 
 
 def _shared(ours: tuple[Spot, ...], theirs: tuple[Spot, ...]) -> int:
@@ -88,7 +89,7 @@ def _inside(theirs: tuple[Spot, ...], source: str) -> Answer:
 
 def _apart(ours: tuple[Spot, ...], theirs: tuple[Spot, ...], source: str, *, looping: bool) -> Answer:
     """Answer for a source and a reader in different blocks of one step."""
-    if ours[0].block.kind == "case":
+    if ours[0].block.is_case:
         why = f"{source!r} runs in another case of {_name(ours[0].holder)!r}"
         return Answer(Ran.MAYBE if looping else Ran.NO, why)
     for spot in ours:
@@ -114,8 +115,8 @@ def _before(ours: Spot, theirs: tuple[Spot, ...], source: str) -> Answer:
 def _certain(inner: tuple[Spot, ...], source: str) -> Answer:
     """Return whether the source has run once the step that contains it has ended."""
     for spot in inner:
-        if spot.block.kind == "case" and not _is_only_continuation(spot):
-            case = "the default case" if spot.block.name == DEFAULT_CASE else f"case {spot.block.name!r}"
+        if spot.block.is_case and not _is_only_continuation(spot):
+            case = "the default case" if spot.block.kind == "default" else f"case {spot.block.name!r}"
             return Answer(Ran.MAYBE, f"{source!r} runs only in {case} of {_name(spot.holder)!r}")
     return YES
 
@@ -124,7 +125,7 @@ def _is_only_continuation(spot: Spot) -> bool:
     """Return whether every other case ends the workflow, so that later steps run only after this case."""
     blocks = spot.holder.blocks if spot.holder is not None else ()
     others = [block for block in blocks if block is not spot.block]
-    has_default = any(block.name == DEFAULT_CASE for block in blocks)
+    has_default = any(block.kind == "default" for block in blocks)
     return has_default and all(any(step.type == TERMINATE for step in block.steps) for block in others)
 
 

@@ -1,75 +1,327 @@
-"""The required parts of a workflow definition, and all its steps, including those inside forks, branches and loops.
+"""Conductor's workflow JSON as a tree of steps, read in one place.
 
-Every error is one line that names the file and the step, before a server sees the definition.  Conductor answers 500 to
-some of these mistakes, and accepts others that make the workflow impossible to start.
+    in the JSON       kind of block    its steps run
+    tasks             top              one after the other
+    decisionCases     case             if the value is the case's name
+    defaultCase       default          if no case has the value's name
+    forkTasks         arm              beside the other arms
+    loopOver          body             once or more
+
+Reading refuses nothing, since each caller draws the line elsewhere: the check accepts types that it does not know, the
+embedded orchestrator only those that it can run, and a page draws whatever a server has.  A part that Conductor itself
+cannot read (a step without a name, steps that are not in a list) is listed in `problems`.  Fields that only one caller
+needs are read from `source`, which is the JSON as it was written.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from perago.errors import RuntimeConfigError
+from perago.workflow.model.step_types import BRING_NO_STEPS, SIMPLE, Shape, shape_of
 
 Json = Mapping[str, Any]
+BlockKind = Literal["top", "case", "default", "arm", "body"]
+ITERATION_MARK = "__"
 
 
-def check_definition(definition: Json, file: str) -> None:
-    """Raise `RuntimeConfigError` if no orchestrator could run the definition."""
-    for diagnostic in _diagnostics(definition):
-        raise RuntimeConfigError(f"{file}: {diagnostic}")
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """A list of steps; `name` is the case, or the number of the arm."""
+
+    kind: BlockKind
+    name: str
+    steps: tuple[Step, ...]
+
+    @property
+    def is_case(self) -> bool:
+        """True for a case of a switch, the default included."""
+        return self.kind in ("case", "default")
 
 
-def version_of(definition: Json) -> int:
-    """Return the version of a definition; Conductor's default is 1."""
-    version = definition.get("version")
-    return 1 if version is None else int(version)
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One entry of a workflow's tasks, with the blocks inside it."""
+
+    reference: str
+    name: str
+    type: str
+    source: Json
+    inputs: Json = field(default_factory=dict)
+    blocks: tuple[Block, ...] = ()
+    join_on: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """The way in which the steps inside it run."""
+        return shape_of(self.type)
+
+    @property
+    def optional(self) -> bool:
+        """True if the workflow continues after the step has failed."""
+        return bool(self.source.get("optional"))
+
+    @property
+    def input_elsewhere(self) -> bool:
+        """True if the input does not come from `inputParameters` alone."""
+        return bool(self.source.get("inputExpression") or self.source.get("taskDefinition"))
+
+    @property
+    def retry_count(self) -> int | None:
+        """The step's own number of retries; None if its TaskDef decides."""
+        found = self.source.get("retryCount")
+        return None if found is None else int(found)
+
+    @property
+    def start_delay(self) -> int:
+        """Seconds before a worker gets the task."""
+        return int(self.source.get("startDelay") or 0)
+
+    @property
+    def evaluator(self) -> str:
+        """The language of a switch's expression."""
+        return self.source.get("evaluatorType") or ""
+
+    @property
+    def expression(self) -> str:
+        """The script of a switch, or the name of the input that decides it."""
+        return self.source.get("expression") or ""
+
+    @property
+    def loop_condition(self) -> str:
+        """The script that decides whether a loop continues."""
+        return self.source.get("loopCondition") or ""
+
+    def blocks_of(self, kind: BlockKind) -> tuple[Block, ...]:
+        """Return the blocks of a kind."""
+        return tuple(block for block in self.blocks if block.kind == kind)
+
+    @property
+    def body(self) -> tuple[Step, ...]:
+        """The steps that a loop repeats."""
+        return next((block.steps for block in self.blocks_of("body")), ())
+
+    def case(self, value: str) -> tuple[Step, ...]:
+        """Return the steps that a switch runs for a value."""
+        chosen = [block for block in self.blocks_of("case") if block.name == value]
+        return next((block.steps for block in (*chosen, *self.blocks_of("default"))), ())
+
+    def walk(self) -> Iterator[Step]:
+        """Yield this step and every step inside it, in the order of the file."""
+        yield self
+        for block in self.blocks:
+            for step in block.steps:
+                yield from step.walk()
+
+    def inside(self) -> frozenset[str]:
+        """Return the references of all steps inside this one."""
+        return frozenset(step.reference for step in self.walk()) - {self.reference}
 
 
-def steps_in(node: Any) -> Iterator[Json]:
-    """Yield every step of a list of steps, nested ones included, in the order of the file."""
-    for step in node or ():
-        if isinstance(step, Mapping):
-            yield step
-            for block in blocks_of(step):
-                yield from steps_in(block)
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """The position of a step in one block, and the step that holds the block."""
+
+    holder: Step | None
+    block: Block
+    index: int
 
 
-def task_names(definition: Json) -> set[str]:
-    """Return the names of the tasks that workers run for the workflow."""
-    steps = steps_in(definition.get("tasks"))
-    return {step["name"] for step in steps if (step.get("type") or "SIMPLE") == "SIMPLE"}
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A part of the JSON that Conductor cannot read; `step` is the reference of the step that has it, if known."""
+
+    step: str | None
+    message: str
 
 
-def blocks_of(step: Json) -> Iterator[Any]:
-    """Yield the lists of steps inside a step."""
-    yield from (step.get("decisionCases") or {}).values()
-    yield step.get("defaultCase")
-    yield from step.get("forkTasks") or ()
-    yield step.get("loopOver")
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkflowDefinition:
+    """A workflow's tree, with its steps and their positions by reference.
+
+    If several steps share a reference, `steps` and `trails` have the first, and `twins` the reference of each other one.
+    """
+
+    source: Json
+    top: Block
+    problems: tuple[Problem, ...] = ()
+    steps: dict[str, Step] = field(default_factory=dict)
+    trails: dict[str, tuple[Spot, ...]] = field(default_factory=dict)
+    """The spots on the way to each step, from the top."""
+    twins: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._index(self.top, None, ())
+
+    @property
+    def name(self) -> str:
+        """The workflow's name."""
+        return str(self.source["name"])
+
+    @property
+    def version(self) -> int:
+        """The workflow's version; Conductor's default is 1."""
+        return int(self.source.get("version") or 1)
+
+    @property
+    def output_parameters(self) -> Json:
+        """The expressions of the workflow's output."""
+        return self.source.get("outputParameters") or {}
+
+    @property
+    def input_template(self) -> Json:
+        """The defaults of the workflow's input."""
+        return self.source.get("inputTemplate") or {}
+
+    @property
+    def variables(self) -> Json:
+        """The values of `${workflow.variables.…}` at the start."""
+        return self.source.get("variables") or {}
+
+    @property
+    def timeout_seconds(self) -> int:
+        """The time limit of the whole workflow; 0 for none."""
+        return int(self.source.get("timeoutSeconds") or 0)
+
+    @property
+    def timeout_policy(self) -> str:
+        """The consequence of exceeding the time limit."""
+        return self.source.get("timeoutPolicy") or "ALERT_ONLY"
+
+    @property
+    def open_ended(self) -> bool:
+        """True if steps may be added while the workflow runs."""
+        return any(step.type not in BRING_NO_STEPS for step in self.steps.values())
+
+    def walk(self) -> Iterator[Step]:
+        """Yield every step, in the order of the file."""
+        for step in self.top.steps:
+            yield from step.walk()
+
+    def next_after(self, reference: str) -> Step | None:
+        """Return the step after this one; None at the end of the workflow or of a loop's body."""
+        for spot in reversed(self.trails[reference]):
+            if spot.index + 1 < len(spot.block.steps):
+                return spot.block.steps[spot.index + 1]
+            if spot.holder is not None and spot.holder.shape == "loop":
+                # After the last step of a loop's body, the loop itself decides.
+                return None
+        return None
+
+    def holders(self, reference: str) -> list[Step]:
+        """Return the steps that contain a step, innermost first."""
+        return [spot.holder for spot in reversed(self.trails[reference]) if spot.holder is not None]
+
+    def before(self, reference: str) -> frozenset[str]:
+        """Return the references of all steps before a step: they are over, or decided, when it is scheduled."""
+        found = {step.reference for step in self.holders(reference)}
+        for spot in self.trails[reference]:
+            for step in spot.block.steps[: spot.index]:
+                found.update(inner.reference for inner in step.walk())
+        return frozenset(found)
+
+    def _index(self, block: Block, holder: Step | None, above: tuple[Spot, ...]) -> None:
+        for index, step in enumerate(block.steps):
+            trail = (*above, Spot(holder, block, index))
+            if step.reference in self.steps:
+                self.twins.append(step.reference)
+            else:
+                self.steps[step.reference], self.trails[step.reference] = step, trail
+            for inner in step.blocks:
+                self._index(inner, step, trail)
 
 
-def _diagnostics(definition: Json) -> Iterator[str]:
-    name, version, tasks = definition["name"], definition.get("version", 1), definition.get("tasks")
-    if not name or "/" in name:
-        yield f"the workflow's name is {name!r}, but must be a text without '/'"
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        yield f"version is {version!r}, but must be a whole number of at least 1"
-    if not isinstance(tasks, list) or not tasks:
-        yield "the workflow has no steps: give it a list `tasks` with at least one"
-        return
-    references: Counter[str] = Counter()
-    for number, step in enumerate(steps_in(tasks), 1):
-        for field in ("name", "taskReferenceName"):
-            if not isinstance(step.get(field), str) or not step[field]:
-                yield f"{_label(step, number)} has no {field}"
-        references[str(step.get("taskReferenceName"))] += 1
-    for reference, times in references.items():
-        if times > 1:
-            yield f"{times} steps have the taskReferenceName {reference!r}: give each its own"
+def read_workflow(
+    source: Json, *, named_only: bool = False, deepest: int | None = None
+) -> WorkflowDefinition:
+    """Return the tree of a workflow's JSON.
+
+    `named_only` leaves out steps that Conductor cannot name, with all inside them.  Steps below the level `deepest` are
+    left out, for JSON of unknown origin.
+    """
+    reader = _Reader(named_only, deepest)
+    top = Block("top", "", reader.steps(source.get("tasks"), None, 0))
+    return WorkflowDefinition(source, top, tuple(reader.problems))
 
 
-def _label(step: Json, number: int) -> str:
-    known = step.get("taskReferenceName") or step.get("name")
-    return f"step {known!r}" if known else f"step number {number}"
+def in_iteration(reference: str, iteration: int) -> str:
+    """Return the reference that Conductor gives to a loop's step in one iteration."""
+    return f"{reference}{ITERATION_MARK}{iteration}"
+
+
+@dataclass(slots=True)
+class _Reader:
+    named_only: bool
+    deepest: int | None
+    problems: list[Problem] = field(default_factory=list)
+
+    def steps(self, listed: Any, holder: str | None, level: int) -> tuple[Step, ...]:
+        if not isinstance(listed, list):
+            if listed is not None and holder is not None:
+                self._problem(holder, f"step {holder!r} holds steps that are not a list")
+            return ()
+        found = []
+        for number, source in enumerate(listed if level != self.deepest else (), start=1):
+            where = f"step {number}" if holder is None else f"step {number} inside {holder!r}"
+            if isinstance(source, Mapping):
+                step = self._step(source, where, level)
+                found.extend([] if step is None else [step])
+            else:
+                self._problem(None, f"{where} must be an object, not {type(source).__name__}")
+        return tuple(found)
+
+    def _step(self, source: Json, where: str, level: int) -> Step | None:
+        reference, name = _text(source, "taskReferenceName"), _text(source, "name")
+        kind = str(source.get("type") or SIMPLE)
+        if not self._is_named(source, where, kind) and self.named_only:
+            return None
+        inputs = source.get("inputParameters") or {}
+        if not isinstance(inputs, Mapping):
+            text = f"step {reference!r}: inputParameters must be an object, not {type(inputs).__name__}"
+            self._problem(reference, text)
+            inputs = {}
+        blocks = []
+        for block_kind, block_name, listed in _listed_blocks(source):
+            blocks.append(Block(block_kind, block_name, self.steps(listed, reference, level + 1)))
+        return Step(reference, name, kind, source, inputs, tuple(blocks), self._join_on(source, reference))
+
+    def _is_named(self, source: Json, where: str, kind: str) -> bool:
+        reference, name = source.get("taskReferenceName"), source.get("name")
+        if not isinstance(reference, str) or not reference:
+            called = f" ({name})" if name else ""
+            self._problem(None, f"{where}{called} has no taskReferenceName")
+            return False
+        if kind == SIMPLE and (not isinstance(name, str) or not name):
+            self._problem(reference, f'step {reference!r} has no "name", which names its task')
+            return False
+        return True
+
+    def _join_on(self, source: Json, reference: str) -> tuple[str, ...]:
+        listed = source.get("joinOn")
+        if listed is None or isinstance(listed, list):
+            return tuple(map(str, listed or ()))
+        text = f'step {reference!r}: "joinOn" must be a list of steps, not {type(listed).__name__}'
+        self._problem(reference, text)
+        return ()
+
+    def _problem(self, step: str | None, message: str) -> None:
+        self.problems.append(Problem(step, message))
+
+
+def _listed_blocks(source: Json) -> Iterator[tuple[BlockKind, str, Any]]:
+    """Yield the kind, the name and the JSON of every block inside a step."""
+    cases, arms = source.get("decisionCases"), source.get("forkTasks")
+    for name, listed in (cases if isinstance(cases, Mapping) else {}).items():
+        yield "case", str(name), listed
+    if source.get("defaultCase"):
+        yield "default", "", source["defaultCase"]
+    for number, listed in enumerate(arms if isinstance(arms, list) else []):
+        yield "arm", str(number), listed
+    if source.get("loopOver"):
+        yield "body", "", source["loopOver"]
+
+
+def _text(source: Json, name: str) -> str:
+    found = source.get(name)
+    return "" if found is None else str(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perago.workflow.check.step_types import BRING_NO_STEPS, NAMED, OWN
+from perago.workflow.model.step_types import BRING_NO_STEPS, NAMED, OWN
 
 
 @pytest.mark.parametrize(

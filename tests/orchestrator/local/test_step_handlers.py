@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from perago.orchestrator import local
-from perago.orchestrator.local import step_types
+from perago.orchestrator.local import step_handlers
 from perago.orchestrator.local.decider import decide, tasks_for
 from perago.orchestrator.local.parse import read_workflow
 from perago.orchestrator.local.state import Env, Run, Task
-from perago.orchestrator.local.step_types import STEP_TYPES, StepType, evaluated_tasks, is_loop, is_system
+from perago.orchestrator.local.step_handlers import HANDLERS, evaluated_tasks, is_loop, is_system
+from perago.workflow.model.step_types import STEP_TYPES
 
 ROWS = re.findall(
     r"^    ([A-Z_]+) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*) {2,}(\S+(?: \S+)*) {2,}(never|in each round|between rounds)$",
-    step_types.__doc__ or "",
+    step_handlers.__doc__ or "",
     re.MULTILINE,
 )
 STATUS = {"to be polled": "SCHEDULED", "in progress": "IN_PROGRESS", "over": "COMPLETED"}
@@ -84,11 +85,11 @@ def run_of(kind: str) -> Run:
 
 def begun(kind: str) -> list[Task]:
     run = run_of(kind)
-    return tasks_for(run, run.definition.steps[0], env())
+    return tasks_for(run, run.definition.top.steps[0], env())
 
 
 def test_the_words_at_the_top_have_a_row_for_every_type() -> None:
-    assert [row[0] for row in ROWS] == list(STEP_TYPES) == list(FIRST)
+    assert [row[0] for row in ROWS] == list(HANDLERS) == list(FIRST)
 
 
 @pytest.mark.parametrize(("kind", "its_task", "begins", "with_it", "looked"), ROWS)
@@ -106,9 +107,9 @@ def test_a_type_begins_as_its_row_says(
     assert bool(evaluated_tasks([own], between_rounds=True)) == (looked == "between rounds")
 
 
-@pytest.mark.parametrize("row", STEP_TYPES.values(), ids=STEP_TYPES)
-def test_only_a_system_task_is_evaluated(row: StepType) -> None:
-    assert row.evaluate is None or row.task_type
+@pytest.mark.parametrize("kind", HANDLERS)
+def test_only_a_system_task_is_evaluated(kind: str) -> None:
+    assert HANDLERS[kind].evaluate is None or STEP_TYPES[kind].done_by == "orchestrator"
 
 
 def test_what_is_over_is_not_evaluated() -> None:
@@ -130,7 +131,7 @@ def test_a_look_at_a_loop_begins_its_body_and_the_loop_is_no_round_of_itself() -
 
 
 def test_a_task_of_a_system_step_is_called_as_conductor_calls_it() -> None:
-    assert {kind: begun(kind)[0].name for kind in STEP_TYPES} == {
+    assert {kind: begun(kind)[0].name for kind in HANDLERS} == {
         "SIMPLE": "work",
         "SWITCH": "SWITCH",
         "FORK_JOIN": "FORK",
@@ -145,9 +146,9 @@ def test_types_are_compared_only_where_the_structure_needs_it() -> None:
     for path in sorted(Path(local.__file__).parent.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Compare) and any(
-                isinstance(one, ast.Name) and one.id in STEP_TYPES for one in ast.walk(node)
+                isinstance(one, ast.Name) and one.id in HANDLERS for one in ast.walk(node)
             ):
                 compared.append(path.name)
 
-    # A loop's body ends at the loop; a SWITCH that chose a case is followed by the case; a fork needs its JOIN.
-    assert compared == ["decider.py", "definition.py", "step_checks.py"]
+    # A SWITCH that chose a case is followed by the case; a fork needs its JOIN.
+    assert compared == ["decider.py", "parse.py"]

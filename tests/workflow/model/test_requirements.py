@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perago.errors import RuntimeConfigError
-from perago.runtime.runs.workflow import digest_of, side_by_side, used_tasks
+from perago.workflow.model.requirements import digest_of, side_by_side, used_tasks
 
 KNOWN = {"a", "b", "c", "unused"}
 
