@@ -14,13 +14,13 @@ belongs to the supervisor's thread; the pollers post what they receive.
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from perago.errors import OrchestratorError
 from perago.orchestrator.base import Assignment, Orchestrator
+from perago.protocol.backoff import Backoff
 from perago.runtime.observe.health import HealthState
 from perago.runtime.worker.job_scheduler import Note
 from perago.runtime.worker.plan import SlotPool, WorkerPlan
@@ -32,7 +32,7 @@ Polled = Callable[[Sequence[Assignment]], None]
 LONG_POLL_SECONDS = 1.0
 ROUND_SECONDS = 0.08
 IDLE_SECONDS = 5.0
-LONGEST_DELAY = 5.0
+BACKOFF = Backoff(0.2, longest=5.0, jitter=(0.5, 1.0))
 
 
 class Poller:
@@ -153,11 +153,11 @@ class Poller:
         return len(found)
 
     def _back_off(self, name: str, error: Exception) -> None:
-        delay = min(LONGEST_DELAY, 0.2 * 2.0**self._failures) * random.uniform(0.5, 1.0)
-        if not self._failures:
+        self._failures += 1
+        delay = BACKOFF.delay(self._failures)
+        if self._failures == 1:
             trace = None if isinstance(error, OrchestratorError) else error
             log.warning("poll for %s failed, retrying in %.1f s: %s", name, delay, error, exc_info=trace)
-        self._failures = min(self._failures + 1, 10)
         with self._changed:
             self._changed.wait_for(lambda: self._stopped, delay)
 

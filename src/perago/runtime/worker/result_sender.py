@@ -21,7 +21,6 @@ A result that cannot be written to the outbox is sent from memory, and written a
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -35,6 +34,7 @@ from perago.errors import (
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
+from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import result_refused, sendable
 from perago.runtime.attempt.delivery import finish, give_up_on, send
 from perago.runtime.execution_result import DeliveryResult, PendingResult
@@ -47,7 +47,7 @@ from perago.runtime.worker.outbox import Outbox
 
 log = logging.getLogger("perago.courier")
 
-LONGEST_DELAY = 10.0
+BACKOFF = Backoff(0.1, longest=10.0, jitter=(0.5, 1.0))
 LEASE_SECONDS = 3600.0
 """Time that the lease of an open task is extended while its result is not accepted."""
 SECOND_LOOK_SECONDS = 10.0
@@ -257,9 +257,8 @@ class _SendJob:
         self.lease_let_go = self.lease_let_go or delay.let_go
         self.in_outbox = self.in_outbox or sender.keep(self.pending)
         sender.delayed(delay)
-        retry_in = min(LONGEST_DELAY, 0.1 * 2.0**self.failures) * random.uniform(0.5, 1.0)
-        self.failures = min(self.failures + 1, 10)
-        return retry_in
+        self.failures += 1
+        return BACKOFF.delay(self.failures)
 
     def _log_delay(self, delay: Delay, error: Exception) -> None:
         trace = None if isinstance(error, PeragoError) else error

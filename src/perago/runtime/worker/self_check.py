@@ -22,6 +22,7 @@ from pathlib import Path
 
 from perago.errors import LakeForbidden, LakeNotFound, LakeUnauthenticated
 from perago.lake.base import Lake
+from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import describe
 from perago.protocol.worker_faults import FIRST_CALL
 from perago.runtime.execution_result import ExecutionResult
@@ -31,8 +32,7 @@ from perago.runtime.worker.job_scheduler import JobScheduler, Note
 log = logging.getLogger("perago.fitness")
 
 IN_A_ROW = 3
-FIRST_DELAY = 5.0
-LONGEST_DELAY = 300.0
+BACKOFF = Backoff(5.0, longest=300.0)
 PROBE_BYTES = 64 * 1024
 _NO_REPOSITORY = "perago-start-up-check"
 _PROBE = ".probe"
@@ -54,7 +54,7 @@ class SelfCheck:
         self._post = post
         self._health_state = health_state
         self._in_a_row = 0
-        self._delays = 0
+        self._probes = 0
         self._stopped = False
         self._not_ready: dict[int, int] = {}
         self.fit = True
@@ -65,7 +65,7 @@ class SelfCheck:
         if settled.own_reason is not None:
             self.failed(settled.outcome.reason or settled.own_reason)
         elif has_workspace and settled.step != FIRST_CALL:
-            self._in_a_row = self._delays = 0
+            self._in_a_row = self._probes = 0
 
     def failed(self, reason: str) -> None:
         """Count an attempt that failed because of the worker."""
@@ -95,9 +95,8 @@ class SelfCheck:
 
     def _schedule_probe(self, reason: str) -> None:
         self._health_state.wrong("worker", f"the worker cannot work, and does not poll: {reason}")
-        delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0**self._delays)
-        self._delays = min(self._delays + 1, 10)
-        self._chores.add("self-check", self._run_probe, after=delay)
+        self._probes += 1
+        self._chores.add("self-check", self._run_probe, after=BACKOFF.delay(self._probes))
 
     def _run_probe(self) -> None:
         """Probe whether the worker can work now.  Runs on a scheduler thread."""

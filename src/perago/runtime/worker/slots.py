@@ -18,6 +18,7 @@ from typing import Literal
 
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
+from perago.protocol.backoff import Backoff
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor_protocol import (
@@ -34,7 +35,7 @@ from perago.runtime.worker.plan import SlotPool
 
 State = Literal["waiting", "starting", "idle", "busy", "leaving"]
 
-LONGEST_BACKOFF = 30.0
+BACKOFF = Backoff(1.0, longest=30.0)
 
 
 @dataclass(slots=True, eq=False)
@@ -175,8 +176,8 @@ class Slot:
         self.uncleaned, self.execution = {}, None
         self.state, self.start_at = "waiting", now
         if by_itself:
-            self.start_at += min(LONGEST_BACKOFF, 2.0**self._failures)
-            self._failures = min(self._failures + 1, 10)
+            self._failures += 1
+            self.start_at += BACKOFF.delay(self._failures)
         if self._link is not None:
             self._link.close()
         return left
