@@ -13,6 +13,7 @@ from perago.runtime.execution_result import DeliveryResult
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.result_sender import SECOND_LOOK_SECONDS, ResultSender
+from tests.support.inboxes import ResultReports
 
 CLAIM = "perago-claim-x"
 
@@ -37,10 +38,11 @@ def carrying(
     second_look_seconds: float = SECOND_LOOK_SECONDS,
 ) -> Iterator[tuple[ResultSender, SimpleQueue[DeliveryResult]]]:
     """A courier with one thread, and what it has delivered."""
-    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    reports = ResultReports()
+    hides: Any = mask
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
-            *(orchestrator, lake, Outbox(root), table, "worker", reason_limit, delivered.put, mask),
+            *(orchestrator, lake, Outbox(root), table, "worker", reason_limit, reports, hides),
             second_look_seconds=second_look_seconds,
         )
-        yield sender, delivered
+        yield sender, reports.delivered

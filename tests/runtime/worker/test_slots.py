@@ -7,10 +7,11 @@ import pytest
 
 from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import ExecutionResult
-from perago.runtime.observe.sanitize import Masker
+from perago.runtime.worker.executions import Execution, Executions
 from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.inbox import Inbox
 from perago.runtime.worker.local_executor import Processes, describe_exit
-from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks
+from perago.runtime.worker.slots import Slot
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.no_servers import NoServers
@@ -19,12 +20,10 @@ from tests.support.no_servers import NoServers
 @pytest.fixture
 def slot(tmp_path: Path) -> Slot:
     """A slot whose executor is never really started."""
-
-    def nothing(*_: Any) -> None:
-        pass
-
+    leases: Any = None
+    task_logs: Any = None
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
-    return Slot(0, Processes(spec), SlotCallbacks(nothing, nothing, nothing, nothing, Masker([])))
+    return Slot(0, Processes(spec), Inbox(), Executions({}, leases, task_logs))
 
 
 def test_each_death_makes_the_next_start_wait_longer_up_to_30_seconds(slot: Slot) -> None:

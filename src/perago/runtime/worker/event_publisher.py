@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from perago.runtime.observe.events import Event, Kind, Listener
-from perago.runtime.worker.slots import Execution
+from perago.runtime.worker.executions import Execution
 
 log = logging.getLogger("perago.supervisor")
 
@@ -14,7 +14,7 @@ class EventPublisher:
     """Passes events to the worker's only listener."""
 
     def __init__(self) -> None:
-        self._listener: Listener = lambda _event: None
+        self._listener: Listener | None = None
 
     def listen(self, listener: Listener) -> None:
         """Pass events to this listener from now on."""
@@ -22,6 +22,8 @@ class EventPublisher:
 
     def publish(self, event: Event) -> None:
         """Pass an event to the listener; log an error that it raises."""
+        if self._listener is None:
+            return
         try:
             self._listener(event)
         except Exception:

@@ -15,9 +15,10 @@ Secrets are masked in each text, not in the record's line: masking the line coul
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
@@ -25,9 +26,9 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, record_line
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.logs import attempt_fields
+from perago.runtime.observe.sanitize import Masker
 from perago.runtime.root.state_dir import new_execution_id
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
-from perago.runtime.worker.slots import Execution
 from perago.runtime.worker.task_logs import TaskLogs
 
 log = logging.getLogger("perago.attempts")
@@ -38,7 +39,43 @@ STOPPED = "STOPPED"
 READ_SECONDS = 2.0
 LOG_SECONDS = 5.0
 
-Mask = Callable[[str], str]
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One run of one attempt, as the supervisor sees it."""
+
+    id: str
+    assignment: Assignment
+    step: str = ""
+    settled: ExecutionResult | None = None
+    died: bool = False
+    ending: str = ""
+    """The status for the record, if the executor could not report a result."""
+    started: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Duration of each step, measured by the supervisor."""
+    given: int = 0
+    unsure: bool = False
+    """True if a lost executor may have got further than the supervisor knows."""
+    output_read: threading.Event = field(default_factory=threading.Event)
+
+    _step_began: float = 0.0
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that this execution runs."""
+        return self.assignment.attempt
+
+    def begin(self, step: str, now: float) -> None:
+        """Begin a step and end the one before."""
+        self.started = self.started or now
+        self.over(now)
+        self.step, self._step_began = step, now
+
+    def over(self, now: float) -> None:
+        """End the current step without starting another."""
+        if self.step:
+            self.seconds[self.step] = self.seconds.get(self.step, 0.0) + max(0.0, now - self._step_began)
 
 
 class Executions:
@@ -51,13 +88,13 @@ class Executions:
         task_logs: TaskLogs,
         *,
         worker_id: str = "",
-        mask: Mask = str,
+        mask: Masker | None = None,
     ) -> None:
         self._tasks = tasks
         self._leases = leases
         self._task_logs = task_logs
         self._worker_id = worker_id
-        self._mask = mask
+        self.mask = mask or Masker([])
         self._executions: dict[str, Execution] = {}
 
     def __len__(self) -> int:
@@ -106,13 +143,13 @@ class Executions:
         interval = lease_interval(self._tasks.get(attempt.task_name), attempt.response_timeout_seconds)
         self._leases.keep(execution_id, attempt, interval)
 
-    def printed(self, execution_id: str, line: str) -> None:
+    def on_line(self, execution_id: str, line: str) -> None:
         """Record a line that a body printed.  Thread-safe."""
         execution = self.get(execution_id)
         self._task_logs.add(execution_id, line)
         output_log.info("%s", line, extra=fields_of(execution) if execution is not None else None)
 
-    def output_ended(self, execution_id: str) -> None:
+    def on_output_end(self, execution_id: str) -> None:
         """Record that all output of an execution was read.  Thread-safe."""
         execution = self.get(execution_id)
         if execution is not None:
@@ -125,8 +162,8 @@ class Executions:
 
     def _end_log(self, execution: Execution, *, timeout: float) -> None:
         for line in execution.settled.seen.trace if execution.settled is not None else ():
-            self._task_logs.add(execution.id, self._mask(line))
-        record = _record_line(execution, self._worker_id, self._mask)
+            self._task_logs.add(execution.id, self.mask(line))
+        record = _record_line(execution, self._worker_id, self.mask)
         self._task_logs.finish(execution.id, record=record, timeout=timeout)
 
 
@@ -149,7 +186,7 @@ def fields_of(execution: Execution) -> dict[str, object]:
     return {"attempt": attempt_fields(execution.attempt, execution.id)}
 
 
-def _record_line(execution: Execution, worker_id: str, mask: Mask) -> str:
+def _record_line(execution: Execution, worker_id: str, mask: Masker) -> str:
     """Return the execution's record as the last line of its task log."""
     record = AttemptRecord(
         execution=execution.id,

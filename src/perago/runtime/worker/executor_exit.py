@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,12 @@ from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import TOLD
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.worker.event_publisher import EventPublisher
-from perago.runtime.worker.executions import DIED, STOPPED, Executions, fields_of
+from perago.runtime.worker.executions import DIED, STOPPED, Execution, Executions, fields_of
 from perago.runtime.worker.executor_protocol import ExecutorExit
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.self_check import SelfCheck
-from perago.runtime.worker.slots import Execution, Slot
+from perago.runtime.worker.slots import Slot
 
 log = logging.getLogger("perago.dead_executor")
 supervisor_log = logging.getLogger("perago.supervisor")
@@ -191,4 +192,4 @@ class ExecutorExitHandler:
         """Clean up in the background after an execution whose executor is gone."""
         # The result sender drops the claim of a settled execution.
         claim = None if execution.settled is not None else claim_of(execution)
-        self.chores.add(("clean", execution.id), lambda: self.cleanup.clean(execution, claim))
+        self.chores.add(("clean", execution.id), partial(self.cleanup.clean, execution, claim))

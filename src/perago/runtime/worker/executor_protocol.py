@@ -7,14 +7,16 @@ may leave behind.  Every link passes on what an executor sent before it reports,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from perago.orchestrator.base import Assignment
 from perago.runtime.execution_result import ExecutionResult
-from perago.runtime.observe.sanitize import Masker
-from perago.runtime.worker.output_capture import Sink
+from perago.runtime.worker.output_capture import OutputListener
+
+if TYPE_CHECKING:
+    from perago.runtime.worker.inbox import Inbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +119,11 @@ class ExecutorExit:
     heard: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class LinkCallbacks:
-    """The callbacks of a link; each may be called from any thread."""
-
-    answered: Callable[[Answer], None]
-    gone: Callable[[ExecutorExit], None]
-    printed: Sink
-    output_ended: Callable[[str], None]
-    mask: Masker
-
-
 class Link(Protocol):
     """The connection to one executor, from its start to its exit."""
 
     def send(self, request: Request) -> None:
-        """Send a request.  Raises if it cannot be pickled; if the executor is gone, `gone` reports that instead."""
+        """Send a request.  Raises if it cannot be pickled; does nothing if the executor is gone."""
 
     def kill(self) -> None:
         """Kill the executor and everything it has started, without waiting."""
@@ -144,5 +135,8 @@ class Link(Protocol):
 class ExecutorFactory(Protocol):
     """Starts executors of one kind."""
 
-    def start(self, number: int, callbacks: LinkCallbacks) -> Link:
-        """Start an executor.  If the machine lacks resources this raises and leaves nothing behind."""
+    def start(self, number: int, inbox: Inbox, output: OutputListener) -> Link:
+        """Start an executor for the slot of that number.  The link posts its answers and, last of all, its exit.
+
+        Raises if the machine lacks resources, and then leaves nothing behind.
+        """

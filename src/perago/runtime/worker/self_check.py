@@ -27,7 +27,8 @@ from perago.protocol.outcome import describe
 from perago.protocol.worker_faults import FIRST_CALL
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.health import HealthState
-from perago.runtime.worker.job_scheduler import JobScheduler, Note
+from perago.runtime.worker.inbox import Inbox, WorkerProbed
+from perago.runtime.worker.job_scheduler import JobScheduler
 
 log = logging.getLogger("perago.fitness")
 
@@ -45,13 +46,13 @@ class SelfCheck:
         self,
         probe: Callable[[], None],
         chores: JobScheduler,
+        inbox: Inbox,
         *,
-        post: Callable[[Note], None],
         health_state: HealthState,
     ) -> None:
         self._probe = probe
         self._chores = chores
-        self._post = post
+        self._inbox = inbox
         self._health_state = health_state
         self._in_a_row = 0
         self._probes = 0
@@ -103,17 +104,17 @@ class SelfCheck:
         try:
             self._probe()
         except Exception as error:
-            reason = describe(error)
-            self._post(lambda: self._on_probed(reason))
+            self._inbox.post(WorkerProbed(describe(error)))
         else:
-            self._post(lambda: self._on_probed(None))
+            self._inbox.post(WorkerProbed())
 
-    def _on_probed(self, reason: str | None) -> None:
+    def on_probed(self, problem: str | None) -> None:
+        """Poll again after a successful probe, or schedule the next probe."""
         if self._stopped:
             return
-        if reason is not None:
-            log.warning("the worker cannot work yet, polling stays paused: %s", reason)
-            self._schedule_probe(reason)
+        if problem is not None:
+            log.warning("the worker cannot work yet, polling stays paused: %s", problem)
+            self._schedule_probe(problem)
             return
         log.warning("the worker can work again, polling resumed")
         self.fit, self._in_a_row = True, IN_A_ROW - 1

@@ -22,7 +22,6 @@ from perago.runtime.worker.executor_protocol import (
     CleanupFailed,
     Ended,
     ExecutorExit,
-    LinkCallbacks,
     Ready,
     Rerun,
     Run,
@@ -36,8 +35,10 @@ from perago.runtime.worker.hosted.host import with_rerun_id
 from perago.runtime.worker.hosted.link import Hosted, HostedLink
 from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, Kill, Output, Rejected, Report
 from perago.runtime.worker.hosted.transport import call
+from perago.runtime.worker.inbox import ExecutorAnswered, ExecutorGone, Inbox
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
+from tests.support.inboxes import HandledAtOnce
 from tests.support.no_servers import NoServers
 
 X = "0123456789abcdef"
@@ -75,12 +76,22 @@ class Slot:
 
     told: SimpleQueue[Any] = field(default_factory=SimpleQueue)
 
-    @property
-    def callbacks(self) -> LinkCallbacks:
-        return LinkCallbacks(self.told.put, self.told.put, self.printed, lambda _: None, Masker([]))
+    mask: Masker = field(default_factory=lambda: Masker([]))
 
-    def printed(self, execution_id: str, line: str) -> None:
+    @property
+    def inbox(self) -> Inbox:
+        return HandledAtOnce(self._handle)
+
+    def _handle(self, message: ExecutorAnswered | ExecutorGone) -> None:
+        told = message.answer if isinstance(message, ExecutorAnswered) else message.executor_exit
+        assert message.slot == 0
+        self.told.put(told)
+
+    def on_line(self, execution_id: str, line: str) -> None:
         self.told.put((execution_id, line))
+
+    def on_output_end(self, execution_id: str) -> None:
+        pass
 
     def hears(self, count: int) -> list[Any]:
         return [self.told.get(timeout=20) for _ in range(count)]
@@ -99,7 +110,7 @@ def slot() -> Slot:
 @pytest.fixture
 def link(engine: ByScript, slot: Slot, tmp_path: Path) -> HostedLink:
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
-    made = Hosted(engine, spec, name="a script").start(0, slot.callbacks)
+    made = Hosted(engine, spec, name="a script").start(0, slot.inbox, slot)
     assert slot.hears(1) == [Ready()]
     return made
 
@@ -252,7 +263,7 @@ def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
     engine.broken = "no Java"
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
 
-    Hosted(engine, spec, name="a script").start(0, slot.callbacks)
+    Hosted(engine, spec, name="a script").start(0, slot.inbox, slot)
 
     assert slot.hears(2) == [StartFailed("no Java"), ExecutorExit("an engine that did not start")]
 
@@ -277,7 +288,7 @@ def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_depar
     engine.up = up
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
     hosted = Hosted(engine, spec, name="a script")
-    link = HostedLink(hosted, slot.callbacks)
+    link = HostedLink(hosted, 0, slot.inbox, slot)
     opening = threading.Thread(target=lambda: (link.open(), opened.set()), daemon=True)
     opening.start()
 
