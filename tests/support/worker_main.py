@@ -12,7 +12,7 @@ from perago.backend import Embedded, Real
 from perago.declare.discovery import load_tasks
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.worker.hosted.link import Hosted
-from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
+from perago.runtime.worker.plan import WorkerPlan, check_lake, register_missing_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
 from tests.support.nursery import Nursery
@@ -34,7 +34,7 @@ def main(root: str, slots: str, local: str, observer: str) -> int:
     plan = assemble_worker(servers, [target], tasks, slots=int(slots), observe=observe)
     with plan.spec.servers.opened() as (lake, orchestrator), logging_to(settings, name="supervisor"):
         check_lake(lake)
-        mend_taskdefs(orchestrator, tasks)
+        register_missing_taskdefs(orchestrator, tasks)
         plan = with_engine(plan, engine, nursery)
         return Supervisor(plan, orchestrator, lake).run()
 

@@ -74,7 +74,7 @@ def start(
     # Imported here: the adapters import their SDKs, the runtime the process machinery; other commands need neither.
     from perago.assembly import assemble_worker, on_spark, prepare_executors
     from perago.backend import Embedded, Real, server_names
-    from perago.runtime.worker.plan import check_lake, check_taskdefs, mend_taskdefs
+    from perago.runtime.worker.plan import check_lake, check_taskdefs, register_missing_taskdefs
     from perago.runtime.worker.supervisor import Supervisor, serve
 
     servers = Embedded(settings) if local else Real(settings)
@@ -86,7 +86,7 @@ def start(
         plan = replace(plan, servers=server_names(settings, lake, orchestrator, embedded=local))
         check_lake(lake)
         if register:
-            for name in mend_taskdefs(orchestrator, tasks):
+            for name in register_missing_taskdefs(orchestrator, tasks):
                 output.warn(f"TaskDef {name} was registered")
         else:
             check_taskdefs(orchestrator, tasks, remedy=_remedy(targets, root, local=local))

@@ -41,7 +41,7 @@ def printed(spoil: str) -> tuple[list[str], list[str], list[str]]:
     with subprocess.Popen(
         [sys.executable, "-c", code, str(reader.write_fd)], pass_fds=[reader.write_fd], stderr=subprocess.PIPE
     ) as child:
-        reader.handed_over()
+        reader.close_write_end()
         _, wrong = child.communicate(timeout=60)
     reader.join()
     assert child.returncode == 0, (wrong.decode(), lines.found)

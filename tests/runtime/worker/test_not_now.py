@@ -274,7 +274,7 @@ def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_un
         assert "403" in reason
 
         back.set()
-        eventually(lambda: not health_state.what_is_wrong(), "all is well again")
+        eventually(lambda: not health_state.problems(), "all is well again")
 
 
 def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
@@ -292,10 +292,10 @@ def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
         orchestrator, "worker", HandledAtOnce(failed), health_state=health_state, clock=clock
     ) as leases:
         leases.keep("execution", ATTEMPT, 0.0)
-        eventually(health_state.what_is_wrong, "the lease is unhealthy")
+        eventually(health_state.problems, "the lease is unhealthy")
         leases.let_go("execution")
 
-    assert health_state.what_is_wrong() == []
+    assert health_state.problems() == []
 
 
 # --- the outbox --------------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_an_executors_output_is_read_by_its_supervisor_and_its_log_stays_apart()
         stderr=subprocess.PIPE,
         text=True,
     )
-    reader.handed_over()
+    reader.close_write_end()
     _, logged = child.communicate()
     reader.join()
 

@@ -108,15 +108,15 @@ def test_a_result_that_waits_is_counted_and_after_a_minute_makes_the_worker_unhe
     here.send()
 
     here.hand.run_after(0)
-    assert here.health_state.what_is_wrong() == []
+    assert here.health_state.problems() == []
     here.hand.run_after(UNHEALTHY_AFTER_SECONDS)
-    [(part, reason)] = here.health_state.what_is_wrong()
+    [(part, reason)] = here.health_state.problems()
     assert part == "result"
     assert reason.startswith("the result of task task-1 (make) has not been accepted for 60 s: ")
     assert "500 JSON parse error" in reason
 
     assert here.hand.run_after(10) is None
-    assert here.health_state.what_is_wrong() == []
+    assert here.health_state.problems() == []
     assert here.told() == ["not-sent", "not-sent", "accepted"]
     assert len(here.deliveries) == 0
 
@@ -144,11 +144,11 @@ def test_an_outbox_that_cannot_be_written_is_counted_once_for_a_result_and_unhea
     here.send()
     here.hand.run_after(0)
     here.hand.run_after(1)
-    assert [part for part, _ in here.health_state.what_is_wrong()] == ["outbox"]
+    assert [part for part, _ in here.health_state.problems()] == ["outbox"]
 
     here.hand.run_after(1)
 
-    assert here.health_state.what_is_wrong() == []
+    assert here.health_state.problems() == []
     assert here.told() == ["not-kept", "not-sent", "not-sent", "accepted"]
 
 

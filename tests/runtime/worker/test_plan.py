@@ -119,7 +119,7 @@ def test_slots_take_only_what_their_crew_runs_and_one_crew_does_not_wait_for_the
     assert (slots.idle(plain), slots.idle(beside)) == (0, 0)
     [on_engine], [in_process] = plain.launch.links, beside.launch.links
     assert [run.execution_id for run in on_engine.sent] == ["plain"]
-    assert [(run.execution_id, run.given) for run in in_process.sent] == [("e0", 1)]
+    assert [(run.execution_id, run.handouts) for run in in_process.sent] == [("e0", 1)]
 
 
 class Told:

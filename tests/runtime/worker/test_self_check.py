@@ -73,7 +73,7 @@ class World:
 
     def end(self, *endings: ExecutionResult, has_workspace: bool = True) -> None:
         for settled in endings:
-            self.self_check.ended(settled, has_workspace=has_workspace)
+            self.self_check.count_result(settled, has_workspace=has_workspace)
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_a_settled_attempt_forgives_earlier_deaths(slot: Slot) -> None:
     slot.on_exit(0.0, by_itself=True)
     slot.execution = Execution("execution", an_assignment())
 
-    slot.ended("execution", ExecutionResult(Outcome("COMPLETED")))
+    slot.end_execution("execution", ExecutionResult(Outcome("COMPLETED")))
     slot.on_exit(100.0, by_itself=True)
 
     assert slot.start_at == 101.0
@@ -54,7 +54,7 @@ def test_an_executor_that_was_told_to_leave_is_replaced_at_once(slot: Slot) -> N
 
 def test_what_a_dead_executor_may_have_left_is_its_attempt_and_what_it_had_not_cleaned(slot: Slot) -> None:
     settled = slot.execution = Execution("settled", an_assignment())
-    slot.ended("settled", ExecutionResult(Outcome("COMPLETED")))
+    slot.end_execution("settled", ExecutionResult(Outcome("COMPLETED")))
     running = slot.execution = Execution("running", an_assignment("task-2"))
 
     assert slot.on_exit(0.0, by_itself=True) == [settled, running]
@@ -64,7 +64,7 @@ def test_what_a_dead_executor_may_have_left_is_its_attempt_and_what_it_had_not_c
 def test_an_ending_of_another_execution_changes_nothing(slot: Slot) -> None:
     running = slot.execution = Execution("running", an_assignment())
 
-    assert slot.ended("another", ExecutionResult(Outcome("COMPLETED"))) is None
+    assert slot.end_execution("another", ExecutionResult(Outcome("COMPLETED"))) is None
     assert slot.execution is running
 
 

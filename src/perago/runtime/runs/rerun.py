@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perago.lake.base import Lake
 from perago.protocol.publication import MAX_RANGE
 from perago.runtime.runs.record import Run, save_run
-from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
+from perago.runtime.worker.plan import WorkerPlan, check_lake, register_missing_taskdefs
 
 if TYPE_CHECKING:
     from perago.backend import Embedded, Recording, Task
@@ -46,7 +46,7 @@ def begin_from(
     siblings = list(siblings_of(recorded, step, run_id.rpartition("-")[2]))
     with plan.spec.servers.opened() as (lake, orchestrator):
         check_lake(lake)
-        mend_taskdefs(orchestrator, list(plan.tasks.values()))
+        register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
         siblings = [at_the_last(lake, sibling) for sibling in siblings]
         for sibling in siblings:
             lake.create_branch(sibling.repository, sibling.name, sibling.commit, hidden=False)

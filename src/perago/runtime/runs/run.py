@@ -42,7 +42,7 @@ from perago.runtime.runs.record import (
     save_run,
 )
 from perago.runtime.runs.workflow import digest_of, side_by_side
-from perago.runtime.worker.plan import WorkerPlan, check_lake, mend_taskdefs
+from perago.runtime.worker.plan import WorkerPlan, check_lake, register_missing_taskdefs
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import Settings
 
@@ -90,7 +90,7 @@ def begin(run_id: str, plan: WorkerPlan, start: Start) -> Run:
         payload = dict(start.input)
         if start.workspace is not None:
             payload["workspace"] = head_of(lake, start.workspace)
-        mend_taskdefs(orchestrator, list(plan.tasks.values()))
+        register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
         orchestrator.register_workflow(dict(start.definition))
         workflow_id = orchestrator.start_workflow(
             name, version=start.definition.get("version"), input=payload
@@ -169,7 +169,7 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
     """
     with locked_root(servers.settings.workspace_root), servers.opened() as (_, orchestrator):
         if servers.embedded:
-            mend_taskdefs(orchestrator, list(plan.tasks.values()))
+            register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
         servers.take_over(run.workflow_id)
         state = orchestrator.workflow(run.workflow_id)
         if not state.running and state.status != "COMPLETED":

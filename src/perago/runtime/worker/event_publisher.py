@@ -31,5 +31,5 @@ class EventPublisher:
 
     def publish_for(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
         """Publish an event about an execution."""
-        about = (execution.attempt, execution.id, execution.step, execution.settled)
+        about = (execution.attempt, execution.id, execution.step, execution.result)
         self.publish(Event(kind, *about, text=text))

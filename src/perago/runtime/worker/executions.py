@@ -47,14 +47,14 @@ class Execution:
     id: str
     assignment: Assignment
     step: str = ""
-    settled: ExecutionResult | None = None
+    result: ExecutionResult | None = None
     died: bool = False
     ending: str = ""
     """The status for the record, if the executor could not report a result."""
     started: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     """Duration of each step, measured by the supervisor."""
-    given: int = 0
+    handouts: int = 0
     unsure: bool = False
     """True if a lost executor may have got further than the supervisor knows."""
     output_read: threading.Event = field(default_factory=threading.Event)
@@ -69,10 +69,10 @@ class Execution:
     def begin(self, step: str, now: float) -> None:
         """Begin a step and end the one before."""
         self.started = self.started or now
-        self.over(now)
+        self.end_step(now)
         self.step, self._step_began = step, now
 
-    def over(self, now: float) -> None:
+    def end_step(self, now: float) -> None:
         """End the current step without starting another."""
         if self.step:
             self.seconds[self.step] = self.seconds.get(self.step, 0.0) + max(0.0, now - self._step_began)
@@ -119,13 +119,13 @@ class Executions:
     def stop(self, execution: Execution, ending: str) -> None:
         """End an execution whose process is gone.  Only its task log records that; no result is sent."""
         execution.ending = ending
-        execution.over(time.time())
+        execution.end_step(time.time())
         self._end_log(execution, timeout=0.0)
         self.end(execution.id)
 
     def steps(self) -> list[str]:
-        """Return the reference names of the workflow steps that are in flight and not settled."""
-        running = [execution for execution in self._executions.values() if execution.settled is None]
+        """Return the reference names of the workflow steps that are in flight and have no result yet."""
+        running = [execution for execution in self._executions.values() if execution.result is None]
         return sorted({execution.attempt.reference_task_name for execution in running})
 
     def end(self, execution_id: str) -> Execution | None:
@@ -161,7 +161,7 @@ class Executions:
         self._end_log(execution, timeout=LOG_SECONDS)
 
     def _end_log(self, execution: Execution, *, timeout: float) -> None:
-        for line in execution.settled.seen.trace if execution.settled is not None else ():
+        for line in execution.result.seen.trace if execution.result is not None else ():
             self._task_logs.add(execution.id, self.mask(line))
         record = _record_line(execution, self._worker_id, self.mask)
         self._task_logs.finish(execution.id, record=record, timeout=timeout)
@@ -169,14 +169,14 @@ class Executions:
 
 def log_result(execution: Execution) -> None:
     """Log how an execution ended, with the user traceback if user code raised."""
-    if (settled := execution.settled) is None:
+    if (result := execution.result) is None:
         return
-    outcome, trace = settled.outcome, "\n".join(settled.seen.trace)
+    outcome, trace = result.outcome, "\n".join(result.seen.trace)
     message: str = outcome.status
     if outcome.reason is not None:
         # The traceback ends with the rest of the text.
         reason = outcome.reason.partition("\n")[0] if trace else outcome.reason
-        message += f" at step {settled.step!r}: {reason}"
+        message += f" at step {result.step!r}: {reason}"
     level = logging.INFO if outcome.status == "COMPLETED" else logging.WARNING
     log.log(level, "%s", message, extra={**fields_of(execution), "trace": trace})
 
@@ -196,26 +196,26 @@ def _record_line(execution: Execution, worker_id: str, mask: Masker) -> str:
         seconds=execution.seconds,
         worker=worker_id,
     )
-    if execution.settled is not None:
-        record = _with_result(record, execution.settled)
+    if execution.result is not None:
+        record = _with_result(record, execution.result)
     checks = tuple(
         replace(check, label=mask(check.label), found=mask(check.found)) for check in record.checks
     )
     return record_line(replace(record, checks=checks))
 
 
-def _with_result(record: AttemptRecord, settled: ExecutionResult) -> AttemptRecord:
-    seen, moved = settled.seen, settled.moved
+def _with_result(record: AttemptRecord, result: ExecutionResult) -> AttemptRecord:
+    seen, moved = result.seen, result.moved
     return replace(
         record,
-        status=settled.outcome.status,
-        step=settled.step,
-        seconds=settled.seconds,
+        status=result.outcome.status,
+        step=result.step,
+        seconds=result.seconds,
         checks=seen.checks,
         downloaded=moved.downloaded,
         uploaded=moved.uploaded,
         saved=moved.saved,
         changed=seen.changed,
         deleted=seen.deleted,
-        fence=settled.fence_level or "",
+        fence=result.fence_level or "",
     )

@@ -4,7 +4,7 @@
   process that bodies have started, in any session.  To find them all, it adopts orphaned descendants.
 - It ignores SIGINT and SIGTERM: a terminal and a service manager send them to every process, but the supervisor decides
   whether attempts finish.
-- A settled execution is reported first and cleaned up afterwards on a thread, while the next one may begin.
+- The result of an execution is reported first; cleanup follows on a thread, while the next one may begin.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from perago.settings import Settings
 log = logging.getLogger("perago.executor")
 
 MOST_WAITING_CLEANUPS = 4
-"""Settled executions that may wait for cleanup before the next attempt has to wait."""
+"""Ended executions that may wait for cleanup before the next attempt has to wait."""
 
 OVERLAP_THREADS = 4
 """Threads for the concurrent parts of an attempt: revoking, claiming, finding the fence level."""
@@ -107,7 +107,7 @@ def forked_executor_main(request: bytes, pipe: Connection, output: Connection) -
     code = 1
     try:
         environment, pickled_spec = pickle.loads(request)
-        environment.take()
+        environment.apply()
         # Only now: unpickling may import modules from the folders that this environment adds.
         spec, number = pickle.loads(pickled_spec)
         # Enter the process the way multiprocessing does, so that it knows its parent and how to start others.
@@ -245,9 +245,9 @@ class _AttemptLoop:
         attempt, execution_id = request.assignment.attempt, request.execution_id
         leaks = ProcessLeaks()
 
-        def hand_over(settled: ExecutionResult) -> None:
+        def hand_over(result: ExecutionResult) -> None:
             # Report the result first, whatever the body has done to this process.
-            self._supervisor.send(Ended(execution_id, settled, leaks.spoiled()))
+            self._supervisor.send(Ended(execution_id, result, leaks.unusable_reason()))
             self._printer.end(execution_id)
 
         def begin(step: str) -> None:

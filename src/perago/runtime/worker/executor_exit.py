@@ -3,7 +3,7 @@
     died before the first step   handed out again, up to 3 times in all
     died                         FAILED with the reason is sent for it
     stopped, the attempt is over nothing is sent
-    died after it was settled    only its workdir and staging branches are removed
+    died after its result        only its workdir and staging branches are removed
 
 Staging branches are dropped before anything is sent about the attempt.  The claim of an execution that died while it
 published stays: its request may be in flight, and the claim tells the retry to send a barrier.
@@ -117,7 +117,7 @@ class ExecutorExitHandler:
     self_check: SelfCheck
     event_publisher: EventPublisher
 
-    def started(self, slot: Slot, started: int | Exception) -> None:
+    def on_start(self, slot: Slot, started: int | Exception) -> None:
         """Record that a slot started an executor, its `started`-th, or why it could not."""
         if isinstance(started, Exception):
             reason = describe(started)
@@ -126,11 +126,11 @@ class ExecutorExitHandler:
         elif started > 1:
             self.event_publisher.publish(Event("restarted", text=f"executor {slot.number}"))
 
-    def gone(self, slot: Slot, executor_exit: ExecutorExit, *, forced: bool) -> None:
+    def on_exit(self, slot: Slot, executor_exit: ExecutorExit, *, forced: bool) -> None:
         """Handle the exit of a slot's executor.  A forced shutdown reports nothing to the orchestrator."""
         by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
-        how = executor_exit.how
-        if running is not None and not executor_exit.heard:
+        how = executor_exit.reason
+        if running is not None and not executor_exit.complete:
             running.unsure = True
         if slot.state == "starting":
             self.self_check.not_ready(slot.number, slot.broken or f"it ended with {how}")
@@ -148,9 +148,9 @@ class ExecutorExitHandler:
         for execution in left:
             if forced:
                 self.cleanup.remove_workdir(execution)
-                if execution.settled is None:
+                if execution.result is None:
                     self.executions.stop(execution, STOPPED)
-            elif execution.settled is not None:
+            elif execution.result is not None:
                 self.clean_later(execution)
             elif stale:
                 self.executions.stop(execution, STOPPED)
@@ -159,9 +159,9 @@ class ExecutorExitHandler:
             else:
                 self._died(execution, how)
 
-    def over(self, execution: Execution, why: str, slot: Slot | None) -> None:
+    def on_attempt_over(self, execution: Execution, why: str, slot: Slot | None) -> None:
         """Stop a waiting or running execution whose attempt is over; nothing is sent."""
-        if execution.settled is not None or execution.died:
+        if execution.result is not None or execution.died:
             return
         supervisor_log.warning("the attempt is over (%s), stopping it", why, extra=fields_of(execution))
         if slot is not None:
@@ -179,17 +179,17 @@ class ExecutorExitHandler:
         self.pending_results.send(execution, pending)
 
     def _died(self, execution: Execution, how: str) -> None:
-        if not execution.step and execution.given < MOST_STARTS:
+        if not execution.step and execution.handouts < MOST_STARTS:
             self.waiting.appendleft(execution)
             return
         execution.died, execution.ending = True, DIED
-        execution.over(time.time())
+        execution.end_step(time.time())
         if not execution.step:
-            self.self_check.failed(f"executors died with {how} before the first step")
+            self.self_check.count_failure(f"executors died with {how} before the first step")
         self.report_failure(execution, executor_died(how, execution.step))
 
     def clean_later(self, execution: Execution) -> None:
         """Clean up in the background after an execution whose executor is gone."""
-        # The result sender drops the claim of a settled execution.
-        claim = None if execution.settled is not None else claim_of(execution)
+        # The result sender drops the claim of an execution with a result.
+        claim = None if execution.result is not None else claim_of(execution)
         self.chores.add(("clean", execution.id), partial(self.cleanup.clean, execution, claim))

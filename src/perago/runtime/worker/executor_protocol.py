@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """To an executor: run this attempt under this execution id, which is handed out for the `given`-th time."""
+    """To an executor: run this attempt under this execution id, which is handed out for the `handouts`-th time."""
 
     execution_id: str
     assignment: Assignment
-    given: int = 1
+    handouts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,18 @@ class BodyProgress:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """From an executor: an execution is settled.  `spoiled` says why the executor must not run another, if so."""
+    """From an executor: an execution ended.  `unusable_reason` says why the executor must not run another, or is empty."""
 
     execution_id: str
-    settled: ExecutionResult
-    spoiled: str = ""
+    result: ExecutionResult
+    unusable_reason: str = ""
 
     def is_last(self, done: int, most: int) -> bool:
         """Return whether to replace the executor after `done` executions; `most` is the limit (0: none)."""
         # Waiting does not free file descriptors, so replace the executor.
-        return bool(self.spoiled or (most and done >= most) or self.settled.own_reason == "descriptors")
+        return bool(
+            self.unusable_reason or (most and done >= most) or self.result.own_reason == "descriptors"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailed:
-    """From a link: the executor of a settled execution is gone and may have left staging branches."""
+    """From a link: the executor of an ended execution is gone and may have left staging branches."""
 
     execution_id: str
 
@@ -113,10 +115,10 @@ Answer = Ready | StartFailed | StepStarted | BodyProgress | Ended | Cleaned | Lo
 
 @dataclass(frozen=True, slots=True)
 class ExecutorExit:
-    """The end of an executor.  Without `heard`, messages may be lost: it may have got further than its last one."""
+    """The end of an executor.  Unless `complete`, messages may be lost: it may have got further than its last one."""
 
-    how: str
-    heard: bool = True
+    reason: str
+    complete: bool = True
 
 
 class Link(Protocol):

@@ -87,7 +87,7 @@ class LeaseKeeper:
         self._scheduler.cancel(execution_id)
         with self._lock:
             self._extended.pop(execution_id, None)
-            self._health_state.right("lease", execution_id)
+            self._health_state.clear_problem("lease", execution_id)
 
     def _extend(self, execution_id: str, attempt: Attempt, interval: float) -> float | None:
         began = self._clock()
@@ -124,7 +124,7 @@ class LeaseKeeper:
         with self._lock:
             if execution_id in self._extended:
                 self._extended[execution_id] = self._clock()
-                self._health_state.right("lease", execution_id)
+                self._health_state.clear_problem("lease", execution_id)
 
     def _note_failure(self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float) -> None:
         self._inbox.post(Event("lease-failed", attempt))
@@ -133,7 +133,7 @@ class LeaseKeeper:
             since = self._clock() - self._extended.get(execution_id, math.inf)
             if since >= unhealthy_after:
                 text = f"the lease of task {attempt.task_id} ({attempt.task_name}) was not extended for {since:.0f} s: {why}"
-                self._health_state.wrong("lease", text, execution_id)
+                self._health_state.set_problem("lease", text, execution_id)
 
 
 def _internal(error: Exception) -> Exception | None:

@@ -51,7 +51,7 @@ class Processes:
             undo.callback(ours.close)
             handed_over.callback(theirs.close)
             reader = OutputReader(output, name=str(number))
-            handed_over.callback(reader.handed_over)
+            handed_over.callback(reader.close_write_end)
             # Created here, because an error on the listener's thread would not reach the caller.
             selector = undo.enter_context(selectors.DefaultSelector())
             process = begin_process(self.spec, number, theirs, reader.write_fd)

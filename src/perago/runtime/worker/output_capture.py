@@ -139,10 +139,10 @@ class OutputReader:
             self._thread.start()
         except RuntimeError:
             os.close(self._read_fd)
-            self.handed_over()
+            self.close_write_end()
             raise
 
-    def handed_over(self) -> None:
+    def close_write_end(self) -> None:
         """Close the supervisor's copy of the write end, so that the stream ends when the executor does."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
@@ -150,7 +150,7 @@ class OutputReader:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until all output of the executor, and of processes it left running, is read."""
-        self.handed_over()
+        self.close_write_end()
         self._thread.join(timeout)
 
     def _run(self) -> None:

@@ -96,14 +96,14 @@ class PendingResults:
         """Handle the orchestrator's answer."""
         pending = delivery.pending
         self._unsent.discard(pending.execution_id)
-        self._health_state.right("result", pending.execution_id)
+        self._health_state.clear_problem("result", pending.execution_id)
         self._clear_not_kept(pending.execution_id)
         execution = self._executions.end(pending.execution_id)
         event = Event(
             "accepted" if delivery.accepted else "not-accepted",
             pending.attempt,
             pending.execution_id,
-            settled=execution.settled if execution else None,
+            result=execution.result if execution else None,
             pending=pending,
             died=execution is not None and execution.died,
             text=delivery.reason,
@@ -118,7 +118,7 @@ class PendingResults:
         if delay.too_long:
             result = f"the result of task {attempt.task_id} ({attempt.task_name})"
             problem = f"{result} has not been accepted for {delay.seconds:.0f} s: {delay.reason}"
-            self._health_state.wrong("result", problem, execution_id)
+            self._health_state.set_problem("result", problem, execution_id)
         if delay.let_go:
             self._executions.let_go(execution_id)
         self._event_publisher.publish(Event("not-sent", attempt, execution_id, text=delay.reason))
@@ -140,14 +140,14 @@ class PendingResults:
                 Event("not-kept", pending.attempt, pending.execution_id, text=str(error))
             )
         self._not_kept.add(pending.execution_id)
-        self._health_state.wrong(
+        self._health_state.set_problem(
             "outbox", f"results cannot be written to the outbox, and are sent from memory: {error}"
         )
 
     def _clear_not_kept(self, execution_id: str) -> None:
         self._not_kept.discard(execution_id)
         if not self._not_kept:
-            self._health_state.right("outbox")
+            self._health_state.clear_problem("outbox")
 
     def _before_sending(self, execution: Execution) -> None:
         """Clean up after a dead executor and complete the task log.  Runs on the sending thread."""

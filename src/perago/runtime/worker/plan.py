@@ -121,7 +121,7 @@ def check_lake(lake: Lake) -> None:
         ) from error
 
 
-def mend_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
+def register_missing_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
     """Register missing and differing TaskDefs; returns their names."""
     changes = _needed_changes(orchestrator, tasks)
     apply_changes(orchestrator, changes)

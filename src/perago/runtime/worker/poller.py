@@ -128,7 +128,7 @@ class Poller:
     def _show_life(self) -> None:
         """Tell the health state that not polling is fine while no slot is free."""
         for name in self._names:
-            self._health_state.polled(name)
+            self._health_state.note_poll(name)
 
     def _poll(self, name: str, room: int, wait: float) -> int:
         try:
@@ -140,7 +140,7 @@ class Poller:
         if self._failures:
             log.info("polling for %s works again", name)
             self._failures = 0
-        self._health_state.polled(name)
+        self._health_state.note_poll(name)
         if found:
             with self._changed:
                 self._in_transit += len(found)

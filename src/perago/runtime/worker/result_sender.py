@@ -52,7 +52,7 @@ log = logging.getLogger("perago.courier")
 BACKOFF = Backoff(0.1, longest=10.0, jitter=(0.5, 1.0))
 LEASE_SECONDS = 3600.0
 """Time that the lease of an open task is extended while its result is not accepted."""
-SECOND_LOOK_SECONDS = 10.0
+RECHECK_SECONDS = 10.0
 """By then a server that answers again has carried out earlier requests, even if its database was locked."""
 ENDED_WITHOUT_RESULT = frozenset({"TIMED_OUT", "CANCELED", "SKIPPED"})
 """Statuses of a task that ended without a result from a worker."""
@@ -71,7 +71,7 @@ class ResultSender:
     inbox: Inbox
     mask: Masker
     clock: Callable[[], float] = time.monotonic
-    second_look_seconds: float = SECOND_LOOK_SECONDS
+    recheck_seconds: float = RECHECK_SECONDS
 
     def send(self, pending: PendingResult, first: Callable[[], None] | None = None) -> None:
         """Send a result of this worker; `first` is called before that, on the sending thread."""
@@ -152,7 +152,7 @@ class _SendJob:
             return 0.0
         if sent.accepted and sender.orchestrator.may_be_covered(pending.attempt, left_behind=self.resumed):
             self.accepted = sent
-            return sender.second_look_seconds
+            return sender.recheck_seconds
         return self._done(finish(sender.lake, sent))
 
     def _recheck(self, accepted: DeliveryResult) -> float | None:
@@ -174,7 +174,7 @@ class _SendJob:
                 extra=self._fields(),
             )
             if send(sender.orchestrator, pending, worker_id=sender.worker_id).accepted:
-                return sender.second_look_seconds
+                return sender.recheck_seconds
             # Only a workflow that has ended rejects a result for an open task: it used the one that it had accepted.
         return self._done(finish(sender.lake, accepted))
 

@@ -59,16 +59,16 @@ class SelfCheck:
         self._stopped = False
         self._not_ready: dict[int, int] = {}
         self.fit = True
-        health_state.wrong("executors", "no executor has become ready yet")
+        health_state.set_problem("executors", "no executor has become ready yet")
 
-    def ended(self, settled: ExecutionResult, *, has_workspace: bool) -> None:
-        """Count a settled execution as a failure of the worker, as proof that it works, or as neither."""
-        if settled.own_reason is not None:
-            self.failed(settled.outcome.reason or settled.own_reason)
-        elif has_workspace and settled.step != FIRST_CALL:
+    def count_result(self, result: ExecutionResult, *, has_workspace: bool) -> None:
+        """Count the result of an execution as a failure of the worker, as proof that it works, or as neither."""
+        if result.own_reason is not None:
+            self.count_failure(result.outcome.reason or result.own_reason)
+        elif has_workspace and result.step != FIRST_CALL:
             self._in_a_row = self._probes = 0
 
-    def failed(self, reason: str) -> None:
+    def count_failure(self, reason: str) -> None:
         """Count an attempt that failed because of the worker."""
         self._in_a_row += 1
         if self.fit and self._in_a_row >= IN_A_ROW and not self._stopped:
@@ -84,18 +84,18 @@ class SelfCheck:
     def ready(self, number: int) -> None:
         """Record that the executor of a slot is ready."""
         self._not_ready.pop(number, None)
-        self._health_state.right("executors")
-        self._health_state.right("executors", str(number))
+        self._health_state.clear_problem("executors")
+        self._health_state.clear_problem("executors", str(number))
 
     def not_ready(self, number: int, reason: str) -> None:
         """Record that the executor of a slot could not be started, or ended before it was ready."""
         times = self._not_ready[number] = self._not_ready.get(number, 0) + 1
         if times >= IN_A_ROW:
             text = f"executor {number} did not become ready {times} times in a row: {reason}"
-            self._health_state.wrong("executors", text, str(number))
+            self._health_state.set_problem("executors", text, str(number))
 
     def _schedule_probe(self, reason: str) -> None:
-        self._health_state.wrong("worker", f"the worker cannot work, and does not poll: {reason}")
+        self._health_state.set_problem("worker", f"the worker cannot work, and does not poll: {reason}")
         self._probes += 1
         self._chores.add("self-check", self._run_probe, after=BACKOFF.delay(self._probes))
 
@@ -118,7 +118,7 @@ class SelfCheck:
             return
         log.warning("the worker can work again, polling resumed")
         self.fit, self._in_a_row = True, IN_A_ROW - 1
-        self._health_state.right("worker")
+        self._health_state.clear_problem("worker")
 
 
 def probe_worker(lake: Lake, root: Path) -> None:

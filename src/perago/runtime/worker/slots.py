@@ -28,7 +28,7 @@ BACKOFF = Backoff(1.0, longest=30.0)
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A place for one executor at a time; `uncleaned` are settled executions whose workdir may still exist."""
+    """A place for one executor at a time; `uncleaned` are ended executions whose workdir may still exist."""
 
     number: int
     launch: ExecutorFactory
@@ -69,17 +69,17 @@ class Slot:
 
     def give(self, execution: Execution) -> None:
         """Send an attempt to the idle executor.  If it cannot be sent this raises, and the slot stays idle."""
-        execution.given += 1
+        execution.handouts += 1
         assert self._link is not None  # noqa: S101 - only a started slot is given anything
-        self._link.send(Run(execution.id, execution.assignment, execution.given))
+        self._link.send(Run(execution.id, execution.assignment, execution.handouts))
         self.execution, self.state = execution, "busy"
 
-    def ended(self, execution_id: str, settled: ExecutionResult) -> Execution | None:
+    def end_execution(self, execution_id: str, result: ExecutionResult) -> Execution | None:
         """Record the result of the running execution.  Returns None if the slot runs another one."""
         execution = self.execution
         if execution is None or execution.id != execution_id:
             return None
-        execution.settled = settled
+        execution.result = result
         self.execution, self._failures = None, 0
         self.uncleaned[execution_id] = execution
         self.done += 1
@@ -102,7 +102,7 @@ class Slot:
     def on_exit(self, now: float, *, by_itself: bool) -> list[Execution]:
         """Handle the executor's exit: schedule the next start and return the executions that may need cleanup.
 
-        Only an unexpected death delays the next start: 1, 2, 4 … 30 s, until an attempt is settled.
+        Only an unexpected death delays the next start: 1, 2, 4 … 30 s, until an attempt ends with a result.
         """
         left = [*self.uncleaned.values(), *([self.execution] if self.execution is not None else [])]
         self.uncleaned, self.execution = {}, None

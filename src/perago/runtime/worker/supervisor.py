@@ -171,7 +171,7 @@ class Supervisor:
             except Exception:
                 log.exception("internal error; the worker continues")
             self._health_state.beat()
-            self._health_state.in_flight(len(self._executions))
+            self._health_state.set_in_flight(len(self._executions))
 
     def _check_done(self, until: Until) -> bool:
         """Call `until` and drain if the work is done.  Also called while draining: `until` updates the caller's view."""
@@ -197,7 +197,7 @@ class Supervisor:
             self._force("the drain took too long")
         if self._shutdown.working or (self._shutdown.draining and self._waiting):
             for slot, started in self._slots.start_due(now):
-                self._executor_exits.started(slot, started)
+                self._executor_exits.on_start(slot, started)
         self._fill_slots()
         if not self._shutdown.working and self._pollers.over and not self._waiting:
             self._slots.dismiss_idle()
@@ -238,10 +238,10 @@ class Supervisor:
             case inbox.ExecutorAnswered(slot, answer):
                 self._on_answer(self._slots[slot], answer)
             case inbox.ExecutorGone(slot, executor_exit):
-                self._executor_exits.gone(self._slots[slot], executor_exit, forced=self._shutdown.forced)
+                self._executor_exits.on_exit(self._slots[slot], executor_exit, forced=self._shutdown.forced)
             case inbox.AttemptOver(execution_id, why):
                 if (execution := self._executions.get(execution_id)) is not None:
-                    self._executor_exits.over(execution, why, self._slots.running(execution_id))
+                    self._executor_exits.on_attempt_over(execution, why, self._slots.running(execution_id))
             case DeliveryResult():
                 self._pending_results.on_delivered(message)
             case inbox.ResultDelayed():
@@ -285,36 +285,38 @@ class Supervisor:
             case Cleaned(execution_id):
                 slot.uncleaned.pop(execution_id, None)
             case CleanupFailed(execution_id):
-                if (settled := slot.uncleaned.pop(execution_id, None)) is not None:
-                    self._executor_exits.clean_later(settled)
+                if (execution := slot.uncleaned.pop(execution_id, None)) is not None:
+                    self._executor_exits.clean_later(execution)
             case Rerun(execution_id):
                 if (execution := self._executions.get(execution_id)) is not None:
                     log.warning("the engine runs the attempt again", extra=fields_of(execution))
                     execution.unsure = True
 
     def _on_ended(self, slot: Slot, ended: Ended) -> None:
-        execution = slot.ended(ended.execution_id, ended.settled)
+        execution = slot.end_execution(ended.execution_id, ended.result)
         if execution is None:
             return
-        settled = ended.settled
+        result = ended.result
         most = self._plan.settings.executor_max_tasks
-        if ended.spoiled:
-            log.warning("executor %d is replaced: %s", slot.number, ended.spoiled, extra=fields_of(execution))
+        if ended.unusable_reason:
+            log.warning(
+                "executor %d is replaced: %s", slot.number, ended.unusable_reason, extra=fields_of(execution)
+            )
         if ended.is_last(slot.done, most) and slot.state == "idle":
             slot.dismiss()
         task = self._plan.tasks.get(execution.attempt.task_name)
-        self._self_check.ended(settled, has_workspace=task is not None and task.workspace is not None)
+        self._self_check.count_result(result, has_workspace=task is not None and task.workspace is not None)
         # First, so that the next attempt is polled while this one is reported.
         self._fill_slots()
         log_result(execution)
         self._event_publisher.publish_for("ended", execution)
-        if settled.outcome.send:
+        if result.outcome.send:
             self._pending_results.send(
-                execution, pending_result_of(execution.id, execution.assignment, settled)
+                execution, pending_result_of(execution.id, execution.assignment, result)
             )
         else:
             self._executions.let_go(execution.id)
-            self._chores.add(("quiet", execution.id), partial(self._finish, execution, settled.claim))
+            self._chores.add(("quiet", execution.id), partial(self._finish, execution, result.claim))
 
     # --- chores, on other threads ----------------------------------------------------------------------------
 

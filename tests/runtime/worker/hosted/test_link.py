@@ -150,7 +150,7 @@ def test_a_job_that_is_lost_is_a_death_and_nobody_knows_how_far_it_got(
     engine.hosts = [lost]
     link.send(Run(X, an_assignment()))
 
-    assert slot.hears(2) == [BEGAN, ExecutorExit("its machine", heard=False)]
+    assert slot.hears(2) == [BEGAN, ExecutorExit("its machine", complete=False)]
 
 
 def test_a_process_that_died_is_a_death_that_was_heard(
@@ -193,7 +193,7 @@ def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host
                 with call(plan.address, plan.key, Connect(job, 0)) as back:
                     assert isinstance(back.recv(), Rejected)
                 second.send(StepStarted(f"{X}r1", "input"))
-        return Report((StepStarted(f"{X}r1", "input"), Ended(f"{X}r1", ENDED.settled), Cleaned(f"{X}r1")))
+        return Report((StepStarted(f"{X}r1", "input"), Ended(f"{X}r1", ENDED.result), Cleaned(f"{X}r1")))
 
     engine.hosts = [twice]
     link.send(Run(X, an_assignment()))
@@ -254,7 +254,7 @@ def test_a_job_that_no_host_has_taken_up_is_cancelled(engine: ByScript, slot: Sl
     link.send(Run(X, an_assignment()))
     link.kill()
 
-    assert slot.hears(1) == [ExecutorExit("cancelled", heard=False)]
+    assert slot.hears(1) == [ExecutorExit("cancelled", complete=False)]
 
 
 def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(

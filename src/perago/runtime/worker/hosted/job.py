@@ -65,7 +65,7 @@ class HostedJob:
         self, hosts: Hosts, request: Run, number: int, *, inbox: Inbox, output: OutputListener
     ) -> None:
         self.execution_id = request.execution_id
-        self.id = f"{request.execution_id}-{request.given}"
+        self.id = f"{request.execution_id}-{request.handouts}"
         self.ended = self.cleaned = False
         self._hosts = hosts
         self._request = request
@@ -102,12 +102,12 @@ class HostedJob:
             hosts.listener.expect(self.id, self._serve)
             label = f"{attempt.task_name} ({attempt.reference_task_name}, {attempt.workflow_instance_id})"
             report = hosts.jobs.run(self.id, label, partial(host, hosts.plan, self.id, self._request))
-            return ExecutorExit(report.how) if report.how else None
+            return ExecutorExit(report.exit_reason) if report.exit_reason else None
         except JobLost as lost:
-            return ExecutorExit(str(lost), heard=False)
+            return ExecutorExit(str(lost), complete=False)
         except Exception as error:
             log.exception("could not run a job on the engine")
-            return ExecutorExit(describe(error), heard=False)
+            return ExecutorExit(describe(error), complete=False)
         finally:
             self._done.set()
             hosts.listener.forget(self.id)
@@ -131,7 +131,7 @@ class HostedJob:
         self._all_read.wait(READ_SECONDS)
         with self._lock:
             connection, self._connection = self._connection, None
-            for answer in report.said[self._received :]:
+            for answer in report.answers[self._received :]:
                 self._pass_on(answer)
             self._splitter.finish()
         if connection is not None:

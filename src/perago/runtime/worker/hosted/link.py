@@ -80,7 +80,7 @@ class Hosted:
             raise RuntimeConfigError(f"no job runs on {self}: {lost}") from lost
         finally:
             hosts.listener.forget(job)
-        if report.how:
+        if report.exit_reason:
             raise RuntimeConfigError(_explain(report, self._name, hosts.listener.address))
 
     def start(self, number: int, inbox: Inbox, output: OutputListener) -> HostedLink:
@@ -199,15 +199,15 @@ def _listen(endpoint: Endpoint) -> HostListener:
 
 def _explain(report: Report, engine: str, address: tuple[str, int]) -> str:
     """Explain why no executor became ready, and what to do."""
-    for answer in report.said:
+    for answer in report.answers:
         if isinstance(answer, StartFailed):
             return (
                 f"the executors of {engine} cannot run these tasks: {answer.reason}; "
                 "install what is missing there, or send it with --py-files"
             )
-    if not report.said and report.how.startswith("no connection to its worker"):
+    if not report.answers and report.exit_reason.startswith("no connection to its worker"):
         return (
-            f"the executors of {engine} cannot connect to this worker at {address[0]}:{address[1]}: {report.how}; "
+            f"the executors of {engine} cannot connect to this worker at {address[0]}:{address[1]}: {report.exit_reason}; "
             "set spark.driver.host in PERAGO_SPARK_CONF to an address of this machine that they can reach"
         )
-    return f"no executor could be started on {engine}: {report.how}"
+    return f"no executor could be started on {engine}: {report.exit_reason}"
