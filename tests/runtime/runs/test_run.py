@@ -11,7 +11,7 @@ import pytest
 
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.runtime.runs.record import Run, resume_command
-from perago.runtime.runs.run import only_lost, workflow_changed
+from perago.runtime.runs.run import failed_by_lost_leases_only, workflow_changed
 from perago.runtime.runs.workflow import digest_of
 
 RUN = Run("20261116-101010-abcdef", "id", "flow", ["tasks.py"], "/somewhere")
@@ -40,7 +40,7 @@ def state(status: str, *tasks: TaskState) -> WorkflowState:
 def test_a_workflow_that_only_its_dead_process_ended_is_told_from_one_that_failed(
     ended: WorkflowState, lost: bool
 ) -> None:
-    assert only_lost(ended, frozenset({"2"})) is lost
+    assert failed_by_lost_leases_only(ended, frozenset({"2"})) is lost
 
 
 def test_the_command_can_be_pasted_whatever_the_folder_is_called(tmp_path: Path) -> None:

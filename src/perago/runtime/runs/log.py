@@ -183,7 +183,7 @@ class RunLog(logging.Handler):
             why = f": {state.reason}" if state.reason and not state.running else ""
             self.write(f"workflow {state.name} ({state.id}): {state.status}{why}")
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Write an event of an attempt; other events are in the worker's log."""
         if event.attempt is None:
             return
