@@ -123,7 +123,7 @@ def may_fork() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnvironment:
-    """The current folder, `sys.path` and environment, which a process forked earlier has to be given."""
+    """Current folder, `sys.path` and environment, for an executor whose fork server was forked before they changed."""
 
     folder: str | None
     path: list[str]

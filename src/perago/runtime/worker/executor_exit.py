@@ -30,7 +30,7 @@ from perago.protocol.steps import step_named
 from perago.runtime.execution_result import Claim, PendingResult
 from perago.runtime.internal_branches import drop_quietly
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.logs import TOLD
+from perago.runtime.observe.logs import HAS_EVENT
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.worker.event_publisher import EventPublisher
 from perago.runtime.worker.executions import DIED, STOPPED, Execution, Executions, fields_of
@@ -139,7 +139,7 @@ class ExecutorExitHandler:
             supervisor_log.error(
                 "executor %d died: %s%s",
                 *(slot.number, how, f" at step {running.step!r}" if running else ""),
-                extra={**(fields_of(running) if running else {}), TOLD: True},
+                extra={**(fields_of(running) if running else {}), HAS_EVENT: True},
             )
             attempt, step = (running.attempt, running.step) if running else (None, "")
             self.event_publisher.publish(

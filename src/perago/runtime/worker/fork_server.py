@@ -61,7 +61,7 @@ class ForkServerGone(OSError):
 
 @dataclass(slots=True, eq=False)
 class Forked:
-    """A forked executor process, with the interface of multiprocessing's that `ExecutorProcess` names."""
+    """A forked executor process, with the part of multiprocessing's interface that the worker uses."""
 
     pid: int
     server: ForkServer

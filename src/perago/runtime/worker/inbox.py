@@ -85,7 +85,7 @@ class ResultStored:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFinished:
-    """The claim is dropped and the task log complete of an execution whose result is not sent."""
+    """An execution whose result is not sent is finished: its claim is dropped and its task log complete."""
 
     execution_id: str
 

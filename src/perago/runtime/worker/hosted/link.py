@@ -45,7 +45,7 @@ class Hosted:
 
     def __init__(self, jobs: Jobs, spec: ExecutorSpec, *, name: str) -> None:
         self._jobs = jobs
-        # Otherwise the log would go to a file of the engine that nobody reads.
+        # Otherwise the log would end up in a file of the engine, on another machine.
         self._spec = replace(spec, passes_logs=True)
         self._name = name
         self._lock = threading.Lock()
