@@ -15,8 +15,7 @@ from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, HealthState
-from perago.runtime.worker.event_publisher import EventPublisher
-from perago.runtime.worker.executions import Execution, Executions
+from perago.runtime.worker.executions import EventPublisher, Execution, Executions
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.inbox import Message, ResultDelayed, ResultStored
 from perago.runtime.worker.outbox import Outbox

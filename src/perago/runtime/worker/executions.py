@@ -1,4 +1,4 @@
-"""Attempts in flight: each is an execution with a lease and a task log, from its poll to its end.
+"""Attempts in flight: each is an execution with a lease, a task log and events, from its poll to its end.
 
 The task log of every execution ends with the user traceback, if any, and the record that `perago show` reads:
 
@@ -25,6 +25,7 @@ from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, record_line
 from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.observe.events import Event, Kind, Listener
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.root.state_dir import new_execution_id
@@ -33,6 +34,7 @@ from perago.runtime.worker.task_logs import TaskLogs
 
 log = logging.getLogger("perago.attempts")
 output_log = logging.getLogger("perago.output")
+supervisor_log = logging.getLogger("perago.supervisor")
 
 DIED = "DIED"
 STOPPED = "STOPPED"
@@ -165,6 +167,31 @@ class Executions:
             self._task_logs.add(execution.id, self.mask(line))
         record = _record_line(execution, self._worker_id, self.mask)
         self._task_logs.finish(execution.id, record=record, timeout=timeout)
+
+
+class EventPublisher:
+    """Passes events to the worker's only listener, whose errors never stop the worker."""
+
+    def __init__(self) -> None:
+        self._listener: Listener | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """Pass events to this listener from now on."""
+        self._listener = listener
+
+    def publish(self, event: Event) -> None:
+        """Pass an event to the listener; log an error that it raises."""
+        if self._listener is None:
+            return
+        try:
+            self._listener(event)
+        except Exception:
+            supervisor_log.exception("event listener failed on %r", event.kind)
+
+    def publish_for(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
+        """Publish an event about an execution."""
+        about = (execution.attempt, execution.id, execution.step, execution.result)
+        self.publish(Event(kind, *about, text=text))
 
 
 def log_result(execution: Execution) -> None:

@@ -32,8 +32,7 @@ from perago.runtime.internal_branches import drop_quietly
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import HAS_EVENT
 from perago.runtime.root.workdirs import remove_workdir
-from perago.runtime.worker.event_publisher import EventPublisher
-from perago.runtime.worker.executions import DIED, STOPPED, Execution, Executions, fields_of
+from perago.runtime.worker.executions import DIED, STOPPED, EventPublisher, Execution, Executions, fields_of
 from perago.runtime.worker.executor_protocol import ExecutorExit
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.pending_results import PendingResults

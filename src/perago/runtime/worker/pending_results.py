@@ -18,8 +18,7 @@ from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.logs import attempt_fields
-from perago.runtime.worker.event_publisher import EventPublisher
-from perago.runtime.worker.executions import Execution, Executions
+from perago.runtime.worker.executions import EventPublisher, Execution, Executions
 from perago.runtime.worker.inbox import Inbox, ResultDelayed
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.outbox import Outbox

@@ -30,22 +30,9 @@ from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.process.process_setup import reaping_orphans
 from perago.runtime.root.state_dir import locked_root, make_root
 from perago.runtime.sweep.workdirs import WorkdirSweep
-from perago.runtime.worker import inbox
-from perago.runtime.worker.event_publisher import EventPublisher
-from perago.runtime.worker.executions import Execution, Executions, fields_of, log_result
+from perago.runtime.worker import executor_protocol, inbox
+from perago.runtime.worker.executions import EventPublisher, Execution, Executions, fields_of, log_result
 from perago.runtime.worker.executor_exit import DeadExecutorCleanup, ExecutorExitHandler
-from perago.runtime.worker.executor_protocol import (
-    Answer,
-    BodyProgress,
-    Cleaned,
-    CleanupFailed,
-    Ended,
-    Logged,
-    Ready,
-    Rerun,
-    StartFailed,
-    StepStarted,
-)
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.lifecycle import Shutdown, posting_stop_signals, serve_status
@@ -263,36 +250,36 @@ class Supervisor:
             self._waiting.append(execution)
             self._event_publisher.publish_for("polled", execution)
 
-    def _on_answer(self, slot: Slot, answer: Answer) -> None:
+    def _on_answer(self, slot: Slot, answer: executor_protocol.Answer) -> None:
         match answer:
-            case Ready():
+            case executor_protocol.Ready():
                 slot.ready()
                 self._self_check.ready(slot.number)
-            case StartFailed(reason):
+            case executor_protocol.StartFailed(reason):
                 slot.broken = reason
                 log.error("executor %d could not start: %s", slot.number, reason)
-            case StepStarted(execution_id, step):
+            case executor_protocol.StepStarted(execution_id, step):
                 if (execution := self._executions.get(execution_id)) is not None:
                     execution.begin(step, time.time())
                     self._event_publisher.publish_for("step", execution)
-            case BodyProgress(execution_id, text):
+            case executor_protocol.BodyProgress(execution_id, text):
                 if (execution := self._executions.get(execution_id)) is not None:
                     self._event_publisher.publish_for("doing", execution, text=self._mask(text))
-            case Logged():
+            case executor_protocol.Logged():
                 log_forwarded(answer)
-            case Ended():
+            case executor_protocol.Ended():
                 self._on_ended(slot, answer)
-            case Cleaned(execution_id):
+            case executor_protocol.Cleaned(execution_id):
                 slot.uncleaned.pop(execution_id, None)
-            case CleanupFailed(execution_id):
+            case executor_protocol.CleanupFailed(execution_id):
                 if (execution := slot.uncleaned.pop(execution_id, None)) is not None:
                     self._executor_exits.clean_later(execution)
-            case Rerun(execution_id):
+            case executor_protocol.Rerun(execution_id):
                 if (execution := self._executions.get(execution_id)) is not None:
                     log.warning("the engine runs the attempt again", extra=fields_of(execution))
                     execution.unsure = True
 
-    def _on_ended(self, slot: Slot, ended: Ended) -> None:
+    def _on_ended(self, slot: Slot, ended: executor_protocol.Ended) -> None:
         execution = slot.end_execution(ended.execution_id, ended.result)
         if execution is None:
             return

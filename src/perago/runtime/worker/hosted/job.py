@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any
 
 from perago.protocol.outcome import describe
-from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.executor_protocol import (
     Answer,
     Cleaned,
@@ -72,6 +71,7 @@ class HostedJob:
         self._number = number
         self._inbox = inbox
         self._output = output
+        self.mask = output.mask
         self._splitter = LineSplitter(self)
         self._lock = threading.Lock()
         self._connection: HostConnection | None = None
@@ -112,11 +112,6 @@ class HostedJob:
             self._done.set()
             hosts.listener.forget(self.id)
             self._finish(report)
-
-    @property
-    def mask(self) -> Masker:
-        """Hides secrets in the output."""
-        return self._output.mask
 
     def on_line(self, execution_id: str, line: str) -> None:
         """Pass on a line of output, under the execution id that the supervisor knows."""
