@@ -151,7 +151,7 @@ ARROWS: dict[str, set[str]] = {
         *PORTS,
     },
     # A run, a map and `doctor` open a backend; of the worker only the executor does.
-    "runtime.runs": WORKER | {"backend"},
+    "runtime.runs": WORKER | {"backend", "runtime.folder_upload"},
     "runtime.folder_upload": {
         "protocol",
         "settings",

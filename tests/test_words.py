@@ -39,7 +39,10 @@ RETIRED = frozenset(
 )
 RETIRED_IN = {
     "perago/runtime/worker": frozenset(
-        ["broker", "ears", "fitness", "mailbox", "news", "pulse", "template", "wiring"]
+        [
+            *("broker", "ears", "fitness", "heard", "mailbox", "news", "pulse"),
+            *("settled", "spoiled", "template", "told", "wiring"),
+        ]
     ),
     "perago/runtime/attempt": frozenset(["around", "pulse"]),
     "perago/runtime/observe": frozenset({"pulse"}),

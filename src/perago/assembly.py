@@ -85,6 +85,22 @@ def assemble_worker(
     return WorkerPlan(by_name, slots, spec)
 
 
+def assemble_run(
+    servers: Backend,
+    targets: Sequence[str],
+    tasks: Sequence[TaskDefinition],
+    *,
+    jobs: int,
+    side_by_side: int | None,
+) -> WorkerPlan:
+    """Return the plan of a run's worker.
+
+    It has `jobs` slots, but no more than the steps that the workflow can run `side_by_side`, if that is known.
+    """
+    slots = min(jobs, side_by_side or jobs)
+    return assemble_worker(servers, targets, tasks, slots=slots, passes_logs=True)
+
+
 def check_pyspark(what: str) -> None:
     """Raise `RuntimeConfigError` if PySpark, which is an extra, is not installed."""
     if find_spec("pyspark") is None:

@@ -26,7 +26,7 @@ from perago.settings import LAKEFS_NAMES, ConductorSettings, LakeFSSettings, Set
 
 if TYPE_CHECKING:
     from perago.lake.lakefs.fence import Fence
-    from perago.lake.lakefs.lake import LakeFSLake
+    from perago.lake.lakefs.lake import LakeFSLake as LakeFSLake
     from perago.lake.local.lake import LocalLake
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
     from perago.orchestrator.local.resume import Recording as Recording

@@ -12,7 +12,8 @@ from perago.lake.local.lake import LocalLake
 from perago.runtime.execution_result import DeliveryResult
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.result_sender import SECOND_LOOK_SECONDS, ResultSender
+from perago.runtime.worker.result_sender import RECHECK_SECONDS, ResultSender
+from tests.support.inboxes import ResultReports
 
 CLAIM = "perago-claim-x"
 
@@ -34,13 +35,14 @@ def carrying(
     *,
     mask: Callable[[str], str] = str,
     reason_limit: int = 500,
-    second_look_seconds: float = SECOND_LOOK_SECONDS,
+    recheck_seconds: float = RECHECK_SECONDS,
 ) -> Iterator[tuple[ResultSender, SimpleQueue[DeliveryResult]]]:
     """A courier with one thread, and what it has delivered."""
-    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    reports = ResultReports()
+    hides: Any = mask
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
-            *(orchestrator, lake, Outbox(root), table, "worker", reason_limit, delivered.put, mask),
-            second_look_seconds=second_look_seconds,
+            *(orchestrator, lake, Outbox(root), table, "worker", reason_limit, reports, hides),
+            recheck_seconds=recheck_seconds,
         )
-        yield sender, delivered
+        yield sender, reports.delivered

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perago.cli import output, run_resume
+from perago.cli import output
 from perago.cli.options import AsJson, Remote, Root, Yes, read_repository
 from perago.cli.run_view import Viewer, as_json, summary
 from perago.cli.server_choice import ServerChoice, agree_to_run, choose_servers, resumes_remotely
@@ -92,10 +92,12 @@ def run(
         check_page()
     # Imported here because the runtime imports the process machinery, which other commands do not need.
     from perago.assembly import build_archive_for_next_run, prepare_executors
-    from perago.runtime.runs.run import run_to_end
+    from perago.runtime.runs.run import drive, drive_resumed
 
     existing = resume or from_ is not None
     if existing:
+        from perago.cli import run_resume
+
         remote = resumes_remotely(root, workflow, remote=remote)
     # The user agreed to a resumed run when it was first started.
     choice = choose_servers(root, remote, asks="before it writes", yes=yes or existing)
@@ -123,7 +125,7 @@ def run(
             served = stack.enter_context(serving_page(servers))
             output.note(f"page: {served.address('/run', id=current.id)}")
         viewer = stack.enter_context(Viewer(silent=as_json_, prints=not quiet))
-        ended = run_to_end(current, plan, viewer, lost=lost)
+        ended = drive_resumed(current, plan, viewer, lost=lost) if resume else drive(current, plan, viewer)
     build_archive_for_next_run(plan.settings, list(plan.tasks.values()))
     _print_outcome(servers, current, ended, as_json_=as_json_)
 
@@ -160,10 +162,8 @@ class _RunRequest:
 def _begin(
     choice: ServerChoice, request: _RunRequest, imports: list[str], *, jobs: int, quiet: bool
 ) -> tuple[Run, WorkerPlan]:
-    from perago.assembly import assemble_worker
+    from perago.assembly import assemble_run
     from perago.backend import Real
-    from perago.runtime.folder_upload import import_folder
-    from perago.runtime.lake_lookup import expect_workspace
     from perago.runtime.runs import run
     from perago.runtime.runs.record import new_run_id
     from perago.workflow.model.requirements import side_by_side, used_tasks
@@ -178,25 +178,12 @@ def _begin(
     used = used_tasks(definition, {task.name for task in known})
     run_id = new_run_id(time.time())
     tasks = [task for task in known if task.name in used]
-    plan = assemble_worker(
-        servers.of_run(run_id),
-        request.targets,
-        tasks,
-        slots=min(jobs, side_by_side(definition) or jobs),
-        passes_logs=True,
-    )
+    own, width = servers.of_run(run_id), side_by_side(definition)
+    plan = assemble_run(own, request.targets, tasks, jobs=jobs, side_by_side=width)
     run.check_root(servers.settings)
     if isinstance(servers, Real):
         agree_to_run(choice, servers, tasks, definition, imports=folders)
     else:
         choice.name_lake()
-    if folders and request.workspace is not None:
-        # Check before importing: a mistake in an option must not leave behind a repository that blocks the next try.
-        with servers.opened() as (lake, _):
-            expect_workspace(lake, request.workspace, to_come=[name for name, _ in folders])
-    for name, folder in folders:
-        with servers.opened() as (lake, _):
-            shown = partial(output.transfer_bar, quiet=quiet)
-            import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
-    start = run.RunInput(definition, payload, request.workspace, file=request.workflow)
-    return run.begin(run_id, plan, start), plan
+    start = run.RunInput(definition, payload, request.workspace, file=request.workflow, imports=folders)
+    return run.begin(run_id, plan, start, shown=partial(output.transfer_bar, quiet=quiet)), plan

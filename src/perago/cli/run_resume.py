@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
 from perago.cli import output
 from perago.cli.workflow_input import is_python, read_definition
-from perago.declare.discovery import load_tasks
-from perago.errors import RuntimeConfigError, TaskDefinitionError
+from perago.errors import TaskDefinitionError
 
 if TYPE_CHECKING:
     from perago.backend import Embedded, Real
@@ -88,16 +86,9 @@ def _workflow_changed(found: Run) -> bool:
         return True
 
 
-def _worker(servers: Embedded | Real, run: Run, jobs: int) -> WorkerPlan:
-    from perago.assembly import assemble_worker
+def _worker(servers: Embedded | Real, found: Run, jobs: int) -> WorkerPlan:
+    from perago.assembly import assemble_run
+    from perago.runtime.runs.run import reload_tasks
 
-    try:
-        os.chdir(run.folder)
-    except OSError as error:
-        raise RuntimeConfigError(
-            f"run {run.id} was started in {run.folder}, where its task modules are, and that folder cannot be "
-            f"entered: {error.strerror}"
-        ) from error
-    tasks = [task for task in load_tasks(run.targets) if run.tasks is None or task.name in run.tasks]
-    slots = min(jobs, run.side_by_side or jobs)
-    return assemble_worker(servers, run.targets, tasks, slots=slots, passes_logs=True)
+    tasks = reload_tasks(found)
+    return assemble_run(servers, found.targets, tasks, jobs=jobs, side_by_side=found.side_by_side)

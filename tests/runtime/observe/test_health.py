@@ -13,8 +13,8 @@ def test_a_worker_that_polls_and_moves_is_healthy() -> None:
     clock = Clock()
     health_state = HealthState(["clean", "train"], clock=clock)
     clock.now += 100
-    health_state.polled("clean")
-    health_state.polled("train")
+    health_state.note_poll("clean")
+    health_state.note_poll("train")
     health_state.beat()
     clock.now += 5
 
@@ -28,7 +28,7 @@ def test_one_task_whose_polling_has_stalled_is_enough_and_is_named() -> None:
     clock = Clock()
     health_state = HealthState(["clean", "train"], clock=clock)
     clock.now += 61
-    health_state.polled("clean")
+    health_state.note_poll("clean")
     health_state.beat()
 
     health = check(health_state, LIMITS)
@@ -53,33 +53,33 @@ def test_a_supervisor_that_does_not_move_is_unhealthy_even_while_polls_are_answe
     clock = Clock()
     health_state = HealthState(["clean"], clock=clock)
     clock.now += 31
-    health_state.polled("clean")
+    health_state.note_poll("clean")
 
     assert check(health_state, LIMITS).reasons == ("the supervisor has not moved for 31 s (limit 30 s)",)
 
 
 def test_what_a_part_has_found_wrong_makes_the_worker_unhealthy_until_it_is_right_again() -> None:
     health_state = HealthState(["clean"], clock=Clock())
-    health_state.wrong("result", "the result of task a was not taken for 61 s: away", "a")
-    health_state.wrong("result", "the result of task b was not taken for 90 s: away", "b")
+    health_state.set_problem("result", "the result of task a was not taken for 61 s: away", "a")
+    health_state.set_problem("result", "the result of task b was not taken for 90 s: away", "b")
 
-    health_state.right("result", "a")
+    health_state.clear_problem("result", "a")
 
     assert check(health_state, LIMITS).reasons == ("the result of task b was not taken for 90 s: away",)
-    health_state.right("result", "b")
+    health_state.clear_problem("result", "b")
     assert check(health_state, LIMITS).healthy
 
 
 def test_a_secret_in_a_reason_is_hidden() -> None:
     health_state = HealthState([], clock=Clock(), mask=Masker(["hush"]))
 
-    health_state.wrong("worker", "the lake does not take hush")
+    health_state.set_problem("worker", "the lake does not take hush")
 
     assert check(health_state, LIMITS).reasons == ("the lake does not take ***",)
 
 
 def test_what_is_in_flight_is_part_of_the_verdict() -> None:
     health_state = HealthState(["clean"], clock=Clock())
-    health_state.in_flight(3)
+    health_state.set_in_flight(3)
 
     assert check(health_state, LIMITS).in_flight == 3

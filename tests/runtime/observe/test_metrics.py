@@ -35,9 +35,9 @@ def count_everything(metrics: NoMetrics) -> None:
 
 def exposed() -> str:
     health_state = HealthState(["clean"], clock=lambda: 0.0)
-    health_state.in_flight(2)
-    health_state.wrong("result", "it waits", "one")
-    health_state.wrong("result", "it waits too", "another")
+    health_state.set_in_flight(2)
+    health_state.set_problem("result", "it waits", "one")
+    health_state.set_problem("result", "it waits too", "another")
     with open_metrics({}, health_state, worker_id="w", prometheus=True) as metrics:
         count_everything(metrics)
         return metrics.exposition().decode()

@@ -31,7 +31,7 @@ def test_a_body_that_leaves_nothing_spoils_nothing() -> None:
         thread.join()
         subprocess.run(["true"], check=True)
 
-    assert left.spoiled() == ""
+    assert left.unusable_reason() == ""
 
 
 def test_a_thread_that_still_runs_is_named(let_go: threading.Event) -> None:
@@ -40,7 +40,7 @@ def test_a_thread_that_still_runs_is_named(let_go: threading.Event) -> None:
     with left.watched():
         threading.Thread(target=let_go.wait, name="worker-7").start()
 
-    assert left.spoiled() == "the task left a thread running: worker-7"
+    assert left.unusable_reason() == "the task left a thread running: worker-7"
 
 
 def test_a_thread_that_ends_before_the_result_is_handed_over_does_not_count(let_go: threading.Event) -> None:
@@ -52,7 +52,7 @@ def test_a_thread_that_ends_before_the_result_is_handed_over_does_not_count(let_
     let_go.set()
     thread.join()
 
-    assert left.spoiled() == ""
+    assert left.unusable_reason() == ""
 
 
 def test_threads_from_before_the_body_and_daemon_threads_do_not_count(let_go: threading.Event) -> None:
@@ -62,7 +62,7 @@ def test_threads_from_before_the_body_and_daemon_threads_do_not_count(let_go: th
     with left.watched():
         threading.Thread(target=let_go.wait, daemon=True).start()
 
-    assert left.spoiled() == ""
+    assert left.unusable_reason() == ""
 
 
 def test_a_pool_counts_while_it_works_and_not_while_it_waits(let_go: threading.Event) -> None:
@@ -73,11 +73,11 @@ def test_a_pool_counts_while_it_works_and_not_while_it_waits(let_go: threading.E
         pool.submit(int).result()
         works = pool.submit(let_go.wait)
 
-    assert left.spoiled().startswith("the task left a thread running: kept-pool_")
+    assert left.unusable_reason().startswith("the task left a thread running: kept-pool_")
     let_go.set()
     works.result()
     # The result is there a moment before the thread waits again.
-    while left.spoiled():
+    while left.unusable_reason():
         pass
     pool.shutdown()
 
@@ -89,7 +89,7 @@ def test_an_idle_pool_of_processes_does_not_count() -> None:
         pool = ProcessPoolExecutor(1)
         pool.submit(int).result()
 
-    while left.spoiled():
+    while left.unusable_reason():
         pass
     pool.shutdown()
 
@@ -105,11 +105,11 @@ def test_a_program_that_still_runs_is_named() -> None:
     while Path(f"/proc/{program.pid}/comm").read_text().strip() != "sleep":
         pass
     try:
-        assert left.spoiled() == "the task left a program running: sleep"
+        assert left.unusable_reason() == "the task left a program running: sleep"
     finally:
         program.kill()
         program.wait()
-    assert left.spoiled() == ""
+    assert left.unusable_reason() == ""
 
 
 def test_what_cannot_be_undone_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_what_cannot_be_undone_is_a_reason(tmp_path: Path, monkeypatch: pytest.M
     with left.watched():
         gone.rmdir()
 
-    assert left.spoiled().startswith("the task changed the current folder, and that cannot be undone")
+    assert left.unusable_reason().startswith("the task changed the current folder, and that cannot be undone")
 
 
 def test_a_thread_of_a_class_that_cannot_be_asked_stops_nothing(let_go: threading.Event) -> None:
@@ -139,7 +139,7 @@ def test_a_thread_of_a_class_that_cannot_be_asked_stops_nothing(let_go: threadin
         thread.start()
     thread.odd = True
     try:
-        assert "left running: RuntimeError: not telling" in left.spoiled()
+        assert "left running: RuntimeError: not telling" in left.unusable_reason()
     finally:
         thread.odd = False
 

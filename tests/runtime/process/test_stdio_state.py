@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from perago.runtime.observe.logs import Masker
 from perago.runtime.worker.output_capture import OutputReader
+from tests.support.inboxes import Lines
 
 EXECUTOR = """
 import io, os, sys, threading
@@ -35,21 +35,18 @@ NEXT = {"printed next", "as an error", "past Python", "past Python too"}
 
 def printed(spoil: str) -> tuple[list[str], list[str], list[str]]:
     """What was read of the two executions, and which ends were seen."""
-    found: list[tuple[str, str]] = []
-    ended: list[str] = []
-    reader = OutputReader(
-        lambda execution, line: found.append((execution, line)), Masker([]), ended=ended.append
-    )
+    lines = Lines()
+    reader = OutputReader(lines)
     code = EXECUTOR.replace("{spoil}", spoil.replace("\n", "\n    "))
     with subprocess.Popen(
         [sys.executable, "-c", code, str(reader.write_fd)], pass_fds=[reader.write_fd], stderr=subprocess.PIPE
     ) as child:
-        reader.handed_over()
+        reader.close_write_end()
         _, wrong = child.communicate(timeout=60)
     reader.join()
-    assert child.returncode == 0, (wrong.decode(), found)
-    first, second = ([line for execution, line in found if execution == one] for one in ("e1", "e2"))
-    return first, second, ended
+    assert child.returncode == 0, (wrong.decode(), lines.found)
+    first, second = ([line for execution, line in lines.found if execution == one] for one in ("e1", "e2"))
+    return first, second, lines.ended
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from perago.protocol.steps import (
     Step,
 )
 from perago.runtime.execution_result import Claim
+from perago.runtime.worker.executions import Execution
 from perago.runtime.worker.executor_exit import DeadExecutorCleanup, claim_of
-from perago.runtime.worker.slots import Execution
 
 ATTEMPT = Attempt("wf", "task", "step", "t", retry_count=0, seq=1, iteration=0, scheduled_time=1000)
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "a"}

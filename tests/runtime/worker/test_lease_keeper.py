@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
-from perago.runtime.worker.leases import LeaseKeeper, Over, lease_interval
+from perago.runtime.worker.inbox import AttemptOver, Inbox
+from perago.runtime.worker.leases import LeaseKeeper, lease_interval
 from tests.support.attempts import Scripted, an_attempt, snapshot
 from tests.support.clock import Clock
+from tests.support.inboxes import HandledAtOnce
 from tests.support.world import make_task
 
 ATTEMPT = an_attempt()
@@ -26,8 +29,10 @@ def test_an_attempt_of_an_unknown_task_is_extended_by_what_was_polled() -> None:
     assert lease_interval(None, 9) == 3
 
 
-def keep_until(orchestrator: Any, seen: threading.Event, **options: Any) -> None:
-    with LeaseKeeper(orchestrator, "worker", **options) as leases:
+def keep_until(
+    orchestrator: Any, seen: threading.Event, handle: Callable[[Any], object] = lambda _: None
+) -> None:
+    with LeaseKeeper(orchestrator, "worker", HandledAtOnce(handle)) as leases:
         leases.keep("execution", ATTEMPT, 0.01)
         assert seen.wait(10)
 
@@ -53,13 +58,13 @@ def test_an_attempt_that_is_over_is_told_to_stop_and_not_extended(status: str) -
     told: list[object] = []
     seen = threading.Event()
 
-    def tell(event_publisher: object) -> None:
-        told.append(event_publisher)
+    def tell(message: object) -> None:
+        told.append(message)
         seen.set()
 
-    keep_until(orchestrator, seen, tell=tell)
+    keep_until(orchestrator, seen, tell)
 
-    assert told == [Over("execution", f"it is {status}")]
+    assert told == [AttemptOver("execution", f"it is {status}")]
     assert orchestrator.asked("extend_lease") == []
 
 
@@ -67,11 +72,7 @@ def test_an_attempt_whose_workflow_is_gone_is_told_to_stop() -> None:
     orchestrator = Scripted(current=[OrchestratorNotFound("no such task")], extend_lease=[None])
     seen = threading.Event()
 
-    keep_until(
-        orchestrator,
-        seen,
-        tell=lambda event_publisher: seen.set() if isinstance(event_publisher, Over) else None,
-    )
+    keep_until(orchestrator, seen, lambda message: seen.set() if isinstance(message, AttemptOver) else None)
 
 
 def test_an_attempt_that_was_queued_again_goes_on() -> None:
@@ -80,14 +81,14 @@ def test_an_attempt_that_was_queued_again_goes_on() -> None:
     keep_until(
         orchestrator,
         orchestrator.used_up["extend_lease"],
-        tell=lambda event: pytest.fail(f"told: {event}"),
+        lambda message: pytest.fail(f"told: {message}"),
     )
 
 
 def test_a_twin_that_is_let_go_does_not_take_the_others_lease_with_it() -> None:
     orchestrator = Scripted(current=[snapshot(ATTEMPT)], extend_lease=[None] * 4)
 
-    with LeaseKeeper(orchestrator, "worker") as leases:
+    with LeaseKeeper(orchestrator, "worker", Inbox()) as leases:
         leases.keep("winner", ATTEMPT, 0.01)
         leases.keep("loser", ATTEMPT, 0.01)
         leases.let_go("loser")
@@ -101,7 +102,7 @@ def test_a_lease_that_is_let_go_is_not_extended_again() -> None:
     orchestrator: Any = Scripted(current=[snapshot(another)], extend_lease=[None, None])
 
     # With one thread a beat of ours, due before the other's, would come first.
-    with LeaseKeeper(orchestrator, "worker", threads=1, clock=clock) as leases:
+    with LeaseKeeper(orchestrator, "worker", Inbox(), threads=1, clock=clock) as leases:
         leases.keep("ours", ours, 1.0)
         leases.let_go("ours")
         clock.now += 2

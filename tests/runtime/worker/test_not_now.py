@@ -18,13 +18,17 @@ from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import DeliveryResult, PendingResult
+from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, HealthState, check
+from perago.runtime.observe.sanitize import Masker
+from perago.runtime.worker.inbox import AttemptOver, Message, ResultDelayed
 from perago.runtime.worker.job_scheduler import JobScheduler
-from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
+from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.outbox import Outbox
-from perago.runtime.worker.result_sender import LEASE_SECONDS, Delay, ResultSender
+from perago.runtime.worker.result_sender import LEASE_SECONDS, ResultSender
 from tests.support.attempts import Scripted, an_attempt, snapshot
 from tests.support.clock import Clock, JobByHand, eventually
+from tests.support.inboxes import HandledAtOnce, ResultReports
 from tests.support.scripted_server import NGINX, Answer, Request, scripted
 
 ATTEMPT = an_attempt()
@@ -71,8 +75,7 @@ def conductor(answer: Callable[[Request], Answer]) -> Iterator[tuple[Any, Conduc
 def test_a_result_that_a_proxy_answers_in_conductors_place_is_kept_and_sent_as_it_was(
     tmp_path: Path, instead: Answer
 ) -> None:
-    delays: SimpleQueue[Delay] = SimpleQueue()
-    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    reports = ResultReports()
     back = threading.Event()
 
     def answer(request: Request) -> Answer:
@@ -84,17 +87,16 @@ def test_a_result_that_a_proxy_answers_in_conductors_place_is_kept_and_sent_as_i
         outbox = Outbox(tmp_path, orchestrator.address)
         sender = ResultSender(
             *(orchestrator, None, outbox, table, "worker", 500),
-            delivered=delivered.put,
-            mask=str,
-            delayed=delays.put,
+            inbox=reports,
+            mask=Masker([]),
         )
         sender.send(PendingResult("execution", ATTEMPT, DONE))
-        delays.get(timeout=10)
-        delays.get(timeout=10)
+        reports.delays.get(timeout=10)
+        reports.delays.get(timeout=10)
         assert [pending.outcome for pending in outbox.unsent()] == [DONE]
         back.set()
 
-        assert delivered.get(timeout=10).accepted
+        assert reports.delivered.get(timeout=10).accepted
 
     sent = [request.body for request in server.seen("POST", "/tasks")]
     assert all('"COMPLETED"' in body for body in sent)
@@ -103,7 +105,7 @@ def test_a_result_that_a_proxy_answers_in_conductors_place_is_kept_and_sent_as_i
 
 @pytest.mark.parametrize("status", [400, 413])
 def test_a_result_that_is_refused_is_sent_as_failed(tmp_path: Path, status: int) -> None:
-    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    reports = ResultReports()
 
     def answer(request: Request) -> Answer:
         if request.method == "POST":
@@ -112,39 +114,47 @@ def test_a_result_that_is_refused_is_sent_as_failed(tmp_path: Path, status: int)
 
     with conductor(answer) as (_, orchestrator), JobScheduler("test", threads=1) as table:
         sender = ResultSender(
-            *(orchestrator, None, Outbox(tmp_path), table, "worker", 500), delivered=delivered.put, mask=str
+            *(orchestrator, None, Outbox(tmp_path), table, "worker", 500), inbox=reports, mask=Masker([])
         )
         sender.send(PendingResult("execution", ATTEMPT, DONE))
 
-        assert delivered.get(timeout=10).pending.outcome.status == "FAILED"
+        assert reports.delivered.get(timeout=10).pending.outcome.status == "FAILED"
 
 
 def test_a_result_of_a_task_that_conductor_does_not_know_is_given_up(tmp_path: Path) -> None:
-    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    reports = ResultReports()
 
     with conductor(lambda _: (404, GONE)) as (_, orchestrator), JobScheduler("test", threads=1) as table:
         outbox = Outbox(tmp_path, orchestrator.address)
         sender = ResultSender(
-            *(orchestrator, None, outbox, table, "worker", 500), delivered=delivered.put, mask=str
+            *(orchestrator, None, outbox, table, "worker", 500), inbox=reports, mask=Masker([])
         )
         sender.send(PendingResult("execution", ATTEMPT, DONE))
 
-        assert not delivered.get(timeout=10).accepted
+        assert not reports.delivered.get(timeout=10).accepted
 
     assert list(outbox.unsent()) == []
 
 
-def stuck(tmp_path: Path, *current: Any) -> tuple[JobByHand, list[Delay], list[DeliveryResult], Outbox]:
+def stuck(
+    tmp_path: Path, *current: Any
+) -> tuple[JobByHand, list[ResultDelayed], list[DeliveryResult], Outbox]:
     """A result that the server answers with 500 every time, and what it says of its task."""
     error = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
-    hand, delays, delivered = JobByHand(Clock()), list[Delay](), list[DeliveryResult]()
+    hand, delays, delivered = JobByHand(Clock()), list[ResultDelayed](), list[DeliveryResult]()
+
+    def keep(message: Message) -> None:
+        if isinstance(message, ResultDelayed):
+            delays.append(message)
+        elif isinstance(message, DeliveryResult):
+            delivered.append(message)
+
     orchestrator: Any = Scripted(complete=[error], current=current)
     scheduler: Any = hand
     sender = ResultSender(
         *(orchestrator, None, Outbox(tmp_path), scheduler, "worker", 500),  # type: ignore[arg-type]
-        delivered=delivered.append,
-        mask=str,
-        delayed=delays.append,
+        inbox=HandledAtOnce(keep),
+        mask=Masker([]),
         clock=hand.clock,
     )
     sender.send(PendingResult("execution", ATTEMPT, DONE))
@@ -208,13 +218,14 @@ def test_a_lease_outlives_a_proxy_that_answers_in_conductors_place(instead: Answ
             renewed.set()
         return 200, a_task()
 
-    def not_over(event_publisher: Over | NotExtended) -> None:
-        assert isinstance(event_publisher, NotExtended), f"told to stop: {event_publisher}"
+    def not_over(message: Message) -> None:
+        assert isinstance(message, Event), f"told to stop: {message}"
+        assert message.kind == "lease-failed"
         failed.set()
 
     with (
         conductor(answer) as (_, orchestrator),
-        LeaseKeeper(orchestrator, "worker", tell=not_over) as leases,
+        LeaseKeeper(orchestrator, "worker", HandledAtOnce(not_over)) as leases,
     ):
         leases.keep("execution", ATTEMPT, 0.01)
 
@@ -222,17 +233,17 @@ def test_a_lease_outlives_a_proxy_that_answers_in_conductors_place(instead: Answ
 
 
 def test_an_attempt_that_conductor_itself_does_not_know_is_told_to_stop() -> None:
-    told: SimpleQueue[Over | NotExtended] = SimpleQueue()
+    told: SimpleQueue[Message] = SimpleQueue()
 
     with (
         conductor(lambda _: (404, GONE)) as (_, orchestrator),
-        LeaseKeeper(orchestrator, "worker", tell=told.put) as leases,
+        LeaseKeeper(orchestrator, "worker", HandledAtOnce(told.put)) as leases,
     ):
         leases.keep("execution", ATTEMPT, 0.01)
 
-        event_publisher = told.get(timeout=10)
-        assert isinstance(event_publisher, Over)
-        assert "Task not found" in event_publisher.why
+        message = told.get(timeout=10)
+        assert isinstance(message, AttemptOver)
+        assert "Task not found" in message.why
 
 
 def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_until_it_is() -> None:
@@ -250,7 +261,9 @@ def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_un
 
     with (
         conductor(extend) as (_, orchestrator),
-        LeaseKeeper(orchestrator, "worker", tell=failed, health_state=health_state, clock=clock) as leases,
+        LeaseKeeper(
+            orchestrator, "worker", HandledAtOnce(failed), health_state=health_state, clock=clock
+        ) as leases,
     ):
         leases.keep("execution", ATTEMPT, 0.0)
         failures.get(timeout=10)
@@ -261,7 +274,7 @@ def test_a_lease_that_is_not_extended_for_a_minute_makes_the_worker_unhealthy_un
         assert "403" in reason
 
         back.set()
-        eventually(lambda: not health_state.what_is_wrong(), "all is well again")
+        eventually(lambda: not health_state.problems(), "all is well again")
 
 
 def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
@@ -275,12 +288,14 @@ def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
 
     away = OrchestratorUnavailable("away")
     orchestrator: Any = Scripted(current=[away], extend_lease=[away])
-    with LeaseKeeper(orchestrator, "worker", tell=failed, health_state=health_state, clock=clock) as leases:
+    with LeaseKeeper(
+        orchestrator, "worker", HandledAtOnce(failed), health_state=health_state, clock=clock
+    ) as leases:
         leases.keep("execution", ATTEMPT, 0.0)
-        eventually(health_state.what_is_wrong, "the lease is unhealthy")
+        eventually(health_state.problems, "the lease is unhealthy")
         leases.let_go("execution")
 
-    assert health_state.what_is_wrong() == []
+    assert health_state.problems() == []
 
 
 # --- the outbox --------------------------------------------------------------------------------------------------

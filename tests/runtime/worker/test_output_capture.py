@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.output_capture import Bounds, LineSplitter, OutputReader
+from tests.support.inboxes import Lines
 
 BEGIN = b"\n\x00perago begin e1\x00\n"
 END = b"\n\x00perago end e1\x00\n"
@@ -33,12 +33,12 @@ EXPECTED = [
 def split(
     *chunks: bytes, bounds: Bounds | None = None, secrets: tuple[str, ...] = ()
 ) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    splitter = LineSplitter(lambda execution, line: found.append((execution, line)), Masker(secrets), bounds)
+    lines = Lines(secrets)
+    splitter = LineSplitter(lines, bounds)
     for chunk in chunks:
         splitter.feed(chunk)
     splitter.finish()
-    return found
+    return lines.found
 
 
 def test_every_line_goes_to_the_execution_that_printed_it() -> None:
@@ -120,8 +120,8 @@ print("a line for the log", file=printer.log)
 
 @pytest.mark.slow
 def test_an_executors_output_is_read_by_its_supervisor_and_its_log_stays_apart() -> None:
-    found: list[tuple[str, str]] = []
-    reader = OutputReader(lambda execution, line: found.append((execution, line)), Masker([]))
+    lines = Lines()
+    reader = OutputReader(lines)
 
     child = subprocess.Popen(
         [sys.executable, "-c", BODY, str(reader.write_fd)],
@@ -129,24 +129,24 @@ def test_an_executors_output_is_read_by_its_supervisor_and_its_log_stays_apart()
         stderr=subprocess.PIPE,
         text=True,
     )
-    reader.handed_over()
+    reader.close_write_end()
     _, logged = child.communicate()
     reader.join()
 
     assert child.returncode == 0, logged
     assert logged == "a line for the log\n"
-    assert sorted(found[:2]) == [("e1", "from print"), ("e1", "from stderr")]
-    assert found[2] == ("e1", "from a child")
-    assert {execution for execution, _ in found} == {"e1"}
+    assert sorted(lines.found[:2]) == [("e1", "from print"), ("e1", "from stderr")]
+    assert lines.found[2] == ("e1", "from a child")
+    assert {execution for execution, _ in lines.found} == {"e1"}
 
 
 def test_a_pipe_that_no_executor_ever_used_ends_too() -> None:
-    found: list[tuple[str, str]] = []
-    reader = OutputReader(lambda execution, line: found.append((execution, line)), Masker([]))
+    lines = Lines()
+    reader = OutputReader(lines)
 
     reader.join()
 
-    assert not found
+    assert not lines.found
 
 
 def test_redirecting_into_a_pipe_that_is_not_there_is_an_error() -> None:

@@ -12,21 +12,22 @@ import pytest
 
 from perago.errors import OrchestratorUnavailable
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import PendingResult
+from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, HealthState
-from perago.runtime.worker.executions import Executions
+from perago.runtime.worker.executions import EventPublisher, Execution, Executions
 from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.inbox import Message, ResultDelayed, ResultStored
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.result_sender import LEASE_SECONDS
-from perago.runtime.worker.slots import Execution
 from perago.runtime.worker.task_logs import TaskLogs
 from perago.settings import load_settings
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
 from tests.support.clock import Clock, JobByHand
 from tests.support.disks import spoil
+from tests.support.inboxes import HandledAtOnce
 from tests.support.no_servers import NoServers
 
 AWAY = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
@@ -59,17 +60,27 @@ class World:
         leases: Any = self.leases
         self.executions = Executions({}, leases, task_logs)
         nothing: Any = None
+        publisher = EventPublisher()
+        publisher.listen(self.events.append)
         self.deliveries = PendingResults(
             self.executions,
             nothing,
+            publisher,
             health_state=self.health_state,
-            tell=self.events.append,
-            mask=str,
             clock=self.hand.clock,
         )
         ports: Any = (None, self.orchestrator)
         chores: Any = self.hand
-        self.deliveries.open(self.plan, ports, chores=chores, post=lambda note: note())
+        self.deliveries.open(self.plan, ports, chores=chores, inbox=HandledAtOnce(self._handle))
+
+    def _handle(self, message: Message) -> None:
+        match message:
+            case DeliveryResult():
+                self.deliveries.on_delivered(message)
+            case ResultDelayed():
+                self.deliveries.on_delayed(message)
+            case ResultStored(pending, error):
+                self.deliveries.on_stored(pending, error)
 
     def send(self) -> Execution:
         execution = self.executions.admit(an_assignment())
@@ -96,15 +107,15 @@ def test_a_result_that_waits_is_counted_and_after_a_minute_makes_the_worker_unhe
     here.send()
 
     here.hand.run_after(0)
-    assert here.health_state.what_is_wrong() == []
+    assert here.health_state.problems() == []
     here.hand.run_after(UNHEALTHY_AFTER_SECONDS)
-    [(part, reason)] = here.health_state.what_is_wrong()
+    [(part, reason)] = here.health_state.problems()
     assert part == "result"
     assert reason.startswith("the result of task task-1 (make) has not been accepted for 60 s: ")
     assert "500 JSON parse error" in reason
 
     assert here.hand.run_after(10) is None
-    assert here.health_state.what_is_wrong() == []
+    assert here.health_state.problems() == []
     assert here.told() == ["not-sent", "not-sent", "accepted"]
     assert len(here.deliveries) == 0
 
@@ -132,11 +143,11 @@ def test_an_outbox_that_cannot_be_written_is_counted_once_for_a_result_and_unhea
     here.send()
     here.hand.run_after(0)
     here.hand.run_after(1)
-    assert [part for part, _ in here.health_state.what_is_wrong()] == ["outbox"]
+    assert [part for part, _ in here.health_state.problems()] == ["outbox"]
 
     here.hand.run_after(1)
 
-    assert here.health_state.what_is_wrong() == []
+    assert here.health_state.problems() == []
     assert here.told() == ["not-kept", "not-sent", "not-sent", "accepted"]
 
 

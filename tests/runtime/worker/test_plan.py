@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from perago import TaskControls, WorkspaceSpec, task
-from perago.runtime.observe.sanitize import Masker
+from perago.runtime.worker.executions import Execution, Executions
 from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.inbox import Inbox
 from perago.runtime.worker.local_executor import Processes
 from perago.runtime.worker.plan import WorkerPlan
-from perago.runtime.worker.slots import Execution, SlotCallbacks, Slots
+from perago.runtime.worker.slots import Slots
 from perago.settings import load_settings
 from tests.runtime.worker.test_slots import NoServers
 from tests.support.attempts import an_assignment
@@ -70,7 +71,7 @@ def test_a_drain_is_bounded_by_the_setting_and_without_one_by_the_longest_grace(
 class Nowhere:
     """An engine on which nothing is started."""
 
-    def start(self, number: int, callbacks: Any) -> Any:
+    def start(self, number: int, inbox: Any, output: Any) -> Any:
         raise AssertionError("nothing is started here")
 
     def __str__(self) -> str:
@@ -104,7 +105,9 @@ def test_slots_take_only_what_their_crew_runs_and_one_crew_does_not_wait_for_the
     spark = replace(plan.tasks["task_1"], kind="spark")
     plan = replace(plan, engine=Nowhere(), tasks={**plan.tasks, "task_1": spark})
     plain, beside = (replace(slot_pool, launch=Told()) for slot_pool in plan.slot_pools)
-    slots = Slots([plain, beside], SlotCallbacks(print, print, print, print, Masker([])))
+    leases: Any = None
+    task_logs: Any = None
+    slots = Slots([plain, beside], Inbox(), Executions({}, leases, task_logs))
     for slot, _ in slots.start_due(0.0):
         slot.ready()
     waiting = deque(Execution(f"e{n}", an_assignment(f"t{n}", "task_1")) for n in range(2))
@@ -116,7 +119,7 @@ def test_slots_take_only_what_their_crew_runs_and_one_crew_does_not_wait_for_the
     assert (slots.idle(plain), slots.idle(beside)) == (0, 0)
     [on_engine], [in_process] = plain.launch.links, beside.launch.links
     assert [run.execution_id for run in on_engine.sent] == ["plain"]
-    assert [(run.execution_id, run.given) for run in in_process.sent] == [("e0", 1)]
+    assert [(run.execution_id, run.handouts) for run in in_process.sent] == [("e0", 1)]
 
 
 class Told:
@@ -125,7 +128,7 @@ class Told:
     def __init__(self) -> None:
         self.links: list[Any] = []
 
-    def start(self, number: int, callbacks: Any) -> Any:
+    def start(self, number: int, inbox: Any, output: Any) -> Any:
         sent: list[Any] = []
         self.links.append(SimpleNamespace(sent=sent, send=sent.append))
         return self.links[-1]

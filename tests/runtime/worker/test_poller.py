@@ -11,19 +11,28 @@ import pytest
 from perago.errors import OrchestratorError, OrchestratorUnavailable
 from perago.orchestrator.base import Assignment
 from perago.runtime.observe.health import HealthState
+from perago.runtime.worker.inbox import Message, Polled, PollerEnded
 from perago.runtime.worker.poller import Poller
 from tests.support.attempts import Scripted, an_assignment
+from tests.support.inboxes import HandledAtOnce
 
-Polled = SimpleQueue[Sequence[Assignment]]
+Attempts = SimpleQueue[Sequence[Assignment]]
 
 
 @contextmanager
-def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Poller, Polled]]:
+def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Poller, Attempts]]:
     """A broker at work; it has ended when the block has."""
-    polled: Polled = SimpleQueue()
+    polled: Attempts = SimpleQueue()
     ended = threading.Event()
+
+    def handle(message: Message) -> None:
+        if isinstance(message, Polled):
+            polled.put(message.found)
+        elif isinstance(message, PollerEnded):
+            ended.set()
+
     poller = Poller(
-        orchestrator, names, "worker", polled=polled.put, ended=ended.set, health_state=HealthState(names)
+        orchestrator, names, "worker", HandledAtOnce(handle), pool=0, health_state=HealthState(names)
     )
     poller.start()
     try:

@@ -46,7 +46,7 @@ def lake(tmp_path: Path) -> Iterator[LocalLake]:
 
 def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> DeliveryResult:
     """Send a result, and wait until the courier is done with it; nothing of it is left."""
-    with carrying(orchestrator, lake, root, second_look_seconds=SOON) as (sender, delivered):
+    with carrying(orchestrator, lake, root, recheck_seconds=SOON) as (sender, delivered):
         sender.send(PendingResult("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM)))
         found = delivered.get(timeout=10)
     assert lake.branches("songs", "perago-claim") == []
@@ -126,7 +126,7 @@ def test_of_a_result_that_an_earlier_worker_left_the_orchestrator_is_told_so(
     pending = PendingResult("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM))
     Outbox(tmp_path).put(pending)
 
-    with carrying(orchestrator, lake, tmp_path, second_look_seconds=SOON) as (sender, delivered):
+    with carrying(orchestrator, lake, tmp_path, recheck_seconds=SOON) as (sender, delivered):
         sender.resume(pending)
         assert delivered.get(timeout=10).accepted
 

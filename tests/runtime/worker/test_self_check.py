@@ -14,9 +14,11 @@ from perago.protocol.outcome import Outcome
 from perago.protocol.worker_faults import OwnReason
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.health import HealthState, check
+from perago.runtime.worker.inbox import Inbox
 from perago.runtime.worker.job_scheduler import Job
 from perago.runtime.worker.self_check import IN_A_ROW, SelfCheck, ask_lake, probe_worker
 from tests.support.clock import eventually
+from tests.support.inboxes import HandledAtOnce
 from tests.support.ports import refusing
 from tests.support.proxy import Fault, fault_proxy
 from tests.support.sites import Site
@@ -61,9 +63,8 @@ class World:
         self.health_state = HealthState([], clock=lambda: 0.0)
         self.trouble: Exception | None = LakeUnauthenticated("still not")
         chores: Any = self.chores
-        self.self_check = SelfCheck(
-            self._probe, chores, post=lambda note: note(), health_state=self.health_state
-        )
+        inbox = HandledAtOnce(lambda message: self.self_check.on_probed(message.problem))
+        self.self_check = SelfCheck(self._probe, chores, inbox, health_state=self.health_state)
         self.self_check.ready(0)
 
     def _probe(self) -> None:
@@ -72,7 +73,7 @@ class World:
 
     def end(self, *endings: ExecutionResult, has_workspace: bool = True) -> None:
         for settled in endings:
-            self.self_check.ended(settled, has_workspace=has_workspace)
+            self.self_check.count_result(settled, has_workspace=has_workspace)
 
 
 @pytest.fixture
@@ -181,7 +182,7 @@ def test_a_worker_that_drains_does_not_try_any_more(world: World) -> None:
 def test_a_worker_is_unhealthy_until_its_first_executor_is_ready() -> None:
     health_state = HealthState([], clock=lambda: 0.0)
     chores: Any = Chores()
-    self_check = SelfCheck(lambda: None, chores, post=lambda note: note(), health_state=health_state)
+    self_check = SelfCheck(lambda: None, chores, Inbox(), health_state=health_state)
     assert check(health_state).reasons == ("no executor has become ready yet",)
 
     self_check.ready(1)

@@ -7,10 +7,11 @@ import pytest
 
 from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import ExecutionResult
-from perago.runtime.observe.sanitize import Masker
+from perago.runtime.worker.executions import Execution, Executions
 from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.inbox import Inbox
 from perago.runtime.worker.local_executor import Processes, describe_exit
-from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks
+from perago.runtime.worker.slots import Slot
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.no_servers import NoServers
@@ -19,12 +20,10 @@ from tests.support.no_servers import NoServers
 @pytest.fixture
 def slot(tmp_path: Path) -> Slot:
     """A slot whose executor is never really started."""
-
-    def nothing(*_: Any) -> None:
-        pass
-
+    leases: Any = None
+    task_logs: Any = None
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
-    return Slot(0, Processes(spec), SlotCallbacks(nothing, nothing, nothing, nothing, Masker([])))
+    return Slot(0, Processes(spec), Inbox(), Executions({}, leases, task_logs))
 
 
 def test_each_death_makes_the_next_start_wait_longer_up_to_30_seconds(slot: Slot) -> None:
@@ -41,7 +40,7 @@ def test_a_settled_attempt_forgives_earlier_deaths(slot: Slot) -> None:
     slot.on_exit(0.0, by_itself=True)
     slot.execution = Execution("execution", an_assignment())
 
-    slot.ended("execution", ExecutionResult(Outcome("COMPLETED")))
+    slot.end_execution("execution", ExecutionResult(Outcome("COMPLETED")))
     slot.on_exit(100.0, by_itself=True)
 
     assert slot.start_at == 101.0
@@ -55,7 +54,7 @@ def test_an_executor_that_was_told_to_leave_is_replaced_at_once(slot: Slot) -> N
 
 def test_what_a_dead_executor_may_have_left_is_its_attempt_and_what_it_had_not_cleaned(slot: Slot) -> None:
     settled = slot.execution = Execution("settled", an_assignment())
-    slot.ended("settled", ExecutionResult(Outcome("COMPLETED")))
+    slot.end_execution("settled", ExecutionResult(Outcome("COMPLETED")))
     running = slot.execution = Execution("running", an_assignment("task-2"))
 
     assert slot.on_exit(0.0, by_itself=True) == [settled, running]
@@ -65,7 +64,7 @@ def test_what_a_dead_executor_may_have_left_is_its_attempt_and_what_it_had_not_c
 def test_an_ending_of_another_execution_changes_nothing(slot: Slot) -> None:
     running = slot.execution = Execution("running", an_assignment())
 
-    assert slot.ended("another", ExecutionResult(Outcome("COMPLETED"))) is None
+    assert slot.end_execution("another", ExecutionResult(Outcome("COMPLETED"))) is None
     assert slot.execution is running
 
 

@@ -19,14 +19,16 @@ from typing import Any
 
 import pytest
 
-from perago.runtime.observe.sanitize import Masker
+from perago.runtime.worker.executions import Execution, Executions
 from perago.runtime.worker.executor import ExecutorSpec
+from perago.runtime.worker.inbox import ExecutorGone, Inbox, Message
 from perago.runtime.worker.local_executor import Processes, ProcessLink
 from perago.runtime.worker.plan import SlotPool
-from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks, Slots
+from perago.runtime.worker.slots import Slot, Slots
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
 from tests.support.clock import eventually
+from tests.support.inboxes import HandledAtOnce
 from tests.support.no_servers import NoServers
 
 
@@ -48,21 +50,21 @@ def descriptors_left(count: int) -> Iterator[None]:
 def some_slots(folder: Path, count: int) -> tuple[Slots, SimpleQueue[int]]:
     gone: SimpleQueue[int] = SimpleQueue()
 
-    def nothing(*_: Any) -> None:
-        pass
+    def handle(message: Message) -> None:
+        if isinstance(message, ExecutorGone):
+            gone.put(message.slot)
 
+    leases: Any = None
+    task_logs: Any = None
     spec = ExecutorSpec(NoServers(load_settings({}, root=folder)), (), ())
-    slot_callbacks = SlotCallbacks(
-        nothing, lambda slot, _: gone.put(slot.number), nothing, nothing, Masker([])
-    )
-    return Slots([SlotPool(("make",), count, Processes(spec))], slot_callbacks), gone
+    executions = Executions({}, leases, task_logs)
+    return Slots([SlotPool(("make",), count, Processes(spec))], HandledAtOnce(handle), executions), gone
 
 
 def a_link(slot: Slot, pipe: Any, pid: int = 0) -> ProcessLink:
     """A link over this pipe, to a process that nobody has started as an executor."""
     process: Any = SimpleNamespace(pid=pid)
-    callbacks: Any = None
-    return ProcessLink(slot.number, process, pipe, callbacks)
+    return ProcessLink(slot.number, process, pipe, Inbox())
 
 
 def open_descriptors() -> int:

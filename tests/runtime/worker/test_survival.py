@@ -18,11 +18,13 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import Outcome
-from perago.runtime.execution_result import DeliveryResult, PendingResult
+from perago.runtime.execution_result import PendingResult
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import HealthState, check
+from perago.runtime.observe.sanitize import Masker
 from perago.runtime.root.state_dir import LOCK, locked_root
-from perago.runtime.worker.job_scheduler import EventQueue, JobScheduler
+from perago.runtime.worker.inbox import Inbox, Message, Polled, PollerEnded, StopRequested
+from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.poller import Poller
@@ -33,6 +35,7 @@ from tests.support import steps
 from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
 from tests.support.clock import eventually
 from tests.support.disks import spoil
+from tests.support.inboxes import HandledAtOnce, ResultReports
 from tests.support.sites import Site
 
 ATTEMPT = an_attempt()
@@ -62,8 +65,7 @@ def test_a_worker_whose_outbox_cannot_be_written_sends_its_results_from_memory(s
 def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     spoil(tmp_path / "outbox")
-    kept: SimpleQueue[Exception | None] = SimpleQueue()
-    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    reports = ResultReports()
     mended = threading.Event()
 
     class Mending(Scripted):
@@ -78,20 +80,19 @@ def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_pa
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
             *(orchestrator, None, outbox, table, "worker", 500),  # type: ignore[arg-type]
-            delivered=delivered.put,
-            mask=str,
-            kept=lambda _, error: kept.put(error),
+            inbox=reports,
+            mask=Masker([]),
         )
         sender.send(PendingResult("execution", ATTEMPT, DONE))
 
-        assert delivered.get(timeout=10).accepted
+        assert reports.delivered.get(timeout=10).accepted
 
-    assert isinstance(kept.get(), OSError)
-    assert kept.get() is None
+    assert isinstance(reports.stored.get(), OSError)
+    assert reports.stored.get() is None
 
 
 def test_a_result_that_cannot_leave_the_outbox_is_delivered_all_the_same(tmp_path: Path) -> None:
-    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    reports = ResultReports()
 
     class Unwilling(Outbox):
         def drop(self, execution_id: str) -> None:
@@ -101,12 +102,12 @@ def test_a_result_that_cannot_leave_the_outbox_is_delivered_all_the_same(tmp_pat
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
             *(orchestrator, None, Unwilling(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
-            delivered=delivered.put,
-            mask=str,
+            inbox=reports,
+            mask=Masker([]),
         )
         sender.send(PendingResult("execution", ATTEMPT, DONE))
 
-        assert delivered.get(timeout=10).accepted
+        assert reports.delivered.get(timeout=10).accepted
 
     assert len(orchestrator.asked("complete")) == 1
 
@@ -121,17 +122,17 @@ def test_a_reason_with_half_a_character_is_kept_and_found_again(tmp_path: Path) 
 
 
 def test_a_result_that_cannot_be_written_down_at_all_is_sent_from_memory(tmp_path: Path) -> None:
-    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    reports = ResultReports()
     orchestrator: Any = Scripted(complete=[True])
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
             *(orchestrator, None, Outbox(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
-            delivered=delivered.put,
-            mask=str,
+            inbox=reports,
+            mask=Masker([]),
         )
         sender.send(PendingResult("execution", ATTEMPT, Outcome("COMPLETED", output={"result": object()})))
 
-        assert delivered.get(timeout=10).accepted
+        assert reports.delivered.get(timeout=10).accepted
 
 
 def test_an_outbox_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
@@ -154,13 +155,15 @@ def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) 
 # --- mistakes of our own -----------------------------------------------------------------------------------------
 
 
-def test_a_call_that_fails_keeps_none_of_the_others_from_being_made() -> None:
-    mail, made = EventQueue(), list[str]()
-    mail.post(lambda: made.append("one"))
-    mail.post(lambda: 1 / 0)
-    mail.post(lambda: made.append("two"))
+def test_a_message_whose_handling_fails_keeps_none_of_the_others_from_being_handled() -> None:
+    inbox, made = Inbox(), list[str]()
+    for signal_name in ("one", "", "two"):
+        inbox.post(StopRequested(signal_name))
 
-    mail.read(0.0)
+    def handle(message: Any) -> None:
+        made.append(message.signal or 1 / 0)
+
+    inbox.handle_all(handle, timeout=0.0)
 
     assert made == ["one", "two"]
 
@@ -169,14 +172,15 @@ def test_a_broker_polls_on_after_an_error_that_nobody_expected() -> None:
     polled: SimpleQueue[Sequence[Assignment]] = SimpleQueue()
     ended = threading.Event()
     orchestrator: Any = Scripted(poll=[MemoryError(), [an_assignment()], []])
-    poller = Poller(
-        orchestrator,
-        ["make"],
-        "worker",
-        polled=polled.put,
-        ended=ended.set,
-        health_state=HealthState(["make"]),
-    )
+
+    def handle(message: Message) -> None:
+        if isinstance(message, Polled):
+            polled.put(message.found)
+        elif isinstance(message, PollerEnded):
+            ended.set()
+
+    inbox = HandledAtOnce(handle)
+    poller = Poller(orchestrator, ["make"], "worker", inbox, pool=0, health_state=HealthState(["make"]))
 
     poller.start()
     poller.offer(1, taken=0)
@@ -192,7 +196,7 @@ def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expecte
     trouble = [MemoryError(), MemoryError(), snapshot(ATTEMPT)]
     orchestrator: Any = Scripted(current=trouble, extend_lease=[OSError(24, "no"), OSError(24, "no"), None])
 
-    with LeaseKeeper(orchestrator, "worker", tell=lambda _: failed.set()) as leases:
+    with LeaseKeeper(orchestrator, "worker", HandledAtOnce(lambda _: failed.set())) as leases:
         leases.keep("execution", ATTEMPT, 0.01)
 
         assert orchestrator.used_up["extend_lease"].wait(4)

@@ -10,8 +10,10 @@ import pytest
 from perago.errors import OrchestratorUnavailable
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, parse_record, record_line
+from perago.runtime.observe.events import Event
 from perago.runtime.worker.task_logs import BATCH_LINES, TaskLogs
 from tests.support.clock import eventually
+from tests.support.inboxes import HandledAtOnce
 
 PATIENCE = 10.0
 RECORD = record_line(AttemptRecord("e1", "COMPLETED"))
@@ -212,9 +214,13 @@ def test_a_body_cannot_print_a_record(before: str) -> None:
 
 def test_whoever_looks_on_gets_each_line_of_an_execution_and_its_record_at_once() -> None:
     server, seen = Server(), list[tuple[str, str, str]]()
-    logs = TaskLogs(
-        server.log, added=lambda execution, attempt, line: seen.append((execution, attempt.task_id, line))
-    )
+
+    def handle(event: Event) -> None:
+        assert event.kind == "printed"
+        assert event.attempt is not None
+        seen.append((event.execution_id, event.attempt.task_id, event.text))
+
+    logs = TaskLogs(server.log, inbox=HandledAtOnce(handle))
     logs.begin("e1", attempt("t1"))
     logs.add("e1", "one")
     logs.add("nobody", "lost")

@@ -33,6 +33,7 @@ from perago.lake.lakefs.errors import (
 )
 from perago.lake.lakefs.response_timeouts import bound_answers
 from perago.lake.lakefs.sdk import sdk
+from perago.protocol.backoff import Backoff
 
 Json = dict[str, Any]
 Timeout = tuple[float, float] | float
@@ -70,8 +71,8 @@ class Options:
 
     def delay(self, failures: int) -> float:
         """Return the delay after `failures` failures: random, up to a bound that doubles."""
-        bound = min(self.backoff_longest, self.backoff_seconds * 2.0 ** (failures - 1))
-        return self.random.uniform(0, bound)
+        backoff = Backoff(self.backoff_seconds, longest=self.backoff_longest, jitter=(0.0, 1.0))
+        return backoff.delay(failures, self.random)
 
 
 class Apis:

@@ -12,7 +12,6 @@ The client's typed layer is not used: it knows fewer fields than the server, and
 
 from __future__ import annotations
 
-import random
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,9 +35,10 @@ from perago.orchestrator.conductor.sdk import (
     httpx,
 )
 from perago.orchestrator.conductor.wire import Request
+from perago.protocol.backoff import Backoff
 
 TRIES = 3
-FIRST_DELAY_SECONDS = 0.1
+BACKOFF = Backoff(0.1, jitter=(0.5, 1.5))
 _CONNECTIONS = 50
 # Below the server's own keep-alive (60 s), so that it does not close a connection just as we use it.
 _POOL = httpx.Limits(max_connections=100, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=30)
@@ -218,12 +218,11 @@ class ConductorApi:
 
     def persist(self, once: Callable[[], Any]) -> Any:
         """Make a call that may happen twice; up to three tries while the server is unavailable."""
-        for turn in range(TRIES - 1):
+        for failures in range(1, TRIES):
             try:
                 return once()
             except OrchestratorUnavailable:
-                # Jitter, so that workers that lost the server together do not all return at once.
-                self._sleep(FIRST_DELAY_SECONDS * 2**turn * random.uniform(0.5, 1.5))
+                self._sleep(BACKOFF.delay(failures))
         return once()
 
 

@@ -11,7 +11,6 @@ given, and nothing is published without one.
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -24,6 +23,7 @@ from perago.errors import OrchestratorUnavailable
 from perago.lake.base import PublishingLake
 from perago.orchestrator.base import AttemptReporter
 from perago.protocol.attempt import AttemptSnapshot
+from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import WrongInput
 from perago.runtime.attempt.observer import Note, say_nothing
 from perago.runtime.attempt.place import OpenPlace, in_workdir
@@ -34,7 +34,7 @@ from perago.settings import FenceMode
 log = logging.getLogger("perago.orchestrator_wait")
 
 LONGEST_WAIT_SECONDS = 300.0
-LONGEST_PAUSE = 5.0
+BACKOFF = Backoff(0.2, longest=5.0, jitter=(0.5, 1.0))
 
 T = TypeVar("T")
 
@@ -112,7 +112,7 @@ def ask_until_answered(
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Ask until the orchestrator answers.  Raises `OrchestratorUnavailable` after five minutes without an answer."""
-    until, pause = clock() + LONGEST_WAIT_SECONDS, 0.2
+    until, failures = clock() + LONGEST_WAIT_SECONDS, 0
     while True:
         try:
             return ask()
@@ -120,5 +120,5 @@ def ask_until_answered(
             if clock() >= until:
                 raise
             log.warning("orchestrator unavailable, the attempt fence waits: %s", error)
-        sleep(pause * random.uniform(0.5, 1.0))
-        pause = min(LONGEST_PAUSE, pause * 2)
+        failures += 1
+        sleep(BACKOFF.delay(failures))

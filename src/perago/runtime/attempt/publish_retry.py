@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from perago.protocol.backoff import Backoff
+
 _MOST_DOUBLINGS = 4
 _LEAST_SECONDS = 0.005
 
@@ -58,5 +60,6 @@ class PublishRetry:
     def next_pause(self) -> float | None:
         """Return the delay before the next try, or None if another merge might not finish in time."""
         least = max(self._last_took, _LEAST_SECONDS)
-        pause = self.timing.random.uniform(least, least * 2.0 ** min(self.count, _MOST_DOUBLINGS))
-        return pause if pause + least <= self.seconds_left else None
+        most = Backoff(2 * least, longest=2**_MOST_DOUBLINGS * least).bound(self.count)
+        delay = self.timing.random.uniform(least, most)
+        return delay if delay + least <= self.seconds_left else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
 
 from perago.backend import ProbedServers
 from perago.declare.task import TaskDefinition
@@ -29,7 +28,6 @@ from perago.runtime.doctor.local_checks import (
 )
 from perago.runtime.doctor.permission_probe import Scratch
 from perago.runtime.doctor.server_checks import (
-    KnowsItsStore,
     check_actions,
     check_conductor,
     check_fence,
@@ -39,10 +37,6 @@ from perago.runtime.doctor.server_checks import (
     check_taskdefs,
 )
 from perago.settings import LAKEFS_NAMES, shown_address
-
-
-class ServerLake(Lake, KnowsItsStore, Protocol):
-    """The interface to lakeFS that the checks need."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ fence       hard if the server compares heads inside the merge, soft if we compa
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, LakeForbidden, LakeUnauthenticated, OrchestratorError
@@ -20,6 +20,9 @@ from perago.runtime.doctor.permission_probe import DROPPED, Scratched, Tried, fa
 from perago.runtime.lake_lookup import suggesting_existing_names
 from perago.runtime.registration import TaskDefChange, plan_changes
 from perago.settings import FenceMode, TransferMode
+
+if TYPE_CHECKING:
+    from perago.backend import LakeFSLake
 
 PART = "Conductor"
 _URL = "CONDUCTOR_SERVER_URL"
@@ -101,17 +104,7 @@ def _remedy(why: str, repository: str, branch: str) -> str:
     return f"{actions}run `perago fence {verb} {repository} {branch}`"
 
 
-class KnowsItsStore(Protocol):
-    """A lake on a server that can describe its object store."""
-
-    def server(self) -> str:
-        """Return the server's name and version."""
-
-    def storage(self) -> tuple[str, bool]:
-        """Return the kind of object store behind the server, and whether the server issues presigned URLs."""
-
-
-def check_lakefs(lake: KnowsItsStore, where: str, transfer: TransferMode) -> Iterator[Finding]:
+def check_lakefs(lake: LakeFSLake, where: str, transfer: TransferMode) -> Iterator[Finding]:
     """Check that lakeFS answers and accepts the keys.  If it does, also check how data is transferred."""
     try:
         name = lake.server()

@@ -56,7 +56,7 @@ class Event:
     attempt: Attempt | None = None
     execution_id: str = ""
     step: str = ""
-    settled: ExecutionResult | None = None
+    result: ExecutionResult | None = None
     pending: PendingResult | None = None
     died: bool = False
     text: str = ""
@@ -72,10 +72,10 @@ def counting(metrics: NoMetrics) -> Listener:
     def listen(event: Event) -> None:
         task = event.attempt.task_name if event.attempt is not None else ""
         match event:
-            case Event(kind="ended", settled=ExecutionResult() as settled):
-                _count_settled(metrics, task, settled)
+            case Event(kind="ended", result=ExecutionResult() as result):
+                _count_result(metrics, task, result)
             case Event(kind="accepted" | "not-accepted", pending=PendingResult() as pending):
-                refused = event.settled is not None and event.settled.refused
+                refused = event.result is not None and event.result.refused
                 ending = ending_of(pending.outcome, accepted=event.kind == "accepted", refused=refused)
                 metrics.attempt_ended(task, "died" if event.died and ending == "failed" else ending)
             case Event(kind="stopped"):
@@ -94,13 +94,13 @@ def counting(metrics: NoMetrics) -> Listener:
     return listen
 
 
-def _count_settled(metrics: NoMetrics, task: str, settled: ExecutionResult) -> None:
-    metrics.steps_took(task, settled.seconds)
-    moved = settled.moved
+def _count_result(metrics: NoMetrics, task: str, result: ExecutionResult) -> None:
+    metrics.steps_took(task, result.seconds)
+    moved = result.moved
     metrics.bytes_moved(task, downloaded=moved.downloaded, uploaded=moved.uploaded, saved=moved.saved)
-    if settled.tries:
-        metrics.tried_to_publish(task, settled.tries)
-    if settled.fence_level is not None:
-        metrics.published(task, settled.fence_level)
-    if not settled.outcome.send:
-        metrics.attempt_ended(task, ending_of(settled.outcome, accepted=False))
+    if result.tries:
+        metrics.tried_to_publish(task, result.tries)
+    if result.fence_level is not None:
+        metrics.published(task, result.fence_level)
+    if not result.outcome.send:
+        metrics.attempt_ended(task, ending_of(result.outcome, accepted=False))

@@ -70,9 +70,9 @@ class HealthState:
         self._polled = dict.fromkeys(tasks, now)
         self._beat = now
         self._in_flight = 0
-        self._wrong: dict[tuple[Part, str], str] = {}
+        self._problems: dict[tuple[Part, str], str] = {}
 
-    def polled(self, task: str) -> None:
+    def note_poll(self, task: str) -> None:
         """Record that a poll for the task was answered, or pauses because no slot is free."""
         with self._lock:
             self._polled[task] = self._clock()
@@ -82,25 +82,25 @@ class HealthState:
         with self._lock:
             self._beat = self._clock()
 
-    def in_flight(self, count: int) -> None:
+    def set_in_flight(self, count: int) -> None:
         """Set the number of attempts between poll and accepted result."""
         with self._lock:
             self._in_flight = count
 
-    def wrong(self, part: Part, reason: str, key: str = "") -> None:
+    def set_problem(self, part: Part, reason: str, key: str = "") -> None:
         """Set a problem. `key` distinguishes several problems of one part."""
         with self._lock:
-            self._wrong[part, key] = self._mask(reason)
+            self._problems[part, key] = self._mask(reason)
 
-    def right(self, part: Part, key: str = "") -> None:
+    def clear_problem(self, part: Part, key: str = "") -> None:
         """Clear the problem."""
         with self._lock:
-            self._wrong.pop((part, key), None)
+            self._problems.pop((part, key), None)
 
-    def what_is_wrong(self) -> list[tuple[Part, str]]:
+    def problems(self) -> list[tuple[Part, str]]:
         """Return the current problems: part and reason."""
         with self._lock:
-            return [(part, reason) for (part, _), reason in self._wrong.items()]
+            return [(part, reason) for (part, _), reason in self._problems.items()]
 
     def poll_ages(self) -> dict[str, float]:
         """Return the seconds since polling was last alive, by task."""
@@ -130,5 +130,5 @@ def check(health_state: HealthState, limits: Limits | None = None) -> Health:
     ]
     if beat > limits.supervisor:
         reasons.append(f"the supervisor has not moved for {beat:.0f} s (limit {limits.supervisor:.0f} s)")
-    reasons += [reason for _, reason in health_state.what_is_wrong()]
+    reasons += [reason for _, reason in health_state.problems()]
     return Health(tuple(reasons), ages, beat, health_state.in_flight_count())

@@ -42,7 +42,7 @@ _PID = re.compile(r"\[\d+\] ")
 _FILE = re.compile(r"^perago_file_[0-9a-f]{12}_")
 """Module name prefix of files given on the command line (`declare/discovery.py`)."""
 
-TOLD = "told"
+HAS_EVENT = "has_event"
 """Attribute of records that are also published as an event."""
 FILE_BYTES = 20 * 1024 * 1024
 FILE_COUNT = 5
@@ -198,7 +198,7 @@ def logging_to(
 
     Two processes need two names: a file that two processes rotate loses lines.  `bodies` gets the log lines of task
     bodies instead of the log, whatever its level.  `kept` is a handler with its own level for a caller that listens to
-    events; records that are also published as an event (`TOLD`) are then left out of the stream.
+    events; records that are also published as an event (`HAS_EVENT`) are then left out of the stream.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)
@@ -209,7 +209,7 @@ def logging_to(
     for handler in handlers:
         handler.setLevel(level)
     if kept is not None:
-        shown.addFilter(lambda record: not getattr(record, TOLD, False))
+        shown.addFilter(lambda record: not getattr(record, HAS_EVENT, False))
         handlers.append(kept)
     with logging_by(handlers, bodies):
         yield mask

@@ -233,8 +233,8 @@ def _watch(meter: Meter, health_state: HealthState) -> None:
         return [Observation(health_state.in_flight_count())]
 
     def unhealthy(_: CallbackOptions) -> Sequence[Observation]:
-        wrong = Counter(part for part, _ in health_state.what_is_wrong())
-        return [Observation(wrong[part], {"what": part}) for part in PARTS]
+        problems = Counter(part for part, _ in health_state.problems())
+        return [Observation(problems[part], {"what": part}) for part in PARTS]
 
     meter.create_observable_gauge(
         "perago.unhealthy", [unhealthy], description="what is wrong with the worker, by kind"

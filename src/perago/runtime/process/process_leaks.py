@@ -48,7 +48,7 @@ class ProcessLeaks:
             # Nothing else waits for processes that the executor has adopted.
             reap_now(started)
 
-    def spoiled(self) -> str:
+    def unusable_reason(self) -> str:
         """Return why this process should not run another attempt, or ""."""
         try:
             return "; ".join(self._reasons())

@@ -122,23 +122,23 @@ def may_fork() -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The current folder, `sys.path` and environment, which a process forked earlier has to be given."""
+class ProcessEnvironment:
+    """Current folder, `sys.path` and environment, for an executor whose fork server was forked before they changed."""
 
     folder: str | None
     path: list[str]
     environ: dict[str, str] = field(repr=False)
 
     @classmethod
-    def here(cls) -> Standing:
-        """Return those of this process."""
+    def current(cls) -> ProcessEnvironment:
+        """Return the environment of this process."""
         try:
             folder = os.getcwd()
         except OSError:
             folder = None
         return cls(folder, list(sys.path), dict(os.environ))
 
-    def take(self) -> None:
+    def apply(self) -> None:
         """Apply this working directory, `sys.path` and environment."""
         if self.folder is not None:
             with contextlib.suppress(OSError):

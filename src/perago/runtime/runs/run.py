@@ -13,17 +13,21 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from perago.backend import Backend
+from perago.declare.discovery import load_tasks
+from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
+from perago.lake.base import Lake
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt import IN_PROGRESS
-from perago.runtime.lake_lookup import head_of
+from perago.runtime.folder_upload import Shown, import_folder
+from perago.runtime.lake_lookup import expect_workspace, head_of
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
@@ -66,12 +70,16 @@ class RunObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """A workflow and its input.  `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`."""
+    """A workflow and its input.  `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`.
+
+    Each of `imports` is a name and a folder: the repository with that name is created from the folder first.
+    """
 
     definition: Mapping[str, Any]
     input: Mapping[str, Any]
     workspace: str | None = None
     file: str = ""
+    imports: Sequence[tuple[str, Path]] = ()
 
 
 def check_root(settings: Settings) -> None:
@@ -81,15 +89,18 @@ def check_root(settings: Settings) -> None:
         return
 
 
-def begin(run_id: str, plan: WorkerPlan, start: RunInput) -> Run:
-    """Register everything and start the workflow.  No attempt runs yet."""
-    name = start.definition["name"]
+def begin(run_id: str, plan: WorkerPlan, start: RunInput, *, shown: Shown) -> Run:
+    """Import folders, register everything and start the workflow.  No attempt runs yet."""
+    name, payload = start.definition["name"], dict(start.input)
     servers = plan.spec.servers
-    with servers.opened() as (lake, orchestrator):
+    with ExitStack() as stack:
+        lake = stack.enter_context(closing(servers.open_lake()))
+        _import_folders(lake, start, leave_out=plan.settings.root, shown=shown)
         check_lake(lake)
-        payload = dict(start.input)
         if start.workspace is not None:
             payload["workspace"] = head_of(lake, start.workspace)
+        # Opened last: on the embedded servers this creates the run's folder.
+        orchestrator = stack.enter_context(closing(servers.open_orchestrator()))
         register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
         orchestrator.register_workflow(dict(start.definition))
         workflow_id = orchestrator.start_workflow(
@@ -109,6 +120,14 @@ def begin(run_id: str, plan: WorkerPlan, start: RunInput) -> Run:
     )
     save_run(plan.settings.root, run)
     return run
+
+
+def _import_folders(lake: Lake, start: RunInput, *, leave_out: Path, shown: Shown) -> None:
+    if start.imports and start.workspace is not None:
+        # Check before importing: a mistake in an option must not leave a repository that blocks the next try.
+        expect_workspace(lake, start.workspace, to_come=[name for name, _ in start.imports])
+    for name, folder in start.imports:
+        import_folder(lake, name, folder, leave_out=leave_out, shown=shown)
 
 
 def find(servers: Backend, run_id: str | None) -> Run:
@@ -131,7 +150,7 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
     """Run a worker until the workflow is over.  After a signal, the workflow is left running, to be resumed."""
     servers, settings = plan.spec.servers, plan.settings
     with ExitStack() as stack:
-        _, orchestrator = stack.enter_context(servers.opened())
+        lake, orchestrator = stack.enter_context(servers.opened())
         run_log = stack.enter_context(open_run_log(settings, run))
         stack.enter_context(logging_to(settings, name="run", level=LOG_LEVEL, kept=run_log))
         state = orchestrator.workflow(run.workflow_id)
@@ -148,8 +167,7 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
             observer.on_event(event)
 
         if not over():
-            with servers.opened() as (lake, own_orchestrator):
-                Supervisor(plan, own_orchestrator, lake).run(until=over, on_event=on_event)
+            Supervisor(plan, orchestrator, lake).run(until=over, on_event=on_event)
             over()
         try:
             save_end(settings.root, run.id, end_of(state))
@@ -181,6 +199,18 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
         return frozenset(task.task_id for task in state.tasks if task.status == IN_PROGRESS)
 
 
+def reload_tasks(run: Run) -> list[TaskDefinition]:
+    """Load the tasks of a run as they are now, from the folder that it was started in, which becomes the current one."""
+    try:
+        os.chdir(run.folder)
+    except OSError as error:
+        raise RuntimeConfigError(
+            f"run {run.id} was started in {run.folder}, where its task modules are, and that folder cannot be "
+            f"entered: {error.strerror}"
+        ) from error
+    return [task for task in load_tasks(run.targets) if run.tasks is None or task.name in run.tasks]
+
+
 def failed_by_lost_leases_only(state: WorkflowState, lost: frozenset[str]) -> bool:
     """Return whether a workflow failed only because of the tasks in `lost`.
 
@@ -191,7 +221,9 @@ def failed_by_lost_leases_only(state: WorkflowState, lost: frozenset[str]) -> bo
     return not state.running and bool(ended_it) and all(task.task_id in lost for task in ended_it)
 
 
-def run_to_end(run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: frozenset[str]) -> WorkflowState:
+def drive_resumed(
+    run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: frozenset[str]
+) -> WorkflowState:
     """Drive the workflow to its end.
 
     Retries the workflow once if it failed only because of tasks that a dead process held.

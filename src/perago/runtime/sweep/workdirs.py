@@ -116,17 +116,21 @@ def _age(path: Path, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class WorkdirSweep:
-    """Removes workdirs that no execution of this worker uses; calls `swept` with their number."""
+    """The worker's sweep: removes workdirs that none of its executions uses, every `interval` seconds."""
 
     settings: Settings
     runs_here: Callable[[str], bool]
-    swept: Callable[[int], None]
 
-    def sweep(self) -> float:
-        """Sweep once, and return the seconds until the next sweep."""
+    @property
+    def interval(self) -> float:
+        """Seconds between two sweeps."""
+        return max(1.0, self.settings.workspace_gc_interval)
+
+    def sweep(self) -> int:
+        """Sweep once, and return the number of workdirs removed; 0 if the sweep failed."""
         root, ttl = self.settings.workspace_root, self.settings.workspace_gc_ttl
         try:
-            self.swept(len(sweep_workdirs(root, now=time.time(), ttl=ttl, runs_here=self.runs_here)))
+            return len(sweep_workdirs(root, now=time.time(), ttl=ttl, runs_here=self.runs_here))
         except OSError as error:
             supervisor_log.warning("could not sweep workdirs, will retry: %s", error)
-        return max(1.0, self.settings.workspace_gc_interval)
+            return 0

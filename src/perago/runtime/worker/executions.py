@@ -1,4 +1,4 @@
-"""Attempts in flight: each is an execution with a lease and a task log, from its poll to its end.
+"""Attempts in flight: each is an execution with a lease, a task log and events, from its poll to its end.
 
 The task log of every execution ends with the user traceback, if any, and the record that `perago show` reads:
 
@@ -15,30 +15,69 @@ Secrets are masked in each text, not in the record's line: masking the line coul
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, record_line
 from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.observe.events import Event, Kind, Listener
 from perago.runtime.observe.logs import attempt_fields
+from perago.runtime.observe.sanitize import Masker
 from perago.runtime.root.state_dir import new_execution_id
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
-from perago.runtime.worker.slots import Execution
 from perago.runtime.worker.task_logs import TaskLogs
 
 log = logging.getLogger("perago.attempts")
 output_log = logging.getLogger("perago.output")
+supervisor_log = logging.getLogger("perago.supervisor")
 
 DIED = "DIED"
 STOPPED = "STOPPED"
 READ_SECONDS = 2.0
 LOG_SECONDS = 5.0
 
-Mask = Callable[[str], str]
+
+@dataclass(slots=True, eq=False)
+class Execution:
+    """One run of one attempt, as the supervisor sees it."""
+
+    id: str
+    assignment: Assignment
+    step: str = ""
+    result: ExecutionResult | None = None
+    died: bool = False
+    ending: str = ""
+    """The status for the record, if the executor could not report a result."""
+    started: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Duration of each step, measured by the supervisor."""
+    handouts: int = 0
+    unsure: bool = False
+    """True if a lost executor may have got further than the supervisor knows."""
+    output_read: threading.Event = field(default_factory=threading.Event)
+
+    _step_began: float = 0.0
+
+    @property
+    def attempt(self) -> Attempt:
+        """The attempt that this execution runs."""
+        return self.assignment.attempt
+
+    def begin(self, step: str, now: float) -> None:
+        """Begin a step and end the one before."""
+        self.started = self.started or now
+        self.end_step(now)
+        self.step, self._step_began = step, now
+
+    def end_step(self, now: float) -> None:
+        """End the current step without starting another."""
+        if self.step:
+            self.seconds[self.step] = self.seconds.get(self.step, 0.0) + max(0.0, now - self._step_began)
 
 
 class Executions:
@@ -51,13 +90,13 @@ class Executions:
         task_logs: TaskLogs,
         *,
         worker_id: str = "",
-        mask: Mask = str,
+        mask: Masker | None = None,
     ) -> None:
         self._tasks = tasks
         self._leases = leases
         self._task_logs = task_logs
         self._worker_id = worker_id
-        self._mask = mask
+        self.mask = mask or Masker([])
         self._executions: dict[str, Execution] = {}
 
     def __len__(self) -> int:
@@ -82,13 +121,13 @@ class Executions:
     def stop(self, execution: Execution, ending: str) -> None:
         """End an execution whose process is gone.  Only its task log records that; no result is sent."""
         execution.ending = ending
-        execution.over(time.time())
+        execution.end_step(time.time())
         self._end_log(execution, timeout=0.0)
         self.end(execution.id)
 
     def steps(self) -> list[str]:
-        """Return the reference names of the workflow steps that are in flight and not settled."""
-        running = [execution for execution in self._executions.values() if execution.settled is None]
+        """Return the reference names of the workflow steps that are in flight and have no result yet."""
+        running = [execution for execution in self._executions.values() if execution.result is None]
         return sorted({execution.attempt.reference_task_name for execution in running})
 
     def end(self, execution_id: str) -> Execution | None:
@@ -106,13 +145,13 @@ class Executions:
         interval = lease_interval(self._tasks.get(attempt.task_name), attempt.response_timeout_seconds)
         self._leases.keep(execution_id, attempt, interval)
 
-    def printed(self, execution_id: str, line: str) -> None:
+    def on_line(self, execution_id: str, line: str) -> None:
         """Record a line that a body printed.  Thread-safe."""
         execution = self.get(execution_id)
         self._task_logs.add(execution_id, line)
         output_log.info("%s", line, extra=fields_of(execution) if execution is not None else None)
 
-    def output_ended(self, execution_id: str) -> None:
+    def on_output_end(self, execution_id: str) -> None:
         """Record that all output of an execution was read.  Thread-safe."""
         execution = self.get(execution_id)
         if execution is not None:
@@ -124,22 +163,47 @@ class Executions:
         self._end_log(execution, timeout=LOG_SECONDS)
 
     def _end_log(self, execution: Execution, *, timeout: float) -> None:
-        for line in execution.settled.seen.trace if execution.settled is not None else ():
-            self._task_logs.add(execution.id, self._mask(line))
-        record = _record_line(execution, self._worker_id, self._mask)
+        for line in execution.result.seen.trace if execution.result is not None else ():
+            self._task_logs.add(execution.id, self.mask(line))
+        record = _record_line(execution, self._worker_id, self.mask)
         self._task_logs.finish(execution.id, record=record, timeout=timeout)
+
+
+class EventPublisher:
+    """Passes events to the worker's only listener, whose errors never stop the worker."""
+
+    def __init__(self) -> None:
+        self._listener: Listener | None = None
+
+    def listen(self, listener: Listener) -> None:
+        """Pass events to this listener from now on."""
+        self._listener = listener
+
+    def publish(self, event: Event) -> None:
+        """Pass an event to the listener; log an error that it raises."""
+        if self._listener is None:
+            return
+        try:
+            self._listener(event)
+        except Exception:
+            supervisor_log.exception("event listener failed on %r", event.kind)
+
+    def publish_for(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
+        """Publish an event about an execution."""
+        about = (execution.attempt, execution.id, execution.step, execution.result)
+        self.publish(Event(kind, *about, text=text))
 
 
 def log_result(execution: Execution) -> None:
     """Log how an execution ended, with the user traceback if user code raised."""
-    if (settled := execution.settled) is None:
+    if (result := execution.result) is None:
         return
-    outcome, trace = settled.outcome, "\n".join(settled.seen.trace)
+    outcome, trace = result.outcome, "\n".join(result.seen.trace)
     message: str = outcome.status
     if outcome.reason is not None:
         # The traceback ends with the rest of the text.
         reason = outcome.reason.partition("\n")[0] if trace else outcome.reason
-        message += f" at step {settled.step!r}: {reason}"
+        message += f" at step {result.step!r}: {reason}"
     level = logging.INFO if outcome.status == "COMPLETED" else logging.WARNING
     log.log(level, "%s", message, extra={**fields_of(execution), "trace": trace})
 
@@ -149,7 +213,7 @@ def fields_of(execution: Execution) -> dict[str, object]:
     return {"attempt": attempt_fields(execution.attempt, execution.id)}
 
 
-def _record_line(execution: Execution, worker_id: str, mask: Mask) -> str:
+def _record_line(execution: Execution, worker_id: str, mask: Masker) -> str:
     """Return the execution's record as the last line of its task log."""
     record = AttemptRecord(
         execution=execution.id,
@@ -159,26 +223,26 @@ def _record_line(execution: Execution, worker_id: str, mask: Mask) -> str:
         seconds=execution.seconds,
         worker=worker_id,
     )
-    if execution.settled is not None:
-        record = _with_result(record, execution.settled)
+    if execution.result is not None:
+        record = _with_result(record, execution.result)
     checks = tuple(
         replace(check, label=mask(check.label), found=mask(check.found)) for check in record.checks
     )
     return record_line(replace(record, checks=checks))
 
 
-def _with_result(record: AttemptRecord, settled: ExecutionResult) -> AttemptRecord:
-    seen, moved = settled.seen, settled.moved
+def _with_result(record: AttemptRecord, result: ExecutionResult) -> AttemptRecord:
+    seen, moved = result.seen, result.moved
     return replace(
         record,
-        status=settled.outcome.status,
-        step=settled.step,
-        seconds=settled.seconds,
+        status=result.outcome.status,
+        step=result.step,
+        seconds=result.seconds,
         checks=seen.checks,
         downloaded=moved.downloaded,
         uploaded=moved.uploaded,
         saved=moved.saved,
         changed=seen.changed,
         deleted=seen.deleted,
-        fence=settled.fence_level or "",
+        fence=result.fence_level or "",
     )

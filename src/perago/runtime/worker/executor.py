@@ -4,7 +4,7 @@
   process that bodies have started, in any session.  To find them all, it adopts orphaned descendants.
 - It ignores SIGINT and SIGTERM: a terminal and a service manager send them to every process, but the supervisor decides
   whether attempts finish.
-- A settled execution is reported first and cleaned up afterwards on a thread, while the next one may begin.
+- The result of an execution is reported first; cleanup follows on a thread, while the next one may begin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -59,15 +59,13 @@ from perago.settings import Settings
 log = logging.getLogger("perago.executor")
 
 MOST_WAITING_CLEANUPS = 4
-"""Settled executions that may wait for cleanup before the next attempt has to wait."""
+"""Ended executions that may wait for cleanup before the next attempt has to wait."""
 
 OVERLAP_THREADS = 4
 """Threads for the concurrent parts of an attempt: revoking, claiming, finding the fence level."""
 
 EXIT_SECONDS = 10.0
 """Time limit for an orderly exit of Python."""
-
-Send = Callable[[Answer], None]
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -109,7 +107,7 @@ def forked_executor_main(request: bytes, pipe: Connection, output: Connection) -
     code = 1
     try:
         environment, pickled_spec = pickle.loads(request)
-        environment.take()
+        environment.apply()
         # Only now: unpickling may import modules from the folders that this environment adds.
         spec, number = pickle.loads(pickled_spec)
         # Enter the process the way multiprocessing does, so that it knows its parent and how to start others.
@@ -170,7 +168,7 @@ def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> 
             wrong_input=spec.settings.wrong_input,
             mask=Masker(secrets_of(spec.settings)),
         )
-        _AttemptLoop(tasks, context, spec.observe, supervisor.send, printer).run(supervisor)
+        _AttemptLoop(tasks, context, spec.observe, supervisor, printer).run()
     return 0
 
 
@@ -228,39 +226,39 @@ class _AttemptLoop:
         tasks: Mapping[str, TaskDefinition],
         context: AttemptContext,
         observe: Observer,
-        send: Send,
+        supervisor: _SupervisorPipe,
         printer: Printer,
     ) -> None:
-        self._printer = printer
         self._tasks = tasks
         self._context = context
         self._observe = observe
-        self._send = send
+        self._supervisor = supervisor
+        self._printer = printer
 
-    def run(self, supervisor: _SupervisorPipe) -> None:
+    def run(self) -> None:
         """Run the requested attempts until `Stop`, then finish cleaning up."""
         with _Cleaner() as cleaner:
-            while isinstance(request := supervisor.next(), Run):
+            while isinstance(request := self._supervisor.next(), Run):
                 self._run_attempt(request, cleaner)
 
     def _run_attempt(self, request: Run, cleaner: _Cleaner) -> None:
         attempt, execution_id = request.assignment.attempt, request.execution_id
         leaks = ProcessLeaks()
 
-        def hand_over(settled: ExecutionResult) -> None:
+        def hand_over(result: ExecutionResult) -> None:
             # Report the result first, whatever the body has done to this process.
-            self._send(Ended(execution_id, settled, leaks.spoiled()))
+            self._supervisor.send(Ended(execution_id, result, leaks.unusable_reason()))
             self._printer.end(execution_id)
 
         def begin(step: str) -> None:
-            self._send(StepStarted(execution_id, step))
+            self._supervisor.send(StepStarted(execution_id, step))
             self._observe(step)
 
         def note(text: str) -> None:
-            self._send(BodyProgress(execution_id, text))
+            self._supervisor.send(BodyProgress(execution_id, text))
 
         def clean_up(cleanup: ExitStack) -> None:
-            cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._send))
+            cleaner.put(_Cleanup(attempt, execution_id, cleanup, self._supervisor))
 
         context = replace(
             self._context,
@@ -281,7 +279,7 @@ class _Cleanup:
     attempt: Attempt
     execution_id: str
     stack: ExitStack
-    send: Send
+    supervisor: _SupervisorPipe
 
     def __call__(self) -> None:
         with attempt_logs(self.attempt, self.execution_id):
@@ -289,7 +287,7 @@ class _Cleanup:
                 self.stack.close()
             except Exception:
                 log.exception("failed to clean up after the execution")
-        self.send(Cleaned(self.execution_id))
+        self.supervisor.send(Cleaned(self.execution_id))
 
 
 class _Cleaner:

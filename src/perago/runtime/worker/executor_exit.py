@@ -3,7 +3,7 @@
     died before the first step   handed out again, up to 3 times in all
     died                         FAILED with the reason is sent for it
     stopped, the attempt is over nothing is sent
-    died after it was settled    only its workdir and staging branches are removed
+    died after its result        only its workdir and staging branches are removed
 
 Staging branches are dropped before anything is sent about the attempt.  The claim of an execution that died while it
 published stays: its request may be in flight, and the claim tells the retry to send a barrier.
@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,14 @@ from perago.protocol.steps import step_named
 from perago.runtime.execution_result import Claim, PendingResult
 from perago.runtime.internal_branches import drop_quietly
 from perago.runtime.observe.events import Event
-from perago.runtime.observe.logs import TOLD
+from perago.runtime.observe.logs import HAS_EVENT
 from perago.runtime.root.workdirs import remove_workdir
-from perago.runtime.worker.event_publisher import EventPublisher
-from perago.runtime.worker.executions import DIED, STOPPED, Executions, fields_of
+from perago.runtime.worker.executions import DIED, STOPPED, EventPublisher, Execution, Executions, fields_of
 from perago.runtime.worker.executor_protocol import ExecutorExit
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.self_check import SelfCheck
-from perago.runtime.worker.slots import Execution, Slot
+from perago.runtime.worker.slots import Slot
 
 log = logging.getLogger("perago.dead_executor")
 supervisor_log = logging.getLogger("perago.supervisor")
@@ -116,7 +116,7 @@ class ExecutorExitHandler:
     self_check: SelfCheck
     event_publisher: EventPublisher
 
-    def started(self, slot: Slot, started: int | Exception) -> None:
+    def on_start(self, slot: Slot, started: int | Exception) -> None:
         """Record that a slot started an executor, its `started`-th, or why it could not."""
         if isinstance(started, Exception):
             reason = describe(started)
@@ -125,11 +125,11 @@ class ExecutorExitHandler:
         elif started > 1:
             self.event_publisher.publish(Event("restarted", text=f"executor {slot.number}"))
 
-    def gone(self, slot: Slot, executor_exit: ExecutorExit, *, forced: bool) -> None:
+    def on_exit(self, slot: Slot, executor_exit: ExecutorExit, *, forced: bool) -> None:
         """Handle the exit of a slot's executor.  A forced shutdown reports nothing to the orchestrator."""
         by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
-        how = executor_exit.how
-        if running is not None and not executor_exit.heard:
+        how = executor_exit.reason
+        if running is not None and not executor_exit.complete:
             running.unsure = True
         if slot.state == "starting":
             self.self_check.not_ready(slot.number, slot.broken or f"it ended with {how}")
@@ -138,7 +138,7 @@ class ExecutorExitHandler:
             supervisor_log.error(
                 "executor %d died: %s%s",
                 *(slot.number, how, f" at step {running.step!r}" if running else ""),
-                extra={**(fields_of(running) if running else {}), TOLD: True},
+                extra={**(fields_of(running) if running else {}), HAS_EVENT: True},
             )
             attempt, step = (running.attempt, running.step) if running else (None, "")
             self.event_publisher.publish(
@@ -147,9 +147,9 @@ class ExecutorExitHandler:
         for execution in left:
             if forced:
                 self.cleanup.remove_workdir(execution)
-                if execution.settled is None:
+                if execution.result is None:
                     self.executions.stop(execution, STOPPED)
-            elif execution.settled is not None:
+            elif execution.result is not None:
                 self.clean_later(execution)
             elif stale:
                 self.executions.stop(execution, STOPPED)
@@ -158,9 +158,9 @@ class ExecutorExitHandler:
             else:
                 self._died(execution, how)
 
-    def over(self, execution: Execution, why: str, slot: Slot | None) -> None:
+    def on_attempt_over(self, execution: Execution, why: str, slot: Slot | None) -> None:
         """Stop a waiting or running execution whose attempt is over; nothing is sent."""
-        if execution.settled is not None or execution.died:
+        if execution.result is not None or execution.died:
             return
         supervisor_log.warning("the attempt is over (%s), stopping it", why, extra=fields_of(execution))
         if slot is not None:
@@ -178,17 +178,17 @@ class ExecutorExitHandler:
         self.pending_results.send(execution, pending)
 
     def _died(self, execution: Execution, how: str) -> None:
-        if not execution.step and execution.given < MOST_STARTS:
+        if not execution.step and execution.handouts < MOST_STARTS:
             self.waiting.appendleft(execution)
             return
         execution.died, execution.ending = True, DIED
-        execution.over(time.time())
+        execution.end_step(time.time())
         if not execution.step:
-            self.self_check.failed(f"executors died with {how} before the first step")
+            self.self_check.count_failure(f"executors died with {how} before the first step")
         self.report_failure(execution, executor_died(how, execution.step))
 
     def clean_later(self, execution: Execution) -> None:
         """Clean up in the background after an execution whose executor is gone."""
-        # The result sender drops the claim of a settled execution.
-        claim = None if execution.settled is not None else claim_of(execution)
-        self.chores.add(("clean", execution.id), lambda: self.cleanup.clean(execution, claim))
+        # The result sender drops the claim of an execution with a result.
+        claim = None if execution.result is not None else claim_of(execution)
+        self.chores.add(("clean", execution.id), partial(self.cleanup.clean, execution, claim))

@@ -7,23 +7,25 @@ may leave behind.  Every link passes on what an executor sent before it reports,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from perago.orchestrator.base import Assignment
 from perago.runtime.execution_result import ExecutionResult
-from perago.runtime.observe.sanitize import Masker
-from perago.runtime.worker.output_capture import Sink
+from perago.runtime.worker.output_capture import OutputListener
+
+if TYPE_CHECKING:
+    from perago.runtime.worker.inbox import Inbox
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """To an executor: run this attempt under this execution id, which is handed out for the `given`-th time."""
+    """To an executor: run this attempt under this execution id, which is handed out for the `handouts`-th time."""
 
     execution_id: str
     assignment: Assignment
-    given: int = 1
+    handouts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +63,18 @@ class BodyProgress:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """From an executor: an execution is settled.  `spoiled` says why the executor must not run another, if so."""
+    """From an executor: an execution ended.  `unusable_reason` says why the executor must not run another, or is empty."""
 
     execution_id: str
-    settled: ExecutionResult
-    spoiled: str = ""
+    result: ExecutionResult
+    unusable_reason: str = ""
 
     def is_last(self, done: int, most: int) -> bool:
         """Return whether to replace the executor after `done` executions; `most` is the limit (0: none)."""
         # Waiting does not free file descriptors, so replace the executor.
-        return bool(self.spoiled or (most and done >= most) or self.settled.own_reason == "descriptors")
+        return bool(
+            self.unusable_reason or (most and done >= most) or self.result.own_reason == "descriptors"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailed:
-    """From a link: the executor of a settled execution is gone and may have left staging branches."""
+    """From a link: the executor of an ended execution is gone and may have left staging branches."""
 
     execution_id: str
 
@@ -111,28 +115,17 @@ Answer = Ready | StartFailed | StepStarted | BodyProgress | Ended | Cleaned | Lo
 
 @dataclass(frozen=True, slots=True)
 class ExecutorExit:
-    """The end of an executor.  Without `heard`, messages may be lost: it may have got further than its last one."""
+    """The end of an executor.  Unless `complete`, messages may be lost: it may have got further than its last one."""
 
-    how: str
-    heard: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class LinkCallbacks:
-    """The callbacks of a link; each may be called from any thread."""
-
-    answered: Callable[[Answer], None]
-    gone: Callable[[ExecutorExit], None]
-    printed: Sink
-    output_ended: Callable[[str], None]
-    mask: Masker
+    reason: str
+    complete: bool = True
 
 
 class Link(Protocol):
     """The connection to one executor, from its start to its exit."""
 
     def send(self, request: Request) -> None:
-        """Send a request.  Raises if it cannot be pickled; if the executor is gone, `gone` reports that instead."""
+        """Send a request.  Raises if it cannot be pickled; does nothing if the executor is gone."""
 
     def kill(self) -> None:
         """Kill the executor and everything it has started, without waiting."""
@@ -144,5 +137,8 @@ class Link(Protocol):
 class ExecutorFactory(Protocol):
     """Starts executors of one kind."""
 
-    def start(self, number: int, callbacks: LinkCallbacks) -> Link:
-        """Start an executor.  If the machine lacks resources this raises and leaves nothing behind."""
+    def start(self, number: int, inbox: Inbox, output: OutputListener) -> Link:
+        """Start an executor for the slot of that number.  The link posts its answers and, last of all, its exit.
+
+        Raises if the machine lacks resources, and then leaves nothing behind.
+        """

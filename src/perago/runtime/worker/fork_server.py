@@ -34,7 +34,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, ClassVar, NoReturn
 
 from perago.runtime.process.process_setup import (
-    Standing,
+    ProcessEnvironment,
     adopt_orphans,
     end_descendants,
     may_fork,
@@ -61,7 +61,7 @@ class ForkServerGone(OSError):
 
 @dataclass(slots=True, eq=False)
 class Forked:
-    """A forked executor process, with the interface of multiprocessing's that `ExecutorProcess` names."""
+    """A forked executor process, with the part of multiprocessing's interface that the worker uses."""
 
     pid: int
     server: ForkServer
@@ -95,7 +95,7 @@ class ForkServer:
     def begin(self, spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> Forked:
         """Fork an executor that communicates over `pipe` and prints to `output_fd`; the caller closes both."""
         # The worker may have changed its folder since the fork, for example to that of a resumed run.
-        request = pickle.dumps((Standing.here(), pickle.dumps((spec, number))))
+        request = pickle.dumps((ProcessEnvironment.current(), pickle.dumps((spec, number))))
         return Forked(self._ask(_BEGIN, request, [pipe.fileno(), output_fd]), self)
 
     def exit_code_of(self, pid: int) -> int:

@@ -1,10 +1,7 @@
-"""Runs functions later: recurring jobs on a few threads, and calls on the supervisor's thread.
+"""Runs recurring jobs on a few threads.
 
 Leases, unsent results and sweeps are jobs.  A job never sleeps; it returns when it wants to run again, so that an
 unreachable server blocks no thread.
-
-Other threads and signal handlers post calls to the `EventQueue`; the supervisor's thread makes them.  A call that fails is
-an internal error: it is logged and the next calls are made, because they are about other attempts and other slots.
 """
 
 from __future__ import annotations
@@ -12,20 +9,15 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 log = logging.getLogger("perago.timetable")
-queue_log = logging.getLogger("perago.mailbox")
 
 Job = Callable[[], float | None]
 """Returns the seconds until it wants to run again, or None when it is done."""
-
-Note = Callable[[], None]
-"""A call to make on the supervisor's thread."""
 
 RETRY_SECONDS = 5.0
 """The delay before a job that raised runs again."""
@@ -122,32 +114,3 @@ class JobScheduler:
             entry.due = self._clock() + delay
             heapq.heappush(self._heap, entry)
             self._changed.notify()
-
-
-class EventQueue:
-    """Calls for the supervisor's thread, in the order in which they were posted."""
-
-    def __init__(self) -> None:
-        # SimpleQueue is reentrant: a signal handler may post while its thread is posting.
-        self._notes: queue.SimpleQueue[Note] = queue.SimpleQueue()
-
-    def post(self, note: Note) -> None:
-        """Queue a call.  Safe from any thread and from signal handlers."""
-        self._notes.put(note)
-
-    def read(self, timeout: float) -> None:
-        """Wait up to `timeout` seconds for a call, then make all queued calls."""
-        try:
-            note = self._notes.get(timeout=timeout)
-            while True:
-                _call(note)
-                note = self._notes.get_nowait()
-        except queue.Empty:
-            pass
-
-
-def _call(note: Note) -> None:
-    try:
-        note()
-    except Exception:
-        queue_log.exception("internal error; the worker continues")

@@ -16,34 +16,21 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorError, OrchestratorNotFound
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
+from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS, HealthState
+from perago.runtime.worker.inbox import AttemptOver, Inbox
 from perago.runtime.worker.job_scheduler import JobScheduler
 
 log = logging.getLogger("perago.leases")
 
 DEFAULT_RESPONSE_SECONDS = 60.0
 QUEUED_AGAIN = "SCHEDULED"
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """The attempt of an execution is over; `why` is the orchestrator's reason."""
-
-    execution_id: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotExtended:
-    """One extension of an attempt's lease failed."""
-
-    attempt: Attempt
 
 
 def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float) -> float:
@@ -56,21 +43,21 @@ def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float)
 
 
 class LeaseKeeper:
-    """Extends the leases of executions from `keep` to `let_go`."""
+    """Extends the leases of executions from `keep` to `let_go`; posts failures, and attempts that are over."""
 
     def __init__(
         self,
         orchestrator: Orchestrator,
         worker_id: str,
+        inbox: Inbox,
         *,
-        tell: Callable[[Over | NotExtended], None] = lambda _event: None,
         health_state: HealthState | None = None,
         threads: int = 2,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._orchestrator = orchestrator
         self._worker_id = worker_id
-        self._tell = tell
+        self._inbox = inbox
         self._health_state = health_state or HealthState([])
         self._clock = clock
         self._extended: dict[str, float] = {}
@@ -92,16 +79,15 @@ class LeaseKeeper:
         """
         with self._lock:
             self._extended[execution_id] = self._clock()
-        self._scheduler.add(
-            execution_id, lambda: self._extend(execution_id, attempt, interval), after=interval
-        )
+        extend = partial(self._extend, execution_id, attempt, interval)
+        self._scheduler.add(execution_id, extend, after=interval)
 
     def let_go(self, execution_id: str) -> None:
         """Stop extending: the result was accepted, or the attempt is no longer this worker's."""
         self._scheduler.cancel(execution_id)
         with self._lock:
             self._extended.pop(execution_id, None)
-            self._health_state.right("lease", execution_id)
+            self._health_state.clear_problem("lease", execution_id)
 
     def _extend(self, execution_id: str, attempt: Attempt, interval: float) -> float | None:
         began = self._clock()
@@ -118,7 +104,7 @@ class LeaseKeeper:
             )
             over = None
         if over is not None:
-            self._tell(Over(execution_id, over))
+            self._inbox.post(AttemptOver(execution_id, over))
             return None
         try:
             self._orchestrator.extend_lease(attempt, worker_id=self._worker_id)
@@ -138,16 +124,16 @@ class LeaseKeeper:
         with self._lock:
             if execution_id in self._extended:
                 self._extended[execution_id] = self._clock()
-                self._health_state.right("lease", execution_id)
+                self._health_state.clear_problem("lease", execution_id)
 
     def _note_failure(self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float) -> None:
-        self._tell(NotExtended(attempt))
+        self._inbox.post(Event("lease-failed", attempt))
         with self._lock:
             # Without an entry the lease was let go meanwhile, and `since` is negative.
             since = self._clock() - self._extended.get(execution_id, math.inf)
             if since >= unhealthy_after:
                 text = f"the lease of task {attempt.task_id} ({attempt.task_name}) was not extended for {since:.0f} s: {why}"
-                self._health_state.wrong("lease", text, execution_id)
+                self._health_state.set_problem("lease", text, execution_id)
 
 
 def _internal(error: Exception) -> Exception | None:

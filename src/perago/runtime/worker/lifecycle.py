@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from perago.runtime.observe.health import HealthState, check
 from perago.runtime.observe.metrics import NoMetrics
 from perago.runtime.observe.status_server import StatusServer, parse_address
+from perago.runtime.worker.inbox import Inbox, StopRequested
 
 log = logging.getLogger("perago.start")
 
@@ -79,15 +81,16 @@ class Shutdown:
 
 
 @contextmanager
-def on_stop_signals(act: Callable[[str], None]) -> Iterator[None]:
-    """Call `act` with the name of each SIGINT or SIGTERM.  Does nothing outside the main thread."""
+def posting_stop_signals(inbox: Inbox) -> Iterator[None]:
+    """Post every SIGINT and SIGTERM to the inbox.  Does nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {
-        number: signal.signal(number, lambda got, _frame: act(signal.Signals(got).name))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
+
+    def post(number: int, _frame: object) -> None:
+        inbox.post(StopRequested(signal.Signals(number).name))
+
+    before = {number: signal.signal(number, post) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -98,7 +101,7 @@ def on_stop_signals(act: Callable[[str], None]) -> Iterator[None]:
 def serve_status(opened: ExitStack, address: str, health_state: HealthState, metrics: NoMetrics) -> None:
     """Serve /healthz and /metrics on `address` until `opened` closes."""
     server = opened.enter_context(
-        StatusServer(parse_address(address), health=lambda: check(health_state), metrics=metrics.exposition)
+        StatusServer(parse_address(address), health=partial(check, health_state), metrics=metrics.exposition)
     )
     host, port = server.address
     log.info("serving /healthz and /metrics on http://%s:%d", host, port)

@@ -17,36 +17,21 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import Protocol
+from multiprocessing.context import SpawnProcess
 
 from perago.runtime.process.process_setup import end_descendants
 from perago.runtime.worker.executor import ExecutorSpec, new_executor
-from perago.runtime.worker.executor_protocol import ExecutorExit, LinkCallbacks, Request
-from perago.runtime.worker.fork_server import ForkServerGone, current_fork_server
-from perago.runtime.worker.output_capture import OutputReader
+from perago.runtime.worker.executor_protocol import ExecutorExit, Request
+from perago.runtime.worker.fork_server import Forked, ForkServerGone, current_fork_server
+from perago.runtime.worker.inbox import ExecutorAnswered, ExecutorGone, Inbox
+from perago.runtime.worker.output_capture import OutputListener, OutputReader
 
 log = logging.getLogger("perago.slot")
 
 _spawn = multiprocessing.get_context("spawn")
 
-
-class ExecutorProcess(Protocol):
-    """A started process, with the interface of multiprocessing's."""
-
-    @property
-    def pid(self) -> int | None:
-        """The process id.  It cannot be reused before `join`."""
-
-    @property
-    def sentinel(self) -> int:
-        """A handle to wait on that is ready when the process is dead."""
-
-    @property
-    def exitcode(self) -> int | None:
-        """The exit code, set by `join`."""
-
-    def join(self) -> None:
-        """Wait until the process is dead, and reap it."""
+ExecutorProcess = SpawnProcess | Forked
+"""A started executor.  Its pid is not reused, and its exit code not set, before `join`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +40,7 @@ class Processes:
 
     spec: ExecutorSpec
 
-    def start(self, number: int, callbacks: LinkCallbacks) -> ProcessLink:
+    def start(self, number: int, inbox: Inbox, output: OutputListener) -> ProcessLink:
         """Start an executor.
 
         Raises whatever the machine raises if it runs out of descriptors, memory, processes or threads, and then leaves
@@ -65,13 +50,11 @@ class Processes:
             ours, theirs = _spawn.Pipe()
             undo.callback(ours.close)
             handed_over.callback(theirs.close)
-            output = OutputReader(
-                callbacks.printed, callbacks.mask, name=str(number), ended=callbacks.output_ended
-            )
-            handed_over.callback(output.handed_over)
+            reader = OutputReader(output, name=str(number))
+            handed_over.callback(reader.close_write_end)
             # Created here, because an error on the listener's thread would not reach the caller.
             selector = undo.enter_context(selectors.DefaultSelector())
-            process = begin_process(self.spec, number, theirs, output.write_fd)
+            process = begin_process(self.spec, number, theirs, reader.write_fd)
             undo.callback(_kill_and_reap, process)
             # Opened here, before anything can have reaped the process.
             death = death_of(process)
@@ -79,7 +62,7 @@ class Processes:
                 undo.callback(os.close, death)
             selector.register(ours, selectors.EVENT_READ)
             selector.register(death, selectors.EVENT_READ)
-            link = ProcessLink(number, process, ours, callbacks)
+            link = ProcessLink(number, process, ours, inbox)
             threading.Thread(
                 target=link.listen, args=(death, selector), name=f"perago-slot-{number}", daemon=True
             ).start()
@@ -94,7 +77,7 @@ class ProcessLink:
     number: int
     process: ExecutorProcess
     pipe: Connection
-    callbacks: LinkCallbacks
+    inbox: Inbox
 
     def send(self, request: Request) -> None:
         """Send a request; does nothing if the executor is dead."""
@@ -124,7 +107,7 @@ class ProcessLink:
         self.process.join()
         if death != self.process.sentinel:
             os.close(death)
-        self.callbacks.gone(ExecutorExit(describe_exit(exit_code_of(self.process))))
+        self.inbox.post(ExecutorGone(self.number, ExecutorExit(describe_exit(exit_code_of(self.process)))))
 
     def pass_on(self) -> bool:
         """Pass on the next answer; returns whether there may be more."""
@@ -137,7 +120,7 @@ class ProcessLink:
             log.exception("cannot read the messages of executor %d, killing it", self.number)
             self.kill()
             return False
-        self.callbacks.answered(answer)
+        self.inbox.post(ExecutorAnswered(self.number, answer))
         return True
 
 

@@ -16,9 +16,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.process.stdio_state import flush_output, open_stream
@@ -36,22 +35,27 @@ class Bounds:
     chars: int = 256 * 1024
 
 
-Sink = Callable[[str, str], None]
-"""Takes the execution id (empty outside an attempt) and one line; must not block."""
-Ended = Callable[[str], None]
-"""Takes the id of an execution after its last line was passed on; must not block."""
+class OutputListener(Protocol):
+    """Receives the output of executors.  Its methods are called on the reader's thread, and must not block."""
+
+    @property
+    def mask(self) -> Masker:
+        """Hides secrets; applied to every line."""
+
+    def on_line(self, execution_id: str, line: str) -> None:
+        """Take one line; `execution_id` is empty outside an attempt."""
+
+    def on_output_end(self, execution_id: str) -> None:
+        """Take note that all lines of an execution were passed on."""
 
 
 class LineSplitter:
     """Splits the output of one executor into the lines of its executions, within bounds."""
 
-    def __init__(
-        self, sink: Sink, mask: Masker, bounds: Bounds | None = None, *, ended: Ended | None = None
-    ) -> None:
-        self._sink = sink
-        self._mask = mask
+    def __init__(self, listener: OutputListener, bounds: Bounds | None = None) -> None:
+        self._listener = listener
+        self._mask = listener.mask
         self._bounds = bounds or Bounds()
-        self._ended = ended
         self._rest = b""
         self._execution = ""
         self._reset("")
@@ -111,13 +115,13 @@ class LineSplitter:
             return
         self._kept += 1
         self._chars += len(text)
-        self._sink(self._execution, text)
+        self._listener.on_line(self._execution, text)
 
     def _close(self) -> None:
         if self._dropped:
-            self._sink(self._execution, f"… {self._dropped} more lines were not kept")
-        if self._execution and self._ended is not None:
-            self._ended(self._execution)
+            self._listener.on_line(self._execution, f"… {self._dropped} more lines were not kept")
+        if self._execution:
+            self._listener.on_output_end(self._execution)
 
     def _reset(self, execution: str) -> None:
         self._execution = execution
@@ -127,26 +131,18 @@ class LineSplitter:
 class OutputReader:
     """The supervisor's end of one executor's output pipe, read by a thread."""
 
-    def __init__(
-        self,
-        sink: Sink,
-        mask: Masker,
-        *,
-        name: str = "",
-        bounds: Bounds | None = None,
-        ended: Ended | None = None,
-    ) -> None:
+    def __init__(self, listener: OutputListener, *, name: str = "", bounds: Bounds | None = None) -> None:
         self._read_fd, self.write_fd = os.pipe()
-        self._splitter = LineSplitter(sink, mask, bounds, ended=ended)
+        self._splitter = LineSplitter(listener, bounds)
         self._thread = threading.Thread(target=self._run, name=f"perago-output-{name}", daemon=True)
         try:
             self._thread.start()
         except RuntimeError:
             os.close(self._read_fd)
-            self.handed_over()
+            self.close_write_end()
             raise
 
-    def handed_over(self) -> None:
+    def close_write_end(self) -> None:
         """Close the supervisor's copy of the write end, so that the stream ends when the executor does."""
         if self.write_fd >= 0:
             os.close(self.write_fd)
@@ -154,7 +150,7 @@ class OutputReader:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until all output of the executor, and of processes it left running, is read."""
-        self.handed_over()
+        self.close_write_end()
         self._thread.join(timeout)
 
     def _run(self) -> None:

@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.runtime.execution_result import DeliveryResult, PendingResult
-from perago.runtime.observe.events import Event, Listener
+from perago.runtime.observe.events import Event
 from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.logs import attempt_fields
-from perago.runtime.worker.executions import Executions
-from perago.runtime.worker.job_scheduler import JobScheduler, Note
+from perago.runtime.worker.executions import EventPublisher, Execution, Executions
+from perago.runtime.worker.inbox import Inbox, ResultDelayed
+from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.plan import WorkerPlan
-from perago.runtime.worker.result_sender import Delay, ResultSender
-from perago.runtime.worker.slots import Execution
+from perago.runtime.worker.result_sender import ResultSender
 
 if TYPE_CHECKING:
     from perago.runtime.worker.executor_exit import DeadExecutorCleanup
@@ -37,17 +38,15 @@ class PendingResults:
         self,
         executions: Executions,
         cleanup: DeadExecutorCleanup,
+        event_publisher: EventPublisher,
         *,
         health_state: HealthState,
-        tell: Listener,
-        mask: Callable[[str], str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._executions = executions
         self._cleanup = cleanup
         self._health_state = health_state
-        self._tell = tell
-        self._mask = mask
+        self._event_publisher = event_publisher
         self._clock = clock
         self._unsent: set[str] = set()
         self._not_kept: set[str] = set()
@@ -56,14 +55,9 @@ class PendingResults:
         return len(self._unsent)
 
     def open(
-        self,
-        plan: WorkerPlan,
-        ports: tuple[Lake, Orchestrator],
-        *,
-        chores: JobScheduler,
-        post: Callable[[Note], None],
+        self, plan: WorkerPlan, ports: tuple[Lake, Orchestrator], *, chores: JobScheduler, inbox: Inbox
     ) -> None:
-        """Create the result sender.  It sends on the threads of `chores` and posts what happens."""
+        """Create the result sender and, if necessary, the outbox."""
         lake, orchestrator = ports
         self._sender = ResultSender(
             orchestrator,
@@ -72,17 +66,15 @@ class PendingResults:
             chores,
             plan.worker_id,
             plan.settings.failure_reason_max_length,
-            delivered=lambda delivery: post(lambda: self._on_delivered(delivery)),
-            mask=self._mask,
-            delayed=lambda delay: post(lambda: self._on_delayed(delay)),
-            kept=lambda pending, error: post(lambda: self._on_kept(pending, error)),
+            inbox,
+            self._executions.mask,
             clock=self._clock,
         )
 
     def send(self, execution: Execution, pending: PendingResult) -> None:
         """Send an execution's result until the orchestrator answers."""
         self._unsent.add(execution.id)
-        self._sender.send(pending, lambda: self._before_sending(execution))
+        self._sender.send(pending, partial(self._before_sending, execution))
 
     def resume(self) -> None:
         """Send the results that an earlier worker left in the outbox."""
@@ -99,25 +91,25 @@ class PendingResults:
             self._unsent.add(pending.execution_id)
             self._sender.resume(pending)
 
-    def _on_delivered(self, delivery: DeliveryResult) -> None:
+    def on_delivered(self, delivery: DeliveryResult) -> None:
         """Handle the orchestrator's answer."""
         pending = delivery.pending
         self._unsent.discard(pending.execution_id)
-        self._health_state.right("result", pending.execution_id)
+        self._health_state.clear_problem("result", pending.execution_id)
         self._clear_not_kept(pending.execution_id)
         execution = self._executions.end(pending.execution_id)
         event = Event(
             "accepted" if delivery.accepted else "not-accepted",
             pending.attempt,
             pending.execution_id,
-            settled=execution.settled if execution else None,
+            result=execution.result if execution else None,
             pending=pending,
             died=execution is not None and execution.died,
             text=delivery.reason,
         )
-        self._tell(event)
+        self._event_publisher.publish(event)
 
-    def _on_delayed(self, delay: Delay) -> None:
+    def on_delayed(self, delay: ResultDelayed) -> None:
         """Handle a result that could not be sent yet."""
         attempt, execution_id = delay.pending.attempt, delay.pending.execution_id
         if execution_id not in self._unsent:
@@ -125,12 +117,12 @@ class PendingResults:
         if delay.too_long:
             result = f"the result of task {attempt.task_id} ({attempt.task_name})"
             problem = f"{result} has not been accepted for {delay.seconds:.0f} s: {delay.reason}"
-            self._health_state.wrong("result", problem, execution_id)
+            self._health_state.set_problem("result", problem, execution_id)
         if delay.let_go:
             self._executions.let_go(execution_id)
-        self._tell(Event("not-sent", attempt, execution_id, text=delay.reason))
+        self._event_publisher.publish(Event("not-sent", attempt, execution_id, text=delay.reason))
 
-    def _on_kept(self, pending: PendingResult, error: Exception | None) -> None:
+    def on_stored(self, pending: PendingResult, error: Exception | None) -> None:
         """Record that a result was written to the outbox, or that it could not be."""
         if error is None:
             self._clear_not_kept(pending.execution_id)
@@ -143,16 +135,18 @@ class PendingResults:
                 error,
                 extra={"attempt": attempt_fields(pending.attempt, pending.execution_id)},
             )
-            self._tell(Event("not-kept", pending.attempt, pending.execution_id, text=str(error)))
+            self._event_publisher.publish(
+                Event("not-kept", pending.attempt, pending.execution_id, text=str(error))
+            )
         self._not_kept.add(pending.execution_id)
-        self._health_state.wrong(
+        self._health_state.set_problem(
             "outbox", f"results cannot be written to the outbox, and are sent from memory: {error}"
         )
 
     def _clear_not_kept(self, execution_id: str) -> None:
         self._not_kept.discard(execution_id)
         if not self._not_kept:
-            self._health_state.right("outbox")
+            self._health_state.clear_problem("outbox")
 
     def _before_sending(self, execution: Execution) -> None:
         """Clean up after a dead executor and complete the task log.  Runs on the sending thread."""

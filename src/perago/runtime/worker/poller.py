@@ -14,45 +14,42 @@ belongs to the supervisor's thread; the pollers post what they receive.
 from __future__ import annotations
 
 import logging
-import random
 import threading
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from perago.errors import OrchestratorError
-from perago.orchestrator.base import Assignment, Orchestrator
+from perago.orchestrator.base import Orchestrator
+from perago.protocol.backoff import Backoff
 from perago.runtime.observe.health import HealthState
-from perago.runtime.worker.job_scheduler import Note
-from perago.runtime.worker.plan import SlotPool, WorkerPlan
+from perago.runtime.worker.inbox import Inbox, Polled, PollerEnded
+from perago.runtime.worker.plan import SlotPool
 
 log = logging.getLogger("perago.broker")
-
-Polled = Callable[[Sequence[Assignment]], None]
 
 LONG_POLL_SECONDS = 1.0
 ROUND_SECONDS = 0.08
 IDLE_SECONDS = 5.0
-LONGEST_DELAY = 5.0
+BACKOFF = Backoff(0.2, longest=5.0, jitter=(0.5, 1.0))
 
 
 class Poller:
-    """Polls on a thread.  It calls `polled` with what it received and, as the last thing, `ended`, both on that thread."""
+    """Polls for one slot pool on a thread; posts the attempts that it receives and, as the last thing, its end."""
 
     def __init__(
         self,
         orchestrator: Orchestrator,
         names: Sequence[str],
         worker_id: str,
+        inbox: Inbox,
         *,
-        polled: Polled,
-        ended: Callable[[], None],
+        pool: int,
         health_state: HealthState,
     ) -> None:
         self._orchestrator = orchestrator
         self._names = list(names)
         self._worker_id = worker_id
-        self._polled = polled
-        self._ended = ended
+        self._inbox = inbox
+        self._pool = pool
         self._health_state = health_state
         self._changed = threading.Condition()
         self._room = 0
@@ -66,7 +63,7 @@ class Poller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop polling; a poll in progress may still bring attempts before `ended` is called."""
+        """Stop polling; a poll in progress may still bring attempts before the poller's end is posted."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -87,14 +84,13 @@ class Poller:
                 busy = self._poll_all(busy)
         finally:
             # Whatever ends the thread: a drain waits for the last poll and must not wait forever.
-            self._ended()
+            self._inbox.post(PollerEnded(self._pool))
 
     def _poll_all(self, busy: bool) -> bool:
         """Poll every name once, or after an idle round only the promising ones; returns whether attempts came."""
         if not self._names:
             # The workflow has no step for this worker.
-            with self._changed:
-                self._changed.wait_for(lambda: self._stopped)
+            self._wait_for_stop()
             return False
         alone = len(self._names) == 1
         found = 0
@@ -108,8 +104,7 @@ class Poller:
 
     def _names_to_poll(self) -> list[str]:
         """Wait for the next round and for room, then return the name whose turn it is and the names with queued tasks."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopped, ROUND_SECONDS)
+        self._wait_for_stop(ROUND_SECONDS)
         if self._wait_for_room() <= 0:
             return []
         try:
@@ -133,7 +128,7 @@ class Poller:
     def _show_life(self) -> None:
         """Tell the health state that not polling is fine while no slot is free."""
         for name in self._names:
-            self._health_state.polled(name)
+            self._health_state.note_poll(name)
 
     def _poll(self, name: str, room: int, wait: float) -> int:
         try:
@@ -145,49 +140,43 @@ class Poller:
         if self._failures:
             log.info("polling for %s works again", name)
             self._failures = 0
-        self._health_state.polled(name)
+        self._health_state.note_poll(name)
         if found:
             with self._changed:
                 self._in_transit += len(found)
-            self._polled(found)
+            self._inbox.post(Polled(self._pool, found))
         return len(found)
 
     def _back_off(self, name: str, error: Exception) -> None:
-        delay = min(LONGEST_DELAY, 0.2 * 2.0**self._failures) * random.uniform(0.5, 1.0)
-        if not self._failures:
+        self._failures += 1
+        delay = BACKOFF.delay(self._failures)
+        if self._failures == 1:
             trace = None if isinstance(error, OrchestratorError) else error
             log.warning("poll for %s failed, retrying in %.1f s: %s", name, delay, error, exc_info=trace)
-        self._failures = min(self._failures + 1, 10)
+        self._wait_for_stop(delay)
+
+    def _wait_for_stop(self, timeout: float | None = None) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped, delay)
+            self._changed.wait_for(lambda: self._stopped, timeout)
 
 
 class Pollers:
-    """The pollers of all slot pools; `polled` is called on the supervisor's thread."""
+    """The pollers of all slot pools."""
 
     def __init__(
         self,
         orchestrator: Orchestrator,
-        plan: WorkerPlan,
+        slot_pools: Sequence[SlotPool],
+        worker_id: str,
+        inbox: Inbox,
         *,
-        polled: Polled,
-        post: Callable[[Note], None],
         health_state: HealthState,
     ) -> None:
-        self._polled = polled
-        self._slot_pools = plan.slot_pools
-        self._taken = [0] * len(self._slot_pools)
-        self._ended = [False] * len(self._slot_pools)
+        self._received = [0] * len(slot_pools)
+        self._ended = [False] * len(slot_pools)
         self._pollers = [
-            Poller(
-                orchestrator,
-                slot_pool.tasks,
-                plan.worker_id,
-                polled=partial(_post, post, partial(self._receive, at)),
-                ended=partial(_post, post, partial(self._note_ended, at)),
-                health_state=health_state,
-            )
-            for at, slot_pool in enumerate(self._slot_pools)
+            Poller(orchestrator, slot_pool.tasks, worker_id, inbox, pool=pool, health_state=health_state)
+            for pool, slot_pool in enumerate(slot_pools)
         ]
 
     @property
@@ -205,19 +194,16 @@ class Pollers:
         for poller in self._pollers:
             poller.stop()
 
-    def offer(self, room: Callable[[SlotPool], int]) -> None:
-        """Tell each poller how many slots of its pool are free; `room` counts them."""
-        for at, (slot_pool, poller) in enumerate(zip(self._slot_pools, self._pollers, strict=True)):
-            poller.offer(room(slot_pool), taken=self._taken[at])
-            self._taken[at] = 0
+    def offer(self, rooms: Sequence[int]) -> None:
+        """Tell each poller how many slots of its pool are free."""
+        for pool, (poller, room) in enumerate(zip(self._pollers, rooms, strict=True)):
+            poller.offer(room, taken=self._received[pool])
+            self._received[pool] = 0
 
-    def _receive(self, at: int, found: Sequence[Assignment]) -> None:
-        self._polled(found)
-        self._taken[at] += len(found)
+    def note_received(self, pool: int, count: int) -> None:
+        """Record that attempts arrived, for the next offer."""
+        self._received[pool] += count
 
-    def _note_ended(self, at: int) -> None:
-        self._ended[at] = True
-
-
-def _post(post: Callable[[Note], None], call: Callable[..., None], *arguments: object) -> None:
-    post(partial(call, *arguments))
+    def note_ended(self, pool: int) -> None:
+        """Record that a poller has stopped."""
+        self._ended[pool] = True

@@ -21,7 +21,6 @@ A result that cannot be written to the outbox is sent from memory, and written a
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -35,48 +34,33 @@ from perago.errors import (
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
+from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import result_refused, sendable
 from perago.runtime.attempt.delivery import finish, give_up_on, send
 from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.internal_branches import why_not_published_any_more
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS
 from perago.runtime.observe.logs import attempt_fields
+from perago.runtime.observe.sanitize import Masker
+from perago.runtime.worker.inbox import Inbox, ResultDelayed, ResultStored
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import why_over
 from perago.runtime.worker.outbox import Outbox
 
 log = logging.getLogger("perago.courier")
 
-LONGEST_DELAY = 10.0
+BACKOFF = Backoff(0.1, longest=10.0, jitter=(0.5, 1.0))
 LEASE_SECONDS = 3600.0
 """Time that the lease of an open task is extended while its result is not accepted."""
-SECOND_LOOK_SECONDS = 10.0
+RECHECK_SECONDS = 10.0
 """By then a server that answers again has carried out earlier requests, even if its database was locked."""
 ENDED_WITHOUT_RESULT = frozenset({"TIMED_OUT", "CANCELED", "SKIPPED"})
 """Statuses of a task that ended without a result from a worker."""
 
 
 @dataclass(frozen=True, slots=True)
-class Delay:
-    """A result that is not sent yet: for how long, why, and whether to stop extending its lease."""
-
-    pending: PendingResult
-    seconds: float
-    reason: str
-    let_go: bool = False
-
-    @property
-    def too_long(self) -> bool:
-        """True if the delay makes the worker unhealthy."""
-        return self.seconds >= UNHEALTHY_AFTER_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
 class ResultSender:
-    """Sends results to the orchestrator; `delivered` and `delayed` are called on the scheduler's threads.
-
-    `kept` is called, on any thread, with None after a result was written to the outbox, or else with the error.
-    """
+    """Sends results to the orchestrator, on the scheduler's threads; posts what becomes of them."""
 
     orchestrator: Orchestrator
     lake: Lake
@@ -84,12 +68,10 @@ class ResultSender:
     scheduler: JobScheduler
     worker_id: str
     reason_limit: int
-    delivered: Callable[[DeliveryResult], None]
-    mask: Callable[[str], str]
-    delayed: Callable[[Delay], None] = lambda _delay: None
-    kept: Callable[[PendingResult, Exception | None], None] = lambda _pending, _error: None
+    inbox: Inbox
+    mask: Masker
     clock: Callable[[], float] = time.monotonic
-    second_look_seconds: float = SECOND_LOOK_SECONDS
+    recheck_seconds: float = RECHECK_SECONDS
 
     def send(self, pending: PendingResult, first: Callable[[], None] | None = None) -> None:
         """Send a result of this worker; `first` is called before that, on the sending thread."""
@@ -106,9 +88,9 @@ class ResultSender:
             self.outbox.put(pending)
         except Exception as error:
             # Not only a full disk: a result that cannot be encoded as JSON must not end the worker either.
-            self.kept(pending, error)
+            self.inbox.post(ResultStored(pending, error))
             return False
-        self.kept(pending, None)
+        self.inbox.post(ResultStored(pending))
         return True
 
     def _schedule(self, send_job: _SendJob) -> None:
@@ -170,7 +152,7 @@ class _SendJob:
             return 0.0
         if sent.accepted and sender.orchestrator.may_be_covered(pending.attempt, left_behind=self.resumed):
             self.accepted = sent
-            return sender.second_look_seconds
+            return sender.recheck_seconds
         return self._done(finish(sender.lake, sent))
 
     def _recheck(self, accepted: DeliveryResult) -> float | None:
@@ -192,7 +174,7 @@ class _SendJob:
                 extra=self._fields(),
             )
             if send(sender.orchestrator, pending, worker_id=sender.worker_id).accepted:
-                return sender.second_look_seconds
+                return sender.recheck_seconds
             # Only a workflow that has ended rejects a result for an open task: it used the one that it had accepted.
         return self._done(finish(sender.lake, accepted))
 
@@ -240,7 +222,7 @@ class _SendJob:
         except OSError as error:
             # The next start reads the task, finds it over and drops the entry.
             log.warning("could not delete a sent result from the outbox: %s", error, extra=self._fields())
-        sender.delivered(delivery)
+        sender.inbox.post(delivery)
         return None
 
     def _retry_later(self, error: Exception) -> float | None:
@@ -251,17 +233,16 @@ class _SendJob:
         if over and self.accepted is None:
             return self._give_up(over)
         lets_go = is_open and not self.lease_let_go and seconds >= LEASE_SECONDS
-        delay = Delay(self.pending, seconds, str(error), let_go=lets_go)
+        delay = ResultDelayed(self.pending, seconds, str(error), let_go=lets_go)
         self._log_delay(delay, error)
         self.waits_long = self.waits_long or delay.too_long
         self.lease_let_go = self.lease_let_go or delay.let_go
         self.in_outbox = self.in_outbox or sender.keep(self.pending)
-        sender.delayed(delay)
-        retry_in = min(LONGEST_DELAY, 0.1 * 2.0**self.failures) * random.uniform(0.5, 1.0)
-        self.failures = min(self.failures + 1, 10)
-        return retry_in
+        sender.inbox.post(delay)
+        self.failures += 1
+        return BACKOFF.delay(self.failures)
 
-    def _log_delay(self, delay: Delay, error: Exception) -> None:
+    def _log_delay(self, delay: ResultDelayed, error: Exception) -> None:
         trace = None if isinstance(error, PeragoError) else error
         if delay.let_go:
             log.error(

@@ -22,17 +22,18 @@ from pathlib import Path
 
 from perago.errors import LakeForbidden, LakeNotFound, LakeUnauthenticated
 from perago.lake.base import Lake
+from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import describe
 from perago.protocol.worker_faults import FIRST_CALL
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.health import HealthState
-from perago.runtime.worker.job_scheduler import JobScheduler, Note
+from perago.runtime.worker.inbox import Inbox, WorkerProbed
+from perago.runtime.worker.job_scheduler import JobScheduler
 
 log = logging.getLogger("perago.fitness")
 
 IN_A_ROW = 3
-FIRST_DELAY = 5.0
-LONGEST_DELAY = 300.0
+BACKOFF = Backoff(5.0, longest=300.0)
 PROBE_BYTES = 64 * 1024
 _NO_REPOSITORY = "perago-start-up-check"
 _PROBE = ".probe"
@@ -45,29 +46,29 @@ class SelfCheck:
         self,
         probe: Callable[[], None],
         chores: JobScheduler,
+        inbox: Inbox,
         *,
-        post: Callable[[Note], None],
         health_state: HealthState,
     ) -> None:
         self._probe = probe
         self._chores = chores
-        self._post = post
+        self._inbox = inbox
         self._health_state = health_state
         self._in_a_row = 0
-        self._delays = 0
+        self._probes = 0
         self._stopped = False
         self._not_ready: dict[int, int] = {}
         self.fit = True
-        health_state.wrong("executors", "no executor has become ready yet")
+        health_state.set_problem("executors", "no executor has become ready yet")
 
-    def ended(self, settled: ExecutionResult, *, has_workspace: bool) -> None:
-        """Count a settled execution as a failure of the worker, as proof that it works, or as neither."""
-        if settled.own_reason is not None:
-            self.failed(settled.outcome.reason or settled.own_reason)
-        elif has_workspace and settled.step != FIRST_CALL:
-            self._in_a_row = self._delays = 0
+    def count_result(self, result: ExecutionResult, *, has_workspace: bool) -> None:
+        """Count the result of an execution as a failure of the worker, as proof that it works, or as neither."""
+        if result.own_reason is not None:
+            self.count_failure(result.outcome.reason or result.own_reason)
+        elif has_workspace and result.step != FIRST_CALL:
+            self._in_a_row = self._probes = 0
 
-    def failed(self, reason: str) -> None:
+    def count_failure(self, reason: str) -> None:
         """Count an attempt that failed because of the worker."""
         self._in_a_row += 1
         if self.fit and self._in_a_row >= IN_A_ROW and not self._stopped:
@@ -83,42 +84,41 @@ class SelfCheck:
     def ready(self, number: int) -> None:
         """Record that the executor of a slot is ready."""
         self._not_ready.pop(number, None)
-        self._health_state.right("executors")
-        self._health_state.right("executors", str(number))
+        self._health_state.clear_problem("executors")
+        self._health_state.clear_problem("executors", str(number))
 
     def not_ready(self, number: int, reason: str) -> None:
         """Record that the executor of a slot could not be started, or ended before it was ready."""
         times = self._not_ready[number] = self._not_ready.get(number, 0) + 1
         if times >= IN_A_ROW:
             text = f"executor {number} did not become ready {times} times in a row: {reason}"
-            self._health_state.wrong("executors", text, str(number))
+            self._health_state.set_problem("executors", text, str(number))
 
     def _schedule_probe(self, reason: str) -> None:
-        self._health_state.wrong("worker", f"the worker cannot work, and does not poll: {reason}")
-        delay = min(LONGEST_DELAY, FIRST_DELAY * 2.0**self._delays)
-        self._delays = min(self._delays + 1, 10)
-        self._chores.add("self-check", self._run_probe, after=delay)
+        self._health_state.set_problem("worker", f"the worker cannot work, and does not poll: {reason}")
+        self._probes += 1
+        self._chores.add("self-check", self._run_probe, after=BACKOFF.delay(self._probes))
 
     def _run_probe(self) -> None:
         """Probe whether the worker can work now.  Runs on a scheduler thread."""
         try:
             self._probe()
         except Exception as error:
-            reason = describe(error)
-            self._post(lambda: self._on_probed(reason))
+            self._inbox.post(WorkerProbed(describe(error)))
         else:
-            self._post(lambda: self._on_probed(None))
+            self._inbox.post(WorkerProbed())
 
-    def _on_probed(self, reason: str | None) -> None:
+    def on_probed(self, problem: str | None) -> None:
+        """Poll again after a successful probe, or schedule the next probe."""
         if self._stopped:
             return
-        if reason is not None:
-            log.warning("the worker cannot work yet, polling stays paused: %s", reason)
-            self._schedule_probe(reason)
+        if problem is not None:
+            log.warning("the worker cannot work yet, polling stays paused: %s", problem)
+            self._schedule_probe(problem)
             return
         log.warning("the worker can work again, polling resumed")
         self.fit, self._in_a_row = True, IN_A_ROW - 1
-        self._health_state.right("worker")
+        self._health_state.clear_problem("worker")
 
 
 def probe_worker(lake: Lake, root: Path) -> None:

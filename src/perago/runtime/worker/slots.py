@@ -9,90 +9,31 @@ Slots belong to the supervisor's thread.  The link knows what the executor is an
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
-from perago.orchestrator.base import Assignment
-from perago.protocol.attempt import Attempt
+from perago.protocol.backoff import Backoff
 from perago.runtime.execution_result import ExecutionResult
-from perago.runtime.observe.sanitize import Masker
-from perago.runtime.worker.executor_protocol import (
-    Answer,
-    ExecutorExit,
-    ExecutorFactory,
-    Link,
-    LinkCallbacks,
-    Run,
-    Stop,
-)
-from perago.runtime.worker.output_capture import Sink
+from perago.runtime.worker.executions import Execution, Executions
+from perago.runtime.worker.executor_protocol import ExecutorFactory, Link, Run, Stop
+from perago.runtime.worker.inbox import Inbox
 from perago.runtime.worker.plan import SlotPool
 
 State = Literal["waiting", "starting", "idle", "busy", "leaving"]
 
-LONGEST_BACKOFF = 30.0
-
-
-@dataclass(slots=True, eq=False)
-class Execution:
-    """One run of one attempt, as the supervisor sees it."""
-
-    id: str
-    assignment: Assignment
-    step: str = ""
-    settled: ExecutionResult | None = None
-    died: bool = False
-    ending: str = ""
-    """The status for the record, if the executor could not report a result."""
-    started: float = 0.0
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Duration of each step, measured by the supervisor."""
-    given: int = 0
-    unsure: bool = False
-    """True if a lost executor may have got further than the supervisor knows."""
-    output_read: threading.Event = field(default_factory=threading.Event)
-
-    _step_began: float = 0.0
-
-    @property
-    def attempt(self) -> Attempt:
-        """The attempt that this execution runs."""
-        return self.assignment.attempt
-
-    def begin(self, step: str, now: float) -> None:
-        """Begin a step and end the one before."""
-        self.started = self.started or now
-        self.over(now)
-        self.step, self._step_began = step, now
-
-    def over(self, now: float) -> None:
-        """End the current step without starting another."""
-        if self.step:
-            self.seconds[self.step] = self.seconds.get(self.step, 0.0) + max(0.0, now - self._step_began)
-
-
-@dataclass(frozen=True, slots=True)
-class SlotCallbacks:
-    """The supervisor's callbacks for slots; each may be called from any thread."""
-
-    answered: Callable[[Slot, Answer], None]
-    gone: Callable[[Slot, ExecutorExit], None]
-    printed: Sink
-    output_ended: Callable[[str], None]
-    mask: Masker
+BACKOFF = Backoff(1.0, longest=30.0)
 
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A place for one executor at a time; `uncleaned` are settled executions whose workdir may still exist."""
+    """A place for one executor at a time; `uncleaned` are ended executions whose workdir may still exist."""
 
     number: int
     launch: ExecutorFactory
-    slot_callbacks: SlotCallbacks
+    inbox: Inbox
+    executions: Executions
     tasks: frozenset[str] | None = None
     """The names of the tasks that it runs; None means all."""
     state: State = "waiting"
@@ -111,17 +52,9 @@ class Slot:
 
         If the machine lacks resources this raises and leaves nothing behind.
         """
-        slot_callbacks = self.slot_callbacks
-        callbacks = LinkCallbacks(
-            partial(slot_callbacks.answered, self),
-            partial(slot_callbacks.gone, self),
-            slot_callbacks.printed,
-            slot_callbacks.output_ended,
-            slot_callbacks.mask,
-        )
         # Set before the start: the executor may report `Ready` at any time after it.
         self.state, self.done, self.stopped_stale, self.broken = "starting", 0, False, ""
-        self._link = self.launch.start(self.number, callbacks)
+        self._link = self.launch.start(self.number, self.inbox, self.executions)
         self._starts += 1
         return self._starts
 
@@ -136,17 +69,17 @@ class Slot:
 
     def give(self, execution: Execution) -> None:
         """Send an attempt to the idle executor.  If it cannot be sent this raises, and the slot stays idle."""
-        execution.given += 1
+        execution.handouts += 1
         assert self._link is not None  # noqa: S101 - only a started slot is given anything
-        self._link.send(Run(execution.id, execution.assignment, execution.given))
+        self._link.send(Run(execution.id, execution.assignment, execution.handouts))
         self.execution, self.state = execution, "busy"
 
-    def ended(self, execution_id: str, settled: ExecutionResult) -> Execution | None:
+    def end_execution(self, execution_id: str, result: ExecutionResult) -> Execution | None:
         """Record the result of the running execution.  Returns None if the slot runs another one."""
         execution = self.execution
         if execution is None or execution.id != execution_id:
             return None
-        execution.settled = settled
+        execution.result = result
         self.execution, self._failures = None, 0
         self.uncleaned[execution_id] = execution
         self.done += 1
@@ -169,14 +102,14 @@ class Slot:
     def on_exit(self, now: float, *, by_itself: bool) -> list[Execution]:
         """Handle the executor's exit: schedule the next start and return the executions that may need cleanup.
 
-        Only an unexpected death delays the next start: 1, 2, 4 … 30 s, until an attempt is settled.
+        Only an unexpected death delays the next start: 1, 2, 4 … 30 s, until an attempt ends with a result.
         """
         left = [*self.uncleaned.values(), *([self.execution] if self.execution is not None else [])]
         self.uncleaned, self.execution = {}, None
         self.state, self.start_at = "waiting", now
         if by_itself:
-            self.start_at += min(LONGEST_BACKOFF, 2.0**self._failures)
-            self._failures = min(self._failures + 1, 10)
+            self._failures += 1
+            self.start_at += BACKOFF.delay(self._failures)
         if self._link is not None:
             self._link.close()
         return left
@@ -185,14 +118,18 @@ class Slot:
 class Slots:
     """All slots of a worker."""
 
-    def __init__(self, slot_pools: Iterable[SlotPool], slot_callbacks: SlotCallbacks) -> None:
+    def __init__(self, slot_pools: Iterable[SlotPool], inbox: Inbox, executions: Executions) -> None:
         self._slots: list[Slot] = []
         for slot_pool in slot_pools:
             first = len(self._slots)
             self._slots += [
-                Slot(number, slot_pool.launch, slot_callbacks, frozenset(slot_pool.tasks))
+                Slot(number, slot_pool.launch, inbox, executions, frozenset(slot_pool.tasks))
                 for number in range(first, first + slot_pool.slots)
             ]
+
+    def __getitem__(self, number: int) -> Slot:
+        """Return the slot of that number."""
+        return self._slots[number]
 
     def idle(self, slot_pool: SlotPool) -> int:
         """Return the number of idle slots in a pool."""

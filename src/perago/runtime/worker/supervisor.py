@@ -1,8 +1,8 @@
 """The supervisor: polls, hands attempts to executors, extends their leases and sends their results.
 
-All decisions are made on one thread, in the order in which things happen; other threads (pollers, executors' listeners,
-leases, the result sender) only post what they have seen.  So nothing here needs a lock, and the thread waits only for the
-next post: a slot's backoff, a slow server or the removal of many files never block it.
+All decisions are made on one thread, which handles one message of its inbox after the other; other threads (pollers,
+executors' listeners, leases, the result sender) only post messages.  So nothing here needs a lock, and the thread waits
+only for the next message: a slot's backoff, a slow server or the removal of many files never block it.
 
     polled ─▶ waiting ─▶ busy slot ─▶ ended ─▶ outbox, result sender ─▶ accepted, lease let go
                             ├──▶ died ─▶ FAILED with the reason, the same way
@@ -16,12 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import not_handed_out
-from perago.runtime.execution_result import Claim, pending_result_of
+from perago.runtime.execution_result import Claim, DeliveryResult, pending_result_of
 from perago.runtime.observe.events import Event, Listener, counting
 from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.logs import logging_to
@@ -30,29 +30,17 @@ from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.process.process_setup import reaping_orphans
 from perago.runtime.root.state_dir import locked_root, make_root
 from perago.runtime.sweep.workdirs import WorkdirSweep
-from perago.runtime.worker.event_publisher import EventPublisher
-from perago.runtime.worker.executions import Executions, fields_of, log_result
+from perago.runtime.worker import executor_protocol, inbox
+from perago.runtime.worker.executions import EventPublisher, Execution, Executions, fields_of, log_result
 from perago.runtime.worker.executor_exit import DeadExecutorCleanup, ExecutorExitHandler
-from perago.runtime.worker.executor_protocol import (
-    Answer,
-    BodyProgress,
-    Cleaned,
-    CleanupFailed,
-    Ended,
-    Logged,
-    Ready,
-    Rerun,
-    StartFailed,
-    StepStarted,
-)
-from perago.runtime.worker.job_scheduler import EventQueue, JobScheduler
-from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
-from perago.runtime.worker.lifecycle import Shutdown, on_stop_signals, serve_status
+from perago.runtime.worker.job_scheduler import JobScheduler
+from perago.runtime.worker.leases import LeaseKeeper
+from perago.runtime.worker.lifecycle import Shutdown, posting_stop_signals, serve_status
 from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.plan import SlotPool, WorkerPlan
 from perago.runtime.worker.poller import Pollers
 from perago.runtime.worker.self_check import SelfCheck, probe_worker
-from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks, Slots
+from perago.runtime.worker.slots import Slot, Slots
 from perago.runtime.worker.task_logs import TaskLogs, log_forwarded
 
 log = logging.getLogger("perago.supervisor")
@@ -62,6 +50,9 @@ BEAT_SECONDS = 1.0
 UNTIL_SECONDS = 0.1
 SECOND_SWEEP_SECONDS = 10.0
 SENDERS = 4
+
+Until = Callable[[], bool]
+"""Returns whether the work is done; may also update the caller's view of it."""
 
 
 class Supervisor:
@@ -75,22 +66,18 @@ class Supervisor:
         self._mask = Masker(secrets_of(plan.settings))
         self._health_state = HealthState(list(plan.tasks), mask=self._mask)
         self._event_publisher = EventPublisher()
-        self._queue = EventQueue()
+        self._inbox = inbox.Inbox()
         self._shutdown = Shutdown(plan.kill_after_seconds, plan.sending_seconds)
         self._waiting: deque[Execution] = deque()
         self._cleanup = DeadExecutorCleanup(self._root, lake)
         self._chores = JobScheduler("chores", threads=SENDERS)
-        self._task_logs = TaskLogs(orchestrator.log, added=self._on_printed)
-        self._self_check = SelfCheck(
-            lambda: probe_worker(lake, self._root),
-            self._chores,
-            post=self._queue.post,
-            health_state=self._health_state,
-        )
+        self._task_logs = TaskLogs(orchestrator.log, inbox=self._inbox)
+        probe = partial(probe_worker, lake, self._root)
+        self._self_check = SelfCheck(probe, self._chores, self._inbox, health_state=self._health_state)
         self._leases = LeaseKeeper(
             orchestrator,
             plan.worker_id,
-            tell=lambda event: self._queue.post(lambda: self._on_lease_event(event)),
+            self._inbox,
             health_state=self._health_state,
             threads=max(2, min(plan.slots, 8)),
         )
@@ -98,11 +85,7 @@ class Supervisor:
             plan.tasks, self._leases, self._task_logs, worker_id=plan.worker_id, mask=self._mask
         )
         self._pending_results = PendingResults(
-            self._executions,
-            self._cleanup,
-            health_state=self._health_state,
-            tell=self._event_publisher.publish,
-            mask=self._mask,
+            self._executions, self._cleanup, self._event_publisher, health_state=self._health_state
         )
         self._executor_exits = ExecutorExitHandler(
             self._executions,
@@ -113,16 +96,11 @@ class Supervisor:
             self._self_check,
             self._event_publisher,
         )
-        self._sweeping = WorkdirSweep(
-            plan.settings,
-            self._executions.has,
-            swept=lambda count: self._queue.post(
-                lambda: self._event_publisher.publish(Event("swept", count=count))
-            ),
-        )
-        self._slots = Slots(plan.slot_pools, self._slot_callbacks())
+        self._workdirs = WorkdirSweep(plan.settings, self._executions.has)
+        self._slot_pools = plan.slot_pools
+        self._slots = Slots(self._slot_pools, self._inbox, self._executions)
         self._pollers = Pollers(
-            orchestrator, plan, polled=self._on_polled, post=self._queue.post, health_state=self._health_state
+            orchestrator, self._slot_pools, plan.worker_id, self._inbox, health_state=self._health_state
         )
 
     @property
@@ -130,7 +108,7 @@ class Supervisor:
         """The worker's health.  Unhealthy until an executor is ready; by then a signal already drains the worker."""
         return self._health_state
 
-    def run(self, until: Callable[[], bool] | None = None, on_event: Listener | None = None) -> int:
+    def run(self, until: Until | None = None, on_event: Listener | None = None) -> int:
         """Work until a signal, `drain` or `until`, then finish attempts in flight; returns the exit code.
 
         0: every attempt in flight has ended and its result is sent.  1: executors were killed, or results could not be sent
@@ -141,18 +119,16 @@ class Supervisor:
         with ExitStack() as opened:
             opened.enter_context(locked_root(self._root))
             self._pending_results.open(
-                self._plan, (self._lake, self._orchestrator), chores=self._chores, post=self._queue.post
+                self._plan, (self._lake, self._orchestrator), chores=self._chores, inbox=self._inbox
             )
-            first_sweep = min(SECOND_SWEEP_SECONDS, self._sweeping.sweep())
+            second_sweep = min(SECOND_SWEEP_SECONDS, self._sweep())
             for service in (self._chores, self._task_logs, self._leases):
                 opened.enter_context(service)
             opened.callback(self._slots.kill_all)
-            opened.enter_context(
-                on_stop_signals(lambda name: self._queue.post(lambda: self._on_signal(name)))
-            )
+            opened.enter_context(posting_stop_signals(self._inbox))
             self._pending_results.resume()
             # Sweep again soon: executors of a supervisor that was just killed may still have been dying.
-            self._chores.add("sweep", self._sweeping.sweep, after=first_sweep)
+            self._chores.add("sweep", self._sweep, after=second_sweep)
             log.info("worker %s", self._plan)
             self._pollers.start()
             self._work(until)
@@ -164,14 +140,15 @@ class Supervisor:
 
     def drain(self) -> None:
         """Take no more attempts, finish those in flight, then let `run` return.  Thread-safe."""
-        self._queue.post(lambda: self._drain("requested"))
+        self._inbox.post(inbox.StopRequested())
 
     # --- the loop --------------------------------------------------------------------------------------------
 
-    def _work(self, until: Callable[[], bool] | None) -> None:
+    def _work(self, until: Until | None) -> None:
         next_check, done = 0.0, False
         while not self._may_leave(time.monotonic()):
-            self._queue.read(self._wait_seconds(UNTIL_SECONDS if until is not None else BEAT_SECONDS))
+            longest = UNTIL_SECONDS if until is not None else BEAT_SECONDS
+            self._inbox.handle_all(self._handle, timeout=self._wait_seconds(longest))
             now = time.monotonic()
             if until is not None and not done and now >= next_check:
                 next_check = now + UNTIL_SECONDS
@@ -181,9 +158,9 @@ class Supervisor:
             except Exception:
                 log.exception("internal error; the worker continues")
             self._health_state.beat()
-            self._health_state.in_flight(len(self._executions))
+            self._health_state.set_in_flight(len(self._executions))
 
-    def _check_done(self, until: Callable[[], bool]) -> bool:
+    def _check_done(self, until: Until) -> bool:
         """Call `until` and drain if the work is done.  Also called while draining: `until` updates the caller's view."""
         try:
             done = until()
@@ -197,17 +174,17 @@ class Supervisor:
         return done
 
     def _wait_seconds(self, longest: float) -> float:
-        """Return how long to wait for a post: at most until a slot may start."""
+        """Return how long to wait for a message: at most until a slot may start."""
         next_start = self._slots.next_start() if self._shutdown.working else None
         return longest if next_start is None else min(longest, max(0.0, next_start - time.monotonic()))
 
     def _step(self, now: float) -> None:
-        """Start executors, hand out attempts, ask for more, dismiss idle executors; after every round of posts."""
+        """Start executors, hand out attempts, ask for more, dismiss idle executors; after every round of messages."""
         if self._shutdown.out_of_time(now):
             self._force("the drain took too long")
         if self._shutdown.working or (self._shutdown.draining and self._waiting):
             for slot, started in self._slots.start_due(now):
-                self._executor_exits.started(slot, started)
+                self._executor_exits.on_start(slot, started)
         self._fill_slots()
         if not self._shutdown.working and self._pollers.over and not self._waiting:
             self._slots.dismiss_idle()
@@ -218,9 +195,12 @@ class Supervisor:
             for execution, error in self._slots.hand_out(self._waiting):
                 self._executor_exits.report_failure(execution, not_handed_out(error))
         if self._shutdown.working:
-            self._pollers.offer(lambda slot_pool: self._room(slot_pool) if self._self_check.fit else 0)
+            self._pollers.offer([self._room(slot_pool) for slot_pool in self._slot_pools])
 
     def _room(self, slot_pool: SlotPool) -> int:
+        """Return how many attempts to poll for: those that idle slots of the pool can take."""
+        if not self._self_check.fit:
+            return 0
         return self._slots.idle(slot_pool) - sum(
             execution.attempt.task_name in slot_pool.tasks for execution in self._waiting
         )
@@ -233,95 +213,124 @@ class Supervisor:
             now, busy=busy, executors=not self._slots.all_gone, unsent=chores or bool(self._pending_results)
         )
 
-    # --- attempts --------------------------------------------------------------------------------------------
+    # --- messages --------------------------------------------------------------------------------------------
 
-    def _on_polled(self, found: Sequence[Assignment]) -> None:
+    def _handle(self, message: inbox.Message) -> None:
+        match message:
+            case inbox.Polled(pool, found):
+                self._admit(found)
+                self._pollers.note_received(pool, len(found))
+            case inbox.PollerEnded(pool):
+                self._pollers.note_ended(pool)
+            case inbox.ExecutorAnswered(slot, answer):
+                self._on_answer(self._slots[slot], answer)
+            case inbox.ExecutorGone(slot, executor_exit):
+                self._executor_exits.on_exit(self._slots[slot], executor_exit, forced=self._shutdown.forced)
+            case inbox.AttemptOver(execution_id, why):
+                if (execution := self._executions.get(execution_id)) is not None:
+                    self._executor_exits.on_attempt_over(execution, why, self._slots.running(execution_id))
+            case DeliveryResult():
+                self._pending_results.on_delivered(message)
+            case inbox.ResultDelayed():
+                self._pending_results.on_delayed(message)
+            case inbox.ResultStored(pending, error):
+                self._pending_results.on_stored(pending, error)
+            case inbox.ExecutionFinished(execution_id):
+                self._executions.end(execution_id)
+            case inbox.WorkerProbed(problem):
+                self._self_check.on_probed(problem)
+            case inbox.StopRequested(signal):
+                self._stop(signal)
+            case Event():
+                self._event_publisher.publish(message)
+
+    def _admit(self, found: Sequence[Assignment]) -> None:
         for assignment in found:
             execution = self._executions.admit(assignment)
             self._waiting.append(execution)
             self._event_publisher.publish_for("polled", execution)
 
-    def _on_answer(self, slot: Slot, answer: Answer) -> None:
+    def _on_answer(self, slot: Slot, answer: executor_protocol.Answer) -> None:
         match answer:
-            case Ready():
+            case executor_protocol.Ready():
                 slot.ready()
                 self._self_check.ready(slot.number)
-            case StartFailed(reason):
+            case executor_protocol.StartFailed(reason):
                 slot.broken = reason
                 log.error("executor %d could not start: %s", slot.number, reason)
-            case StepStarted(execution_id, step):
+            case executor_protocol.StepStarted(execution_id, step):
                 if (execution := self._executions.get(execution_id)) is not None:
                     execution.begin(step, time.time())
                     self._event_publisher.publish_for("step", execution)
-            case BodyProgress(execution_id, text):
+            case executor_protocol.BodyProgress(execution_id, text):
                 if (execution := self._executions.get(execution_id)) is not None:
                     self._event_publisher.publish_for("doing", execution, text=self._mask(text))
-            case Logged():
+            case executor_protocol.Logged():
                 log_forwarded(answer)
-            case Ended():
+            case executor_protocol.Ended():
                 self._on_ended(slot, answer)
-            case Cleaned(execution_id):
+            case executor_protocol.Cleaned(execution_id):
                 slot.uncleaned.pop(execution_id, None)
-            case CleanupFailed(execution_id):
-                if (settled := slot.uncleaned.pop(execution_id, None)) is not None:
-                    self._executor_exits.clean_later(settled)
-            case Rerun(execution_id):
+            case executor_protocol.CleanupFailed(execution_id):
+                if (execution := slot.uncleaned.pop(execution_id, None)) is not None:
+                    self._executor_exits.clean_later(execution)
+            case executor_protocol.Rerun(execution_id):
                 if (execution := self._executions.get(execution_id)) is not None:
                     log.warning("the engine runs the attempt again", extra=fields_of(execution))
                     execution.unsure = True
 
-    def _on_ended(self, slot: Slot, ended: Ended) -> None:
-        execution = slot.ended(ended.execution_id, ended.settled)
+    def _on_ended(self, slot: Slot, ended: executor_protocol.Ended) -> None:
+        execution = slot.end_execution(ended.execution_id, ended.result)
         if execution is None:
             return
-        settled = ended.settled
+        result = ended.result
         most = self._plan.settings.executor_max_tasks
-        if ended.spoiled:
-            log.warning("executor %d is replaced: %s", slot.number, ended.spoiled, extra=fields_of(execution))
+        if ended.unusable_reason:
+            log.warning(
+                "executor %d is replaced: %s", slot.number, ended.unusable_reason, extra=fields_of(execution)
+            )
         if ended.is_last(slot.done, most) and slot.state == "idle":
             slot.dismiss()
         task = self._plan.tasks.get(execution.attempt.task_name)
-        self._self_check.ended(settled, has_workspace=task is not None and task.workspace is not None)
+        self._self_check.count_result(result, has_workspace=task is not None and task.workspace is not None)
         # First, so that the next attempt is polled while this one is reported.
         self._fill_slots()
         log_result(execution)
         self._event_publisher.publish_for("ended", execution)
-        if settled.outcome.send:
+        if result.outcome.send:
             self._pending_results.send(
-                execution, pending_result_of(execution.id, execution.assignment, settled)
+                execution, pending_result_of(execution.id, execution.assignment, result)
             )
         else:
             self._executions.let_go(execution.id)
-            self._chores.add(("quiet", execution.id), lambda: self._end_unreported(execution, settled.claim))
+            self._chores.add(("quiet", execution.id), partial(self._finish, execution, result.claim))
 
-    def _end_unreported(self, execution: Execution, claim: Claim | None) -> None:
-        """Finish an execution whose result is not sent.  Runs on a chores thread."""
+    # --- chores, on other threads ----------------------------------------------------------------------------
+
+    def _finish(self, execution: Execution, claim: Claim | None) -> None:
+        """Finish an execution whose result is not sent."""
         self._cleanup.drop_claim(claim)
         self._executions.finish_log(execution)
-        self._queue.post(lambda: self._end(execution))
+        self._inbox.post(inbox.ExecutionFinished(execution.id))
 
-    def _end(self, execution: Execution) -> None:
-        self._executions.end(execution.id)
-
-    def _on_lease_event(self, event: Over | NotExtended) -> None:
-        match event:
-            case Over(execution_id, why):
-                if (execution := self._executions.get(execution_id)) is not None:
-                    self._executor_exits.over(execution, why, self._slots.running(execution_id))
-            case NotExtended(attempt):
-                self._event_publisher.publish(Event("lease-failed", attempt))
+    def _sweep(self) -> float:
+        """Remove workdirs that are left over, and return the seconds until the next sweep."""
+        self._inbox.post(Event("swept", count=self._workdirs.sweep()))
+        return self._workdirs.interval
 
     # --- the end ---------------------------------------------------------------------------------------------
 
-    def _on_signal(self, name: str) -> None:
-        if self._shutdown.working:
-            self._drain(name)
-            self._event_publisher.publish(
-                Event("draining", step=name, text=", ".join(self._executions.steps()))
-            )
+    def _stop(self, signal: str) -> None:
+        """Drain the worker; a signal that arrives later kills its executors."""
+        if not signal:
+            self._drain("requested")
+        elif self._shutdown.working:
+            self._drain(signal)
+            steps = ", ".join(self._executions.steps())
+            self._event_publisher.publish(Event("draining", step=signal, text=steps))
         else:
-            self._force(f"{name} again")
-            self._event_publisher.publish(Event("forced", step=name))
+            self._force(f"{signal} again")
+            self._event_publisher.publish(Event("forced", step=signal))
 
     def _drain(self, why: str) -> None:
         if self._shutdown.working:
@@ -334,22 +343,6 @@ class Supervisor:
         log.warning("executors are killed (%s): Conductor's leases end their attempts", why)
         self._shutdown.force(time.monotonic())
         self._slots.kill_all()
-
-    def _slot_callbacks(self) -> SlotCallbacks:
-        return SlotCallbacks(
-            answered=lambda slot, answer: self._queue.post(lambda: self._on_answer(slot, answer)),
-            gone=lambda slot, executor_exit: self._queue.post(
-                lambda: self._executor_exits.gone(slot, executor_exit, forced=self._shutdown.forced)
-            ),
-            printed=self._executions.printed,
-            output_ended=self._executions.output_ended,
-            mask=self._mask,
-        )
-
-    def _on_printed(self, execution_id: str, attempt: Attempt, line: str) -> None:
-        self._queue.post(
-            lambda: self._event_publisher.publish(Event("printed", attempt, execution_id, text=line))
-        )
 
 
 def serve(plan: WorkerPlan, worker: Supervisor, *, http: str | None, environ: Mapping[str, str]) -> int:

@@ -2,7 +2,7 @@
 
 Only `finish` waits for the sender, and no longer than its `timeout`.  Lines are sent in batches, a second after the first or
 when the attempt is done; lines that cannot be sent are dropped, and the worker's log reports that.  Lines arrive bounded and
-masked (`output_capture.py`).  `added` gets each line, and the record, immediately.
+masked (`output_capture.py`).  Each line, and the record, is posted to the inbox immediately.
 
 The last line of an execution is its record (`protocol/attempt_record.py`).  It has a call to itself, because the
 orchestrator truncates a call that is too long and half a record is useless; and it follows the lines of all executions that
@@ -23,8 +23,10 @@ from dataclasses import dataclass, field
 
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import MARK
+from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import fields_of_record, trace_of
 from perago.runtime.worker.executor_protocol import Logged
+from perago.runtime.worker.inbox import Inbox
 
 log = logging.getLogger("perago.tasklog")
 
@@ -34,8 +36,6 @@ MOST_RECORDS = 1000
 Send = Callable[[Attempt, Sequence[str]], None]
 _LIKE_A_RECORD = re.compile(rf"(^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])(?={re.escape(MARK)})")
 """A record's mark at the beginning of a line, or after a character that some programs take for a line break."""
-Added = Callable[[str, Attempt, str], None]
-"""Takes the execution id, its attempt and one line; must not block."""
 
 
 @dataclass(slots=True)
@@ -55,9 +55,9 @@ class _Waiting:
 class TaskLogs:
     """The unsent lines of all executions; `send` is the orchestrator's `log`."""
 
-    def __init__(self, send: Send, *, interval: float = 1.0, added: Added | None = None) -> None:
+    def __init__(self, send: Send, *, interval: float = 1.0, inbox: Inbox | None = None) -> None:
         self._send = send
-        self._added: Added = added or (lambda _id, _attempt, _line: None)
+        self._inbox = inbox
         self._interval = interval
         self._waiting: dict[str, _Waiting] = {}
         self._changed = threading.Condition()
@@ -88,7 +88,7 @@ class TaskLogs:
             # Readers trust records, and a body may print anything: make sure that its output is never taken for a record.
             line = _LIKE_A_RECORD.sub(r"\1 ", line)
             waiting.lines.append(line)
-        self._added(execution_id, waiting.attempt, line)
+        self._post(execution_id, waiting.attempt, line)
 
     def finish(self, execution_id: str, *, record: str = "", timeout: float = 0.0) -> bool:
         """Send the remaining lines, then the record.
@@ -106,8 +106,12 @@ class TaskLogs:
                 waiting.sent.set()
             self._changed.notify()
         if first and record:
-            self._added(execution_id, waiting.attempt, record)
+            self._post(execution_id, waiting.attempt, record)
         return waiting.sent.wait(timeout)
+
+    def _post(self, execution_id: str, attempt: Attempt, line: str) -> None:
+        if self._inbox is not None:
+            self._inbox.post(Event("printed", attempt, execution_id, text=line))
 
     def _run(self) -> None:
         while True:

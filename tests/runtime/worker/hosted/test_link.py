@@ -22,7 +22,6 @@ from perago.runtime.worker.executor_protocol import (
     CleanupFailed,
     Ended,
     ExecutorExit,
-    LinkCallbacks,
     Ready,
     Rerun,
     Run,
@@ -36,8 +35,10 @@ from perago.runtime.worker.hosted.host import with_rerun_id
 from perago.runtime.worker.hosted.link import Hosted, HostedLink
 from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, Kill, Output, Rejected, Report
 from perago.runtime.worker.hosted.transport import call
+from perago.runtime.worker.inbox import ExecutorAnswered, ExecutorGone, Inbox
 from perago.settings import load_settings
 from tests.support.attempts import an_assignment
+from tests.support.inboxes import HandledAtOnce
 from tests.support.no_servers import NoServers
 
 X = "0123456789abcdef"
@@ -75,12 +76,22 @@ class Slot:
 
     told: SimpleQueue[Any] = field(default_factory=SimpleQueue)
 
-    @property
-    def callbacks(self) -> LinkCallbacks:
-        return LinkCallbacks(self.told.put, self.told.put, self.printed, lambda _: None, Masker([]))
+    mask: Masker = field(default_factory=lambda: Masker([]))
 
-    def printed(self, execution_id: str, line: str) -> None:
+    @property
+    def inbox(self) -> Inbox:
+        return HandledAtOnce(self._handle)
+
+    def _handle(self, message: ExecutorAnswered | ExecutorGone) -> None:
+        told = message.answer if isinstance(message, ExecutorAnswered) else message.executor_exit
+        assert message.slot == 0
+        self.told.put(told)
+
+    def on_line(self, execution_id: str, line: str) -> None:
         self.told.put((execution_id, line))
+
+    def on_output_end(self, execution_id: str) -> None:
+        pass
 
     def hears(self, count: int) -> list[Any]:
         return [self.told.get(timeout=20) for _ in range(count)]
@@ -99,7 +110,7 @@ def slot() -> Slot:
 @pytest.fixture
 def link(engine: ByScript, slot: Slot, tmp_path: Path) -> HostedLink:
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
-    made = Hosted(engine, spec, name="a script").start(0, slot.callbacks)
+    made = Hosted(engine, spec, name="a script").start(0, slot.inbox, slot)
     assert slot.hears(1) == [Ready()]
     return made
 
@@ -139,7 +150,7 @@ def test_a_job_that_is_lost_is_a_death_and_nobody_knows_how_far_it_got(
     engine.hosts = [lost]
     link.send(Run(X, an_assignment()))
 
-    assert slot.hears(2) == [BEGAN, ExecutorExit("its machine", heard=False)]
+    assert slot.hears(2) == [BEGAN, ExecutorExit("its machine", complete=False)]
 
 
 def test_a_process_that_died_is_a_death_that_was_heard(
@@ -182,7 +193,7 @@ def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host
                 with call(plan.address, plan.key, Connect(job, 0)) as back:
                     assert isinstance(back.recv(), Rejected)
                 second.send(StepStarted(f"{X}r1", "input"))
-        return Report((StepStarted(f"{X}r1", "input"), Ended(f"{X}r1", ENDED.settled), Cleaned(f"{X}r1")))
+        return Report((StepStarted(f"{X}r1", "input"), Ended(f"{X}r1", ENDED.result), Cleaned(f"{X}r1")))
 
     engine.hosts = [twice]
     link.send(Run(X, an_assignment()))
@@ -243,7 +254,7 @@ def test_a_job_that_no_host_has_taken_up_is_cancelled(engine: ByScript, slot: Sl
     link.send(Run(X, an_assignment()))
     link.kill()
 
-    assert slot.hears(1) == [ExecutorExit("cancelled", heard=False)]
+    assert slot.hears(1) == [ExecutorExit("cancelled", complete=False)]
 
 
 def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
@@ -252,7 +263,7 @@ def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
     engine.broken = "no Java"
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
 
-    Hosted(engine, spec, name="a script").start(0, slot.callbacks)
+    Hosted(engine, spec, name="a script").start(0, slot.inbox, slot)
 
     assert slot.hears(2) == [StartFailed("no Java"), ExecutorExit("an engine that did not start")]
 
@@ -277,7 +288,7 @@ def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_depar
     engine.up = up
     spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
     hosted = Hosted(engine, spec, name="a script")
-    link = HostedLink(hosted, slot.callbacks)
+    link = HostedLink(hosted, 0, slot.inbox, slot)
     opening = threading.Thread(target=lambda: (link.open(), opened.set()), daemon=True)
     opening.start()
 

@@ -68,7 +68,7 @@ class HostConnection:
         """Return whether `recv` would return or raise `EOFError` at once."""
         return bool(wait([self._socket], timeout))
 
-    def wait_for_ever(self) -> None:
+    def remove_time_limit(self) -> None:
         """Remove the handshake's time limit."""
         self._until = None
         self._socket.settimeout(None)
@@ -128,7 +128,7 @@ class _Direction:
 def accept(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECONDS) -> HostConnection:
     """Return the worker's end of a connection, after the caller has proved that it has the key.
 
-    Raises `NotAuthentic` if it has not. The time limit also covers the first messages, until `wait_for_ever`.
+    Raises `NotAuthentic` if it has not. The time limit also covers the first messages, until `remove_time_limit`.
     """
     prepare(sock)
     until = time.monotonic() + seconds

@@ -208,7 +208,7 @@ def host(plan: HostPlan, job: str, run: Run | None, context: JobContext) -> Repo
 
 def with_rerun_id(run: Run, context: JobContext) -> Run:
     """Return the run with an execution id that no other run of this execution has had."""
-    number = (run.given - 1) * RERUNS + context.again
+    number = (run.handouts - 1) * RERUNS + context.again
     return replace(run, execution_id=rerun_id(run.execution_id, number))
 
 

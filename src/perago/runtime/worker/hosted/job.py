@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +19,6 @@ from perago.runtime.worker.executor_protocol import (
     Cleaned,
     Ended,
     ExecutorExit,
-    LinkCallbacks,
     Logged,
     Rerun,
     Run,
@@ -39,7 +37,8 @@ from perago.runtime.worker.hosted.protocol import (
     Report,
 )
 from perago.runtime.worker.hosted.transport import HostListener
-from perago.runtime.worker.output_capture import LineSplitter
+from perago.runtime.worker.inbox import ExecutorAnswered, Inbox
+from perago.runtime.worker.output_capture import LineSplitter, OutputListener
 
 log = logging.getLogger("perago.slot")
 
@@ -59,25 +58,21 @@ class Hosts:
 
 
 class HostedJob:
-    """Runs one attempt. Calls `over` once, with the executor's exit if it ended."""
+    """One attempt as a job; the messages of its host are posted for the executor of slot `number`."""
 
     def __init__(
-        self,
-        hosts: Hosts,
-        run: Run,
-        callbacks: LinkCallbacks,
-        over: Callable[[HostedJob, ExecutorExit | None], None],
+        self, hosts: Hosts, request: Run, number: int, *, inbox: Inbox, output: OutputListener
     ) -> None:
-        self.execution_id = run.execution_id
+        self.execution_id = request.execution_id
+        self.id = f"{request.execution_id}-{request.handouts}"
         self.ended = self.cleaned = False
-        self._id = f"{run.execution_id}-{run.given}"
         self._hosts = hosts
-        self._run = run
-        self._callbacks = callbacks
-        self._over = over
-        self._splitter = LineSplitter(
-            self._pass_output, callbacks.mask, ended=lambda _: callbacks.output_ended(self.execution_id)
-        )
+        self._request = request
+        self._number = number
+        self._inbox = inbox
+        self._output = output
+        self.mask = output.mask
+        self._splitter = LineSplitter(self)
         self._lock = threading.Lock()
         self._connection: HostConnection | None = None
         self._all_read = threading.Event()
@@ -86,10 +81,6 @@ class HostedJob:
         self._received = 0
         self._killed = False
         self._done = threading.Event()
-
-    def start(self) -> None:
-        """Submit the job, and wait for it on a separate thread."""
-        threading.Thread(target=self._work, name=f"perago-job-{self._id}", daemon=True).start()
 
     def kill(self) -> None:
         """Have the host kill its executor. Cancels the job if no host does so in time."""
@@ -100,34 +91,42 @@ class HostedJob:
                     connection.send(Kill())
         seconds = KILL_SECONDS if connection is not None else 0.0
         threading.Thread(
-            target=self._cancel, args=(seconds,), name=f"perago-kill-{self._id}", daemon=True
+            target=self._cancel, args=(seconds,), name=f"perago-kill-{self.id}", daemon=True
         ).start()
 
-    def _work(self) -> None:
-        hosts, attempt = self._hosts, self._run.assignment.attempt
-        report, executor_exit = Report(()), None
+    def run(self) -> ExecutorExit | None:
+        """Run the attempt and wait for its end.  Returns the executor's exit, or None if it is still alive."""
+        hosts, attempt = self._hosts, self._request.assignment.attempt
+        report = Report(())
         try:
-            hosts.listener.expect(self._id, self._serve)
+            hosts.listener.expect(self.id, self._serve)
             label = f"{attempt.task_name} ({attempt.reference_task_name}, {attempt.workflow_instance_id})"
-            report = hosts.jobs.run(self._id, label, partial(host, hosts.plan, self._id, self._run))
-            executor_exit = ExecutorExit(report.how) if report.how else None
+            report = hosts.jobs.run(self.id, label, partial(host, hosts.plan, self.id, self._request))
+            return ExecutorExit(report.exit_reason) if report.exit_reason else None
         except JobLost as lost:
-            executor_exit = ExecutorExit(str(lost), heard=False)
+            return ExecutorExit(str(lost), complete=False)
         except Exception as error:
             log.exception("could not run a job on the engine")
-            executor_exit = ExecutorExit(describe(error), heard=False)
+            return ExecutorExit(describe(error), complete=False)
         finally:
             self._done.set()
-            hosts.listener.forget(self._id)
+            hosts.listener.forget(self.id)
             self._finish(report)
-            self._over(self, executor_exit)
+
+    def on_line(self, execution_id: str, line: str) -> None:
+        """Pass on a line of output, under the execution id that the supervisor knows."""
+        self._output.on_line(self.execution_id if execution_id else "", line)
+
+    def on_output_end(self, _execution_id: str) -> None:
+        """Pass on that all output was read."""
+        self._output.on_output_end(self.execution_id)
 
     def _finish(self, report: Report) -> None:
         """Pass on everything from the connection, then the answers that only the report has."""
         self._all_read.wait(READ_SECONDS)
         with self._lock:
             connection, self._connection = self._connection, None
-            for answer in report.said[self._received :]:
+            for answer in report.answers[self._received :]:
                 self._pass_on(answer)
             self._splitter.finish()
         if connection is not None:
@@ -145,7 +144,7 @@ class HostedJob:
             read = self._all_read = threading.Event()
             if is_new:
                 self._reruns, self._received = hello.run, 0
-                self._callbacks.answered(Rerun(self.execution_id))
+                self._post(Rerun(self.execution_id))
             if previous is not None:
                 previous.disconnect()
             try:
@@ -179,12 +178,12 @@ class HostedJob:
         passed_on: Any = answer
         if not isinstance(answer, Logged) and hasattr(answer, "execution_id"):
             passed_on = replace(passed_on, execution_id=self.execution_id)
-        self._callbacks.answered(passed_on)
+        self._post(passed_on)
 
-    def _pass_output(self, execution_id: str, line: str) -> None:
-        self._callbacks.printed(self.execution_id if execution_id else "", line)
+    def _post(self, answer: Answer) -> None:
+        self._inbox.post(ExecutorAnswered(self._number, answer))
 
     def _cancel(self, seconds: float) -> None:
         while not self._done.wait(seconds):
-            self._hosts.jobs.cancel(self._id)
+            self._hosts.jobs.cancel(self.id)
             seconds = KILL_SECONDS

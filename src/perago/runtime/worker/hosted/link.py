@@ -22,9 +22,9 @@ from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import describe
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.executor_protocol import (
+    Answer,
     CleanupFailed,
     ExecutorExit,
-    LinkCallbacks,
     Ready,
     Request,
     Run,
@@ -36,6 +36,8 @@ from perago.runtime.worker.hosted.host import host
 from perago.runtime.worker.hosted.job import HostedJob, Hosts
 from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, Report
 from perago.runtime.worker.hosted.transport import HostListener
+from perago.runtime.worker.inbox import ExecutorAnswered, ExecutorGone, Inbox
+from perago.runtime.worker.output_capture import OutputListener
 
 
 class Hosted:
@@ -43,7 +45,7 @@ class Hosted:
 
     def __init__(self, jobs: Jobs, spec: ExecutorSpec, *, name: str) -> None:
         self._jobs = jobs
-        # Otherwise the log would go to a file of the engine that nobody reads.
+        # Otherwise the log would end up in a file of the engine, on another machine.
         self._spec = replace(spec, passes_logs=True)
         self._name = name
         self._lock = threading.Lock()
@@ -78,12 +80,12 @@ class Hosted:
             raise RuntimeConfigError(f"no job runs on {self}: {lost}") from lost
         finally:
             hosts.listener.forget(job)
-        if report.how:
+        if report.exit_reason:
             raise RuntimeConfigError(_explain(report, self._name, hosts.listener.address))
 
-    def start(self, number: int, callbacks: LinkCallbacks) -> HostedLink:
+    def start(self, number: int, inbox: Inbox, output: OutputListener) -> HostedLink:
         """Start an executor, which is ready once the engine is up."""
-        link = HostedLink(self, callbacks)
+        link = HostedLink(self, number, inbox, output)
         threading.Thread(target=link.open, name=f"perago-slot-{number}", daemon=True).start()
         return link
 
@@ -91,9 +93,11 @@ class Hosted:
 class HostedLink:
     """One executor, as a slot sees it. `send` and `kill` are called on the supervisor's thread."""
 
-    def __init__(self, hosted: Hosted, callbacks: LinkCallbacks) -> None:
+    def __init__(self, hosted: Hosted, number: int, inbox: Inbox, output: OutputListener) -> None:
         self._hosted = hosted
-        self._callbacks = callbacks
+        self._number = number
+        self._inbox = inbox
+        self._output = output
         self._hosts: Hosts | None = None
         self._lock = threading.Lock()
         self._jobs: set[HostedJob] = set()
@@ -105,13 +109,13 @@ class HostedLink:
         try:
             self._hosts = self._hosted.open()
         except Exception as error:
-            self._callbacks.answered(StartFailed(describe(error)))
+            self._post(StartFailed(describe(error)))
             self._report_exit(ExecutorExit("an engine that did not start"))
             return
         with self._lock:
             # A killed executor must not report anything further.
             if not self._gone:
-                self._callbacks.answered(Ready())
+                self._post(Ready())
 
     def send(self, request: Request) -> None:
         """Run an attempt; any other request makes the executor leave once all jobs are over."""
@@ -119,10 +123,11 @@ class HostedLink:
             assert self._hosts is not None  # noqa: S101 - set before `Ready`
             # Pickle now, so that a failure reaches the caller.
             pickle.dumps(request)
-            job = HostedJob(self._hosts, request, self._callbacks, self._job_over)
+            job = HostedJob(self._hosts, request, self._number, inbox=self._inbox, output=self._output)
             with self._lock:
                 self._jobs.add(job)
-            job.start()
+            name = f"perago-job-{job.id}"
+            threading.Thread(target=self._run_job, args=(job,), name=name, daemon=True).start()
         else:
             self._stop()
 
@@ -144,7 +149,14 @@ class HostedLink:
         if idle:
             self._report_exit(ExecutorExit("nothing left to do"))
 
-    def _job_over(self, job: HostedJob, executor_exit: ExecutorExit | None) -> None:
+    def _run_job(self, job: HostedJob) -> None:
+        executor_exit = None
+        try:
+            executor_exit = job.run()
+        finally:
+            self._on_job_end(job, executor_exit)
+
+    def _on_job_end(self, job: HostedJob, executor_exit: ExecutorExit | None) -> None:
         """Handle the end of a job. If it ended before its attempt did, so has this executor."""
         with self._lock:
             self._jobs.discard(job)
@@ -153,15 +165,18 @@ class HostedLink:
             self._report_exit(executor_exit or ExecutorExit("no report from its host"))
             return
         if not job.cleaned:
-            self._callbacks.answered(CleanupFailed(job.execution_id))
+            self._post(CleanupFailed(job.execution_id))
         if idle:
             self._report_exit(ExecutorExit("nothing left to do"))
+
+    def _post(self, answer: Answer) -> None:
+        self._inbox.post(ExecutorAnswered(self._number, answer))
 
     def _report_exit(self, executor_exit: ExecutorExit) -> None:
         with self._lock:
             already, self._gone = self._gone, True
         if not already:
-            self._callbacks.gone(executor_exit)
+            self._inbox.post(ExecutorGone(self._number, executor_exit))
 
 
 def _discard_messages(connection: HostConnection, _connect: Connect) -> None:
@@ -184,15 +199,15 @@ def _listen(endpoint: Endpoint) -> HostListener:
 
 def _explain(report: Report, engine: str, address: tuple[str, int]) -> str:
     """Explain why no executor became ready, and what to do."""
-    for answer in report.said:
+    for answer in report.answers:
         if isinstance(answer, StartFailed):
             return (
                 f"the executors of {engine} cannot run these tasks: {answer.reason}; "
                 "install what is missing there, or send it with --py-files"
             )
-    if not report.said and report.how.startswith("no connection to its worker"):
+    if not report.answers and report.exit_reason.startswith("no connection to its worker"):
         return (
-            f"the executors of {engine} cannot connect to this worker at {address[0]}:{address[1]}: {report.how}; "
+            f"the executors of {engine} cannot connect to this worker at {address[0]}:{address[1]}: {report.exit_reason}; "
             "set spark.driver.host in PERAGO_SPARK_CONF to an address of this machine that they can reach"
         )
-    return f"no executor could be started on {engine}: {report.how}"
+    return f"no executor could be started on {engine}: {report.exit_reason}"

@@ -2,7 +2,7 @@
 
 host                          worker
 Connect(job, run)    ──▶
-                     ◀──      Accepted(heard), or Rejected: then the host ends its executor
+                     ◀──      Accepted(received), or Rejected: then the host ends its executor
 answers, output      ──▶
                      ◀──      Kill
 """
@@ -48,7 +48,7 @@ class Connect:
 class Accepted:
     """To a host: the number of its kept answers that have arrived."""
 
-    heard: int
+    received: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,5 +72,5 @@ class Output:
 class Report:
     """The value of a job: all kept answers, and how its executor ended; empty if it is still alive."""
 
-    said: tuple[Answer, ...]
-    how: str = ""
+    answers: tuple[Answer, ...]
+    exit_reason: str = ""

@@ -113,8 +113,8 @@ class WorkerConnection:
         if isinstance(answer, Rejected):
             raise ConnectionLost("its worker no longer waits for it")
         assert isinstance(answer, Accepted)  # noqa: S101 - the only other answer
-        self.connection.wait_for_ever()
-        for kept in self._kept[answer.heard :]:
+        self.connection.remove_time_limit()
+        for kept in self._kept[answer.received :]:
             self.connection.send(kept)
 
     def _send(self, message: Answer | Output) -> None:
@@ -194,7 +194,7 @@ class HostListener:
             authenticated = True
             self._remove_stranger(caller)
             hello: Connect = connection.recv()
-            connection.wait_for_ever()
+            connection.remove_time_limit()
             take = self._waiting.get(hello.job)
             if take is None:
                 connection.send(Rejected())
@@ -215,7 +215,7 @@ class HostListener:
 def call(address: tuple[str, int], key: bytes, hello: Connect) -> HostConnection:
     """Connect a host to the worker, after both have proved that they have the key.
 
-    The handshake's time limit covers the worker's messages until `wait_for_ever`.
+    The handshake's time limit covers the worker's messages until `remove_time_limit`.
     """
     caller = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:

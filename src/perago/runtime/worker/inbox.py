@@ -1,0 +1,135 @@
+"""The supervisor's inbox: what other threads and signal handlers report to it, as messages.
+
+Pollers, links, leases, task logs and the result sender only post; the supervisor's thread handles one message after the
+other, in the order in which they were posted.  A message whose handling fails is an internal error: it is logged and the
+next one is handled, because that is about another attempt or another slot.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from perago.orchestrator.base import Assignment
+from perago.runtime.execution_result import DeliveryResult, PendingResult
+from perago.runtime.observe.events import Event
+from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS
+from perago.runtime.worker.executor_protocol import Answer, ExecutorExit
+
+log = logging.getLogger("perago.mailbox")
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The poller of a slot pool received attempts."""
+
+    pool: int
+    found: Sequence[Assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class PollerEnded:
+    """The poller of a slot pool has stopped; it brings no more attempts."""
+
+    pool: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorAnswered:
+    """The executor of a slot sent an answer."""
+
+    slot: int
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorGone:
+    """The executor of a slot is gone."""
+
+    slot: int
+    executor_exit: ExecutorExit
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptOver:
+    """The attempt of an execution is over; `why` is the orchestrator's reason."""
+
+    execution_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResultDelayed:
+    """A result is not sent yet: for how long, why, and whether to stop extending its lease."""
+
+    pending: PendingResult
+    seconds: float
+    reason: str
+    let_go: bool = False
+
+    @property
+    def too_long(self) -> bool:
+        """True if the delay makes the worker unhealthy."""
+        return self.seconds >= UNHEALTHY_AFTER_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStored:
+    """A result was written to the outbox, or could not be, with this error."""
+
+    pending: PendingResult
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionFinished:
+    """An execution whose result is not sent is finished: its claim is dropped and its task log complete."""
+
+    execution_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProbed:
+    """A probe of the self-check ended, with this problem if it failed."""
+
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """A signal of this name, or the supervisor's owner, asks the worker to stop."""
+
+    signal: str = ""
+
+
+AboutAttempts = Polled | PollerEnded | ExecutorAnswered | ExecutorGone | AttemptOver
+AboutResults = DeliveryResult | ResultDelayed | ResultStored | ExecutionFinished
+Message = AboutAttempts | AboutResults | WorkerProbed | StopRequested | Event
+"""An `Event` needs no decision; it is only published."""
+
+
+class Inbox:
+    """Messages to the supervisor's thread, in the order in which they were posted."""
+
+    def __init__(self) -> None:
+        # SimpleQueue is reentrant: a signal handler may post while its thread is posting.
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def post(self, message: Message) -> None:
+        """Add a message.  Safe from any thread and from signal handlers."""
+        self._messages.put(message)
+
+    def handle_all(self, handle: Callable[[Message], None], *, timeout: float) -> None:
+        """Wait up to `timeout` seconds for a message, then handle all messages there are."""
+        try:
+            message = self._messages.get(timeout=timeout)
+            while True:
+                try:
+                    handle(message)
+                except Exception:
+                    log.exception("internal error; the worker continues")
+                message = self._messages.get_nowait()
+        except queue.Empty:
+            pass
