@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from perago.errors import LakeError
-from perago.lake.base import Lake
+from perago.lake.base import StagingLake
 from perago.protocol.names import claim_branch_name, staging_prefix, workdir_name
 from perago.protocol.outcome import Outcome, describe, executor_died
 from perago.protocol.steps import step_named
@@ -51,7 +51,7 @@ class DeadExecutorCleanup:
     """Removes the workdirs and branches of executions whose executor is gone."""
 
     root: Path
-    lake: Lake
+    lake: StagingLake
 
     def clean(self, execution: Execution, claim: Claim | None = None) -> None:
         """Remove workdir and staging branches, and the `claim` if one is passed."""

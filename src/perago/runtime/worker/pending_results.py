@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from perago.lake.base import Lake
+from perago.lake.base import StagingLake
 from perago.orchestrator.base import Orchestrator
 from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.observe.events import Event
@@ -55,7 +55,7 @@ class PendingResults:
         return len(self._unsent)
 
     def open(
-        self, plan: WorkerPlan, ports: tuple[Lake, Orchestrator], *, chores: JobScheduler, inbox: Inbox
+        self, plan: WorkerPlan, ports: tuple[StagingLake, Orchestrator], *, chores: JobScheduler, inbox: Inbox
     ) -> None:
         """Create the result sender and, if necessary, the outbox."""
         lake, orchestrator = ports

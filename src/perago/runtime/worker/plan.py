@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, RuntimeConfigError
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.policies import POLICIES, REUSE, SUPERSEDE, declared
 from perago.runtime.registration import TaskDefChange, apply_changes, plan_changes
@@ -111,7 +111,7 @@ def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
             )
 
 
-def check_lake(lake: Lake) -> None:
+def check_lake(lake: ReadableLake) -> None:
     """Raise `RuntimeConfigError` if the lake does not answer or rejects the keys."""
     try:
         ask_lake(lake)

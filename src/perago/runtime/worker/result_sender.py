@@ -31,7 +31,7 @@ from perago.errors import (
     PeragoError,
     StaleAttemptError,
 )
-from perago.lake.base import Lake
+from perago.lake.base import StagingLake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.protocol.backoff import Backoff
@@ -63,7 +63,7 @@ class ResultSender:
     """Sends results to the orchestrator, on the scheduler's threads; posts what becomes of them."""
 
     orchestrator: Orchestrator
-    lake: Lake
+    lake: StagingLake
     outbox: Outbox
     scheduler: JobScheduler
     worker_id: str

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from perago.errors import LakeForbidden, LakeNotFound, LakeUnauthenticated
-from perago.lake.base import Lake
+from perago.lake.base import ReadableLake
 from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import describe
 from perago.protocol.worker_faults import FIRST_CALL
@@ -121,7 +121,7 @@ class SelfCheck:
         self._health_state.clear_problem("worker")
 
 
-def probe_worker(lake: Lake, root: Path) -> None:
+def probe_worker(lake: ReadableLake, root: Path) -> None:
     """Raise if the lake does not answer or rejects the keys, or if the root cannot be written."""
     ask_lake(lake)
     file = root / _PROBE
@@ -136,7 +136,7 @@ def probe_worker(lake: Lake, root: Path) -> None:
             file.unlink()
 
 
-def ask_lake(lake: Lake) -> None:
+def ask_lake(lake: ReadableLake) -> None:
     """Raise if the lake does not answer or rejects the keys; a 404 or 403 answer is fine."""
     try:
         lake.head(_NO_REPOSITORY, "main")

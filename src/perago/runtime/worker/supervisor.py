@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from perago.lake.base import Lake
+from perago.lake.base import StagingLake
 from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.outcome import not_handed_out
 from perago.runtime.execution_result import Claim, DeliveryResult, pending_result_of
@@ -58,7 +58,7 @@ Until = Callable[[], bool]
 class Supervisor:
     """One worker on one workspace root."""
 
-    def __init__(self, plan: WorkerPlan, orchestrator: Orchestrator, lake: Lake) -> None:
+    def __init__(self, plan: WorkerPlan, orchestrator: Orchestrator, lake: StagingLake) -> None:
         self._plan = plan
         self._orchestrator = orchestrator
         self._lake = lake
