@@ -164,7 +164,7 @@ class _SubmitProgress:
     where: _Where
 
     def show(self, state: WorkflowState) -> None:
-        for one in self.lines.of(state):
+        for one in self.lines.read(state):
             self.viewer.print_line(one.task.reference, one.task.retry_count, one.line.text)
         self.viewer.show(state)
 

@@ -28,7 +28,7 @@ from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.root.state_dir import locked_root, make_root
-from perago.runtime.runs.format import who
+from perago.runtime.runs.format import attempt_name
 from perago.runtime.runs.inspect import worker_tasks
 from perago.runtime.runs.log import RunLog
 from perago.runtime.runs.record import (
@@ -253,7 +253,7 @@ def failed_step(state: WorkflowState) -> str:
     if not failed:
         return first_line(state.reason)
     last = failed[-1]
-    return f"{who(last.reference, last.retry_count)}: {first_line(last.reason) or last.status}"
+    return f"{attempt_name(last.reference, last.retry_count)}: {first_line(last.reason) or last.status}"
 
 
 def first_line(text: str | None) -> str:
