@@ -193,10 +193,10 @@ def _begin(
     if folders and request.workspace is not None:
         # Check before importing: a mistake in an option must not leave behind a repository that blocks the next try.
         with servers.opened() as (lake, _):
-            expect_workspace(lake, request.workspace, to_come=[name for name, _ in folders])
+            expect_workspace(lake, request.workspace, new_repositories=[name for name, _ in folders])
     for name, folder in folders:
         with servers.opened() as (lake, _):
-            shown = partial(output.transfer_bar, quiet=quiet)
-            import_folder(lake, name, folder, leave_out=servers.settings.root, shown=shown)
+            show_progress = partial(output.transfer_bar, quiet=quiet)
+            import_folder(lake, name, folder, leave_out=servers.settings.root, show_progress=show_progress)
     start = run.RunInput(definition, payload, request.workspace, file=request.workflow)
     return run.begin(run_id, plan, start), plan

@@ -139,7 +139,7 @@ class Merge:
     """The source's `fence_level`, if the caller has read it."""
     base: str = ""
     """Base commit of the source, if known: merged onto that commit, the result holds nothing but the source."""
-    put_off_is_an_answer: bool = False
+    fail_fast_when_busy: bool = False
     """Raise `HeadMoved` at once if the lake is busy, instead of sending the call again: the head may have moved."""
 
 
@@ -232,7 +232,7 @@ class ReadableLake(Protocol):
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
         """Return `hard` if the lake itself fences a merge whose source is `ref`."""
 
-    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+    def fence_gap(self, repository: str, ref: str, branch: str) -> str:
         """Return what a merge from `ref` into `branch` lacks for the lake to fence it, and the remedy."""
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:

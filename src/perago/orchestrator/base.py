@@ -126,7 +126,7 @@ class Orchestrator(AttemptReporter, Protocol):
     ) -> Sequence[Assignment]:
         """Take up to `count` tasks; wait up to `wait_seconds` for the first."""
 
-    def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
+    def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
         """Return the names that may have a task to poll, in one call and without taking any.
 
         A hint only: callers may poll the other names less often, but must still poll every name.
@@ -141,7 +141,7 @@ class Orchestrator(AttemptReporter, Protocol):
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
         """Renew the task's lease."""
 
-    def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
+    def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
         """Return whether an unacknowledged earlier update could still overwrite an accepted result.
 
         `left_behind` means that another worker had the attempt before, whose updates are not known here.

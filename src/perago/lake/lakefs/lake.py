@@ -216,9 +216,9 @@ class LakeFSLake(Refs):
         """Return `hard` if the server compares heads for a merge from `ref`: the exact file is there, and it is run."""
         return self._levels.of(repository, self._commit_id(repository, ref))
 
-    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+    def fence_gap(self, repository: str, ref: str, branch: str) -> str:
         """Return what a merge from `ref` into `branch` lacks for the lake to fence it, and the remedy."""
-        return self._levels.why_soft(repository, self._commit_id(repository, ref), branch)
+        return self._levels.fence_gap(repository, self._commit_id(repository, ref), branch)
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
         """Return the pre-merge actions at `ref` that apply to `branch`, except the exact fence."""
@@ -241,7 +241,7 @@ class LakeFSLake(Refs):
                 lambda apis, limit: apis.refs.merge_into_branch(
                     repository, merge.source, merge.target, merge=wanted, _request_timeout=limit
                 ),
-                repeat=Repeat.UNSEEN if merge.put_off_is_an_answer else Repeat.UNSENT,
+                repeat=Repeat.UNSEEN if merge.fail_fast_when_busy else Repeat.UNSENT,
                 timeout=left,
             )
         except LakeConflict as error:
@@ -251,7 +251,7 @@ class LakeFSLake(Refs):
                 f"{doing}: the branch moved on from {merge.expected_head}, and conflicts"
             ) from error
         except LakeBusy as error:
-            if merge.put_off_is_an_answer:
+            if merge.fail_fast_when_busy:
                 raise HeadMoved(str(error)) from error
             raise
         try:

@@ -276,7 +276,7 @@ class LocalLake:
         """Return `hard`, always: every merge compares and swaps."""
         return "hard"
 
-    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+    def fence_gap(self, repository: str, ref: str, branch: str) -> str:
         """Return "": no merge is soft."""
         return ""
 

@@ -23,7 +23,7 @@ from perago.protocol.changes import FileState, FileStates, projected
 from perago.protocol.outcome import Outcome
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
-from perago.runtime.lake_lookup import nothing_below
+from perago.runtime.lake_lookup import describe_empty_folder
 
 if TYPE_CHECKING:
     from perago.runtime.attempt.publisher import Publisher
@@ -120,7 +120,7 @@ def _hint(lake: ReadableLake, workspace: Workspace) -> str:
         return ""
     if next(iter(lake.list(workspace.repository, workspace.ref, workspace.prefix)), None) is not None:
         return ""
-    return nothing_below(lake, workspace.repository, workspace.ref, workspace.prefix)
+    return describe_empty_folder(lake, workspace.repository, workspace.ref, workspace.prefix)
 
 
 def _format_roots(view: View) -> str:

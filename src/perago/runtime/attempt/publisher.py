@@ -225,7 +225,7 @@ class Publisher:
             self.tries.seconds_left,
             level,
             staged.base,
-            put_off_is_an_answer=self.rebases,
+            fail_fast_when_busy=self.rebases,
         )
         return MergePlan(staged, merge)
 

@@ -48,7 +48,7 @@ class ProbeResult:
 
     operations: tuple[ProbedOperation, ...]
     level: FenceLevel | None = None
-    why_soft: str = ""
+    fence_gap: str = ""
 
 
 @dataclass(slots=True)
@@ -69,21 +69,21 @@ class PermissionProbe:
         """Try the operations in order, skipping those that cannot work after an earlier failure."""
         source, target = self.names
         level: FenceLevel | None = None
-        why_soft = ""
+        fence_gap = ""
         try:
             if self._try("make a branch", "fs:CreateBranch", self._make):
                 if self._try("write objects", "fs:WriteObject", self._write):
                     self._try("read objects", "fs:ReadObject, fs:ListObjects", self._read)
                     if self._try("commit", "fs:CreateCommit", self._commit):
                         level = self._level()
-                        why_soft = self._why_soft() if level == "soft" else ""
+                        fence_gap = self._fence_gap() if level == "soft" else ""
                         if self._try("merge", "fs:CreateCommit on the target branch", self._merge):
                             self._try("reset a branch", "fs:RevertBranch", self._reset, for_replacing=True)
                 self._try("delete objects", "fs:DeleteObject", self._delete)
         finally:
             for name in (source, target):
                 self._drop(name)
-        return ProbeResult(tuple(self._operations), level, why_soft)
+        return ProbeResult(tuple(self._operations), level, fence_gap)
 
     def _try(self, what: str, permissions: str, step: Step, *, for_replacing: bool = False) -> bool:
         try:
@@ -137,9 +137,9 @@ class PermissionProbe:
         except LakeError:
             return None
 
-    def _why_soft(self) -> str:
+    def _fence_gap(self) -> str:
         try:
-            return self.lake.why_soft(self.repository, self._committed, self.names[1])
+            return self.lake.fence_gap(self.repository, self._committed, self.names[1])
         except LakeError as error:
             return str(error)
 

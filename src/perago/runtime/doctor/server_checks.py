@@ -80,7 +80,7 @@ def check_fence(lake: ReadableLake, repository: str, branch: str, head: str, mod
     try:
         if lake.fence_level(repository, head) == "hard":
             return Finding(part, "ok", "hard: the server itself compares the head inside the merge")
-        why = lake.why_soft(repository, head, branch)
+        why = lake.fence_gap(repository, head, branch)
     except LakeError as error:
         return Finding(part, "fail", f"unknown: {error}", f"run `perago fence prove {repository} {branch}`")
     if mode == "hard":
@@ -186,8 +186,8 @@ def check_actions(result: ProbeResult) -> Finding:
         return Finding("actions", "skip", "not seen, because nothing could be committed on a scratch branch")
     if result.level == "hard":
         return Finding("actions", "ok", "enabled: the server refused a merge that it must refuse")
-    why = result.why_soft.rpartition("not seen to hold: ")[2].partition(": set `")[0]
-    remedy = ACTIONS_ON if "actions.enabled" in result.why_soft else _FIX
+    why = result.fence_gap.rpartition("not seen to hold: ")[2].partition(": set `")[0]
+    remedy = ACTIONS_ON if "actions.enabled" in result.fence_gap else _FIX
     return Finding("actions", "warn", f"not seen to run, so no fence is hard: {why}", remedy)
 
 
