@@ -101,11 +101,11 @@ class Backend(ABC):
 
         Spark is imported only if a task needs it.
         """
-        from perago.runtime.attempt.place import in_workdir
+        from perago.runtime.attempt.place import open_workdir_place
 
         self.check_places(tasks)
         if all(task.kind == "plain" for task in tasks):
-            return in_workdir
+            return open_workdir_place
         from perago.spark.places import spark_places
 
         return spark_places(self.settings, tasks, embedded=self.embedded)

@@ -51,7 +51,7 @@ class TestWhatIsWaiting:
         names = [f"{line.task}_of_nobody", line.task]
 
         # Twice: asking takes nothing.
-        assert [line.task in line.orchestrator.waiting(names) for _ in range(2)] == [True, True]
+        assert [line.task in line.orchestrator.queued_task_names(names) for _ in range(2)] == [True, True]
         assert line.take_one().attempt.task_name == line.task
 
     def test_a_retry_is_waiting_when_its_time_has_come(self, line: Line) -> None:
@@ -59,7 +59,7 @@ class TestWhatIsWaiting:
         failed = line.take_one().attempt
         line.orchestrator.complete(failed, Outcome("FAILED", reason="no"), worker_id=WORKER)
 
-        assert list(line.orchestrator.waiting([line.task])) == [line.task]
+        assert list(line.orchestrator.queued_task_names([line.task])) == [line.task]
         assert line.take_one().attempt.retry_count == 1
 
 
@@ -199,7 +199,7 @@ class TestLeases:
         assignment = line.take_one()
         line.orchestrator.extend_lease(assignment.attempt, worker_id=WORKER)
         assert line.send(assignment, kept=True)
-        assert not line.orchestrator.may_be_covered(assignment.attempt, left_behind=False)
+        assert not line.orchestrator.may_be_overwritten(assignment.attempt, left_behind=False)
         assert line.end_of(workflow_id).output == {"kept": True}
 
     def test_a_lease_of_a_finished_task_is_no_error_and_changes_nothing(self, line: Line) -> None:

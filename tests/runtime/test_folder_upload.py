@@ -14,7 +14,7 @@ import pytest
 from perago.errors import LakeRefused, LakeUnavailable
 from perago.lake.base import Upload
 from perago.protocol.names import put_branch_name
-from perago.runtime.folder_upload import Putting, Target, plan_put, read_folder
+from perago.runtime.folder_upload import FolderPut, Target, plan_put, read_folder
 from tests.contract.lakes import LAKES
 from tests.support.ports import Wrapped, before, refusing
 
@@ -46,7 +46,8 @@ class Place:
         target = self.target(**options)
         uploads = self.read(files, target)
         plan = plan_put(self.lake, target, uploads)
-        return Putting(self.lake, target, uploads, names()).publish(plan, "put", lambda *_: nullcontext())[0]
+        put = FolderPut(self.lake, target, uploads, names())
+        return put.publish(plan, "put", lambda *_: nullcontext())[0]
 
     def files(self) -> dict[str, str]:
         return {
@@ -181,7 +182,7 @@ def test_a_put_that_dies_before_its_merge_shows_nothing_to_readers(place: Place)
 
 def test_a_hard_fence_that_is_asked_for_and_not_there_puts_nothing(place: Place) -> None:
     def around(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        return {"fence_level": "soft", "why_soft": "carries no fence"}.get(name) or call(*arguments)
+        return {"fence_level": "soft", "fence_gap": "carries no fence"}.get(name) or call(*arguments)
 
     soft = place.seen_by(Wrapped(place.lake, around))
 

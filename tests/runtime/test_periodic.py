@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 
-from perago.runtime.periodic import looking
+from perago.runtime.periodic import call_periodically
 
 
 def test_it_looks_until_the_block_is_over_and_its_thread_ends_with_it() -> None:
@@ -15,7 +15,7 @@ def test_it_looks_until_the_block_is_over_and_its_thread_ends_with_it() -> None:
             twice.set()
         return True
 
-    with looking(look, every=0.001, name="looking-here"):
+    with call_periodically(look, every=0.001, name="looking-here"):
         assert twice.wait(10)
 
     assert set(looks) == {"looking-here"}
@@ -29,7 +29,7 @@ def test_it_looks_no_more_once_there_is_nothing_to_see() -> None:
         looks.append(threading.current_thread())
         return False
 
-    with looking(look, every=0.0, name="looking-once"):
+    with call_periodically(look, every=0.0, name="looking-once"):
         [thread] = [thread for thread in threading.enumerate() if thread.name == "looking-once"] or looks
         thread.join(10)
         assert not thread.is_alive()

@@ -12,10 +12,10 @@ import pytest
 from perago.errors import OrchestratorUnavailable, RuntimeConfigError
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from perago.runtime.submit import POLL_SECONDS, Prepared, SubmitRequest, follow, prepare, start
+from perago.runtime.submit import POLL_SECONDS, PreparedSubmission, SubmitRequest, follow, prepare, start
 from tests.support.workflows import simple, workflow
 
-PREPARED = Prepared("flow", 1, {}, ())
+PREPARED = PreparedSubmission("flow", 1, {}, ())
 
 
 class Scripted:
@@ -47,7 +47,7 @@ class Onlooker:
     def show(self, state: WorkflowState) -> None:
         self.seen.append(state.status)
 
-    def waits(self, step: TaskState, seconds: float) -> None:
+    def on_step_waiting(self, step: TaskState, seconds: float) -> None:
         self.seen.append(f"{step.reference} waits {seconds:.0f} s")
 
 

@@ -12,7 +12,7 @@ import pytest
 from perago import require_glob
 from perago.errors import LakeUnavailable
 from perago.protocol.outcome import Outcome
-from perago.runtime.attempt.listing import with_folders
+from perago.runtime.attempt.listing import with_missing_files_hint
 from perago.runtime.attempt.publisher import Publisher
 from tests.support.ports import before
 from tests.support.world import Made, Params, World, make_task, published_ref
@@ -89,5 +89,5 @@ def test_a_failure_does_not_wait_for_a_lake_that_hangs() -> None:
     )
     failed = Outcome("FAILED", reason="FileNotFoundError: input.txt")
 
-    assert with_folders(failed, FileNotFoundError("input.txt"), publisher, within=0) == failed
+    assert with_missing_files_hint(failed, FileNotFoundError("input.txt"), publisher, timeout=0) == failed
     assert never.cancelled()

@@ -168,10 +168,10 @@ class TestWhereActionsRun:
             head = world.head().id
             levels = [lake.fence_level(world.repository, head) for _ in range(2)]
             assert (levels, proxy.count("merge/perago-fence-")) == (["soft", "soft"], 1)
-            assert "403" in lake.why_soft(world.repository, head, "main")
+            assert "403" in lake.fence_gap(world.repository, head, "main")
             world.clock.sleep(KEPT_SECONDS)
             assert lake.fence_level(world.repository, head) == "hard"
-            assert lake.why_soft(world.repository, world.history()[1], "main").startswith("does not carry")
+            assert lake.fence_gap(world.repository, world.history()[1], "main").startswith("does not carry")
         assert world.leftovers() == []
         assert sum("count as soft" in record.getMessage() for record in caplog.records) == 1
 

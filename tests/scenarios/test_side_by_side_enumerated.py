@@ -306,7 +306,7 @@ def _as_staging_merged_over_own_commits(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def _any_landing_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Views, "counts", lambda self, commit: True)
+    monkeypatch.setattr(Views, "is_valid_publication", lambda self, commit: True)
 
 
 def _no_claim(monkeypatch: pytest.MonkeyPatch) -> None:

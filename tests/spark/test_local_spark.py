@@ -51,12 +51,12 @@ def test_files_of_a_user_whose_names_begin_like_sparks_are_published(local_world
 
 
 def test_a_worker_without_spark_says_so(local_world: SparkWorld) -> None:
-    from perago.runtime.attempt.place import in_workdir
+    from perago.runtime.attempt.place import open_workdir_place
 
     definition = local_world.task()
     local_world.start(definition)
 
-    settled = local_world.execute(definition, local_world.poll(definition), open_place=in_workdir)
+    settled = local_world.execute(definition, local_world.poll(definition), open_place=open_workdir_place)
 
     assert "needs Spark" in (settled.outcome.reason or "")
 

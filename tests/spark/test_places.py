@@ -8,7 +8,7 @@ import pytest
 
 from perago import RuntimeConfigError, TaskDefinitionError, require_glob, require_rows
 from perago.backend import Embedded, Real
-from perago.runtime.attempt.place import in_workdir
+from perago.runtime.attempt.place import open_workdir_place
 from perago.settings import Settings, load_settings
 from perago.spark.placement import placement_of
 from tests.support.spark_world import make_spark_task
@@ -77,4 +77,4 @@ def test_a_callable_that_wants_a_folder_is_refused_with_direct_placement(tmp_pat
 
 
 def test_plain_tasks_need_no_spark(tmp_path: Path) -> None:
-    assert Embedded(settings(tmp_path)).open_places([make_task()]) is in_workdir
+    assert Embedded(settings(tmp_path)).open_places([make_task()]) is open_workdir_place

@@ -45,8 +45,8 @@ class Scripted:
         found: Sequence[Assignment] = self._answer("poll", (task_name, count, wait_seconds))
         return found
 
-    def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
-        found: Sequence[str] = self._answer("waiting", tuple(task_names))
+    def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
+        found: Sequence[str] = self._answer("queued_task_names", tuple(task_names))
         return found
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
@@ -59,8 +59,8 @@ class Scripted:
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
         self._answer("extend_lease", attempt)
 
-    def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
-        return "may_be_covered" in self._scripts and bool(self._answer("may_be_covered", left_behind))
+    def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
+        return "may_be_overwritten" in self._scripts and bool(self._answer("may_be_overwritten", left_behind))
 
     def asked(self, name: str) -> list[Any]:
         return [what for called, what in self.calls if called == name]

@@ -29,7 +29,7 @@ PORT_CALLS = frozenset(
         "relocate",
         "barrier",
         "gates",
-        "why_soft",
+        "fence_gap",
         "create_tag",
         "tags",
         "drop_tag",

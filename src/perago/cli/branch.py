@@ -26,12 +26,12 @@ def branch(
     as_json: AsJson = False,
 ) -> None:
     """Create a branch at the commit that FROM points to now."""
-    from perago.runtime.lake_lookup import OWN, suggesting_existing_names
+    from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, suggesting_existing_names
 
     choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
-    if name.startswith(OWN):
+    if name.startswith(INTERNAL_NAME_PREFIX):
         raise RuntimeConfigError(
-            f"{name!r} cannot be a branch name: {OWN}* is reserved for Perago; choose another name"
+            f"{name!r} cannot be a branch name: {INTERNAL_NAME_PREFIX}* is reserved for Perago; choose another name"
         )
     with choice.open_lake() as lake:
         with suggesting_existing_names(lake, repository, source):

@@ -10,7 +10,7 @@ from perago.cli import output
 from perago.cli.options import Remote, RepositoryAt, Root, read_repository
 from perago.cli.server_choice import open_lake_to_read
 from perago.errors import LakeNotFound
-from perago.runtime.lake_lookup import no_object, suggesting_existing_names
+from perago.runtime.lake_lookup import describe_missing_object, suggesting_existing_names
 
 Rest = Annotated[
     list[str],
@@ -32,4 +32,4 @@ def cat(where: RepositoryAt, rest: Rest, root: Root = None, remote: Remote = Non
             output.contents(lake.read(repository, ref, path))
         except LakeNotFound as missing:
             lake.commit_at(repository, ref)
-            raise LakeNotFound(no_object(lake, repository, ref, path)) from missing
+            raise LakeNotFound(describe_missing_object(lake, repository, ref, path)) from missing

@@ -25,7 +25,7 @@ from perago.runtime.doctor.doctor import DoctorRequest, examine
 from perago.runtime.doctor.finding import Finding, is_broken
 from perago.runtime.doctor.local_checks import check_python
 from perago.runtime.doctor.settings_checks import PART as SETTING
-from perago.runtime.doctor.settings_checks import Read, Setting, read_settings
+from perago.runtime.doctor.settings_checks import Setting, SettingsReport, read_settings
 from perago.runtime.observe.sanitize import Masker, printable, secrets_of
 
 Repository = Annotated[
@@ -52,16 +52,16 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check settings, machine and servers, and say what is broken and how to fix it."""
-    read = read_settings(os.environ, root=root, remote=remote)
-    mask = Masker(secrets_of(read.settings))
+    report = read_settings(os.environ, root=root, remote=remote)
+    mask = Masker(secrets_of(report.settings))
     as_lines = not as_json and not sys.stdout.isatty()
-    settings = [Setting(one.name, mask(one.value), one.source) for one in read.shown]
+    settings = [Setting(one.name, mask(one.value), one.source) for one in report.shown]
     if as_lines:
         for setting in settings:
             output.say(f"ok    {SETTING}: {setting.name} is {setting.value} ({setting.source})")
     findings: list[Finding] = []
     with _without_logs():
-        for finding in _findings(read, repository, tasks or []):
+        for finding in _findings(report, repository, tasks or []):
             findings.append(finding.masked(mask))
             # Print each finding immediately, because the next one may wait for a slow server.
             if as_lines:
@@ -80,13 +80,13 @@ def doctor(
         raise typer.Exit(output.FAILED)
 
 
-def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
+def _findings(report: SettingsReport, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
     # Imported here because the adapters import their SDKs, which other commands do not need.
     from perago.backend import ProbedServers
 
     yield check_python(__version__)
-    yield from read.wrong
-    yield from _wrong_spark_conf(read)
+    yield from report.invalid
+    yield from _invalid_spark_conf(report)
     tasks: list[TaskDefinition] = []
     if targets:
         try:
@@ -97,7 +97,7 @@ def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Ite
             )
     name, branch = read_repository(repository) if repository is not None else (None, None)
     wanted = DoctorRequest(name, branch or "main", tuple(tasks), tuple(targets))
-    yield from examine(ProbedServers(read.settings), wanted, os.environ, _new_scratch_name)
+    yield from examine(ProbedServers(report.settings), wanted, os.environ, _new_scratch_name)
 
 
 @contextmanager
@@ -111,11 +111,11 @@ def _without_logs() -> Iterator[None]:
         logging.disable(before)
 
 
-def _wrong_spark_conf(read: Read) -> Iterator[Finding]:
+def _invalid_spark_conf(report: SettingsReport) -> Iterator[Finding]:
     from perago.spark_defaults import parse_conf
 
     try:
-        parse_conf(read.settings.spark_conf)
+        parse_conf(report.settings.spark_conf)
     except RuntimeConfigError as error:
         yield Finding(SETTING, "fail", str(error), "correct or unset PERAGO_SPARK_CONF")
 

@@ -14,7 +14,7 @@ from perago.cli.server_choice import servers_to_read
 
 if TYPE_CHECKING:
     from perago.orchestrator.base import TaskState
-    from perago.runtime.runs.log import Printed
+    from perago.runtime.runs.log import BodyLine
 
 Step = Annotated[str | None, typer.Argument(metavar="STEP", help="A step's reference; all by default.")]
 Follow = Annotated[
@@ -64,13 +64,13 @@ def _print_failures(tasks: list[TaskState]) -> None:
             output.note(f"{status_line(task)}: {task.reason}", lines=True)
 
 
-def _text(one: Printed) -> str:
-    from perago.runtime.runs.format import printed
+def _text(one: BodyLine) -> str:
+    from perago.runtime.runs.format import body_line
 
-    return printed(one.task.reference, one.task.retry_count, one.line.text)
+    return body_line(one.task.reference, one.task.retry_count, one.line.text)
 
 
-def _as_json(one: Printed) -> dict[str, Any]:
+def _as_json(one: BodyLine) -> dict[str, Any]:
     return {
         "at": one.line.at,
         "step": one.task.reference,

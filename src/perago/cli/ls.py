@@ -10,7 +10,7 @@ from perago.cli import output
 from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository
 from perago.cli.server_choice import open_lake_to_read
 from perago.lake.base import Entry, ReadableLake
-from perago.runtime.lake_lookup import nothing_below, suggesting_existing_names
+from perago.runtime.lake_lookup import describe_empty_folder, suggesting_existing_names
 
 Rest = Annotated[
     list[str] | None,
@@ -48,5 +48,5 @@ def _entries(lake: ReadableLake, repository: str, ref: str, prefix: str) -> list
         beside = lake.list(repository, ref, f"{above}/" if above else "")
         found = [entry for entry in beside if entry.path == prefix]
         if not found:
-            output.fail(nothing_below(lake, repository, ref, f"{prefix}/"))
+            output.fail(describe_empty_folder(lake, repository, ref, f"{prefix}/"))
     return found

@@ -73,7 +73,7 @@ def map_(
     # Imported here because these modules import the runtime, the adapters and Spark.
     from perago.assembly import check_map, check_pyspark, open_engine
     from perago.runtime.maps.plan import write_outcomes
-    from perago.runtime.maps.run_file import held
+    from perago.runtime.maps.run_file import locked_run_file
 
     if not dry_run:
         check_pyspark("perago map")
@@ -87,8 +87,10 @@ def map_(
         if not resume:
             choice.agree(f"Run {task.name} on {len(rows[:limit])} branches there?")
         wanted = _wanted((module, task), rows, where, retries)
-        with held(outcomes, wanted.fresh(_address(lake, where), time.time()), resume=resume) as handle:
-            mapped = wanted.begin(lake, handle)
+        with locked_run_file(
+            outcomes, wanted.fresh(_address(lake, where), time.time()), resume=resume
+        ) as run_file:
+            mapped = wanted.begin(lake, run_file)
             left = mapped.left(limit)
             view = MapView(len(left), quiet=as_json)
             try:

@@ -57,7 +57,7 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Put a folder's files onto a branch: only what changed, in one commit, or nothing at all."""
-    from perago.runtime.folder_upload import Putting, Target, plan_put, read_folder
+    from perago.runtime.folder_upload import FolderPut, Target, plan_put, read_folder
     from perago.runtime.lake_lookup import suggesting_existing_names
 
     choice = choose_servers(root, remote, asks="before it writes", yes=yes, lake_only=True)
@@ -82,9 +82,11 @@ def put(
                     f"{len(plan.uploads)} to put, {len(plan.delete)} to delete on {repository}/{branch or 'main'}"
                 )
                 choice.agree("Put them there?")
-            putting = Putting(lake, target, files, _new_branches())
+            folder_put = FolderPut(lake, target, files, _new_branches())
             commit_message = message or f"put of {folder}"
-            commit, plan = putting.publish(plan, commit_message, partial(output.transfer_bar, quiet=as_json))
+            commit, plan = folder_put.publish(
+                plan, commit_message, partial(output.transfer_bar, quiet=as_json)
+            )
     _print_result(target, plan, commit, as_json=as_json)
 
 

@@ -186,4 +186,4 @@ def _begin(
     else:
         choice.name_lake()
     start = run.RunInput(definition, payload, request.workspace, file=request.workflow, imports=folders)
-    return run.begin(run_id, plan, start, shown=partial(output.transfer_bar, quiet=quiet)), plan
+    return run.begin(run_id, plan, start, show_progress=partial(output.transfer_bar, quiet=quiet)), plan

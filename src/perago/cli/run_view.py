@@ -25,7 +25,7 @@ from perago.protocol.names import SHORT
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.sanitize import printable
 from perago.runtime.runs import format
-from perago.runtime.runs.format import coming_retry, waiting
+from perago.runtime.runs.format import coming_retry, poll_delay
 from perago.runtime.runs.inspect import OPEN, LoggedAttempt, by_step, seconds_of, worker_tasks
 
 STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
@@ -93,7 +93,7 @@ class Viewer:
     def print_line(self, reference: str, retry: int, line: str) -> None:
         """Show a line that a body printed."""
         if self._prints:
-            self._print(format.printed(reference, retry, line))
+            self._print(format.body_line(reference, retry, line))
 
     def _print_change(self, task: TaskState, state: WorkflowState, *, followed: bool) -> None:
         """Print a line if a task's status has changed.
@@ -157,12 +157,12 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
     for task in worker_tasks(state)[-max(1, height - 3) :]:
         why = (task.reason or "").partition("\n")[0][:80]
         if task.status in OPEN:
-            why = steps.get(task.task_id, "") or waiting(task, now)
+            why = steps.get(task.task_id, "") or poll_delay(task, now)
         table.add_row(
-            Text(printable(format.who(task.reference, task.retry_count))),
+            Text(printable(format.attempt_name(task.reference, task.retry_count))),
             Text(task.status, style=STYLES.get(task.status, "red")),
             Text(format.duration(seconds_of(task, now))),
-            Text(printable(format.published(task, SHORT))),
+            Text(printable(format.result_location(task, SHORT))),
             Text(printable(why)),
         )
     return table
@@ -236,7 +236,7 @@ def _step_line(tries: Sequence[LoggedAttempt]) -> str:
     count = "1 attempt " if len(tries) == 1 else f"{len(tries)} attempts"
     took = format.duration(_seconds([one.task for one in tries]))
     moved = format.changes(last.record)
-    published = format.published(last.task) + (f" ({moved})" if moved else "")
+    published = format.result_location(last.task) + (f" ({moved})" if moved else "")
     return f"{last.task.status:<12}  {count}  {took:>8}  {published}".rstrip()
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
     from perago.runtime.runs.inspect import LoggedAttempt
     from perago.runtime.runs.log import NewLines
-    from perago.runtime.submit import Prepared
+    from perago.runtime.submit import PreparedSubmission
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The workflow's name, as it is registered.")]
 Input = Annotated[str, typer.Option("--input", metavar="FILE|JSON", help="The workflow's input.")]
@@ -102,7 +102,7 @@ def submit(
             output.data({**started, "input": dict(prepared.input)})
 
 
-def _agree(choice: ServerChoice, prepared: Prepared) -> None:
+def _agree(choice: ServerChoice, prepared: PreparedSubmission) -> None:
     """Show what would be started on Conductor, and ask for confirmation."""
     if choice.remote and not choice.yes:
         output.note(f"input: {json.dumps(prepared.input, ensure_ascii=False)}")
@@ -164,11 +164,11 @@ class _SubmitProgress:
     where: _Where
 
     def show(self, state: WorkflowState) -> None:
-        for one in self.lines.of(state):
+        for one in self.lines.read(state):
             self.viewer.print_line(one.task.reference, one.task.retry_count, one.line.text)
         self.viewer.show(state)
 
-    def waits(self, step: TaskState, seconds: float) -> None:
+    def on_step_waiting(self, step: TaskState, seconds: float) -> None:
         output.warn(
             f"no worker has taken the step {step.reference!r} for {seconds:.0f} s: is one running that has the task "
             f"{step.task_name!r}? `{self.where.command('start', 'TARGET')}` starts one"

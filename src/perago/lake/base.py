@@ -139,7 +139,7 @@ class Merge:
     """The source's `fence_level`, if the caller already knows it."""
     base: str = ""
     """The source's base commit, if known.  Merging onto exactly that commit produces the source's own content."""
-    put_off_is_an_answer: bool = False
+    fail_fast_when_busy: bool = False
     """If the lake is busy, raise `HeadMoved` at once instead of sending the call again: the head may have moved."""
 
 
@@ -235,7 +235,7 @@ class ReadableLake(Protocol):
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
         """Return `hard` if the lake itself fences a merge whose source is `ref`, else `soft`."""
 
-    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+    def fence_gap(self, repository: str, ref: str, branch: str) -> str:
         """Return the reason why the lake cannot fence a merge from `ref` into `branch`, and the remedy."""
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:

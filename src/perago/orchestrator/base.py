@@ -127,7 +127,7 @@ class Orchestrator(AttemptReporter, Protocol):
     ) -> Sequence[Assignment]:
         """Take up to `count` tasks, waiting up to `wait_seconds` for the first one."""
 
-    def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
+    def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
         """Return the names that may have a task to poll, in a single call that takes no task.
 
         This is only a hint: callers may poll the other names less often, but must still poll every name.
@@ -142,7 +142,7 @@ class Orchestrator(AttemptReporter, Protocol):
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
         """Renew the task's lease."""
 
-    def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
+    def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
         """Return whether an earlier update that was never acknowledged could still overwrite an accepted result.
 
         `left_behind` means that another worker had the attempt before, and its updates are not known here.

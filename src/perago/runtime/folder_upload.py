@@ -45,7 +45,7 @@ from perago.settings import FenceMode
 
 log = logging.getLogger("perago.put")
 
-Shown = Callable[[str, Sequence[Upload]], AbstractContextManager[Progress | None]]
+ShowProgress = Callable[[str, Sequence[Upload]], AbstractContextManager[Progress | None]]
 """Shows the progress of a transfer, given the transfer's title and files."""
 
 PUT_KEY = "perago-put"
@@ -64,7 +64,9 @@ _VIOLATIONS = (
 )
 
 
-def import_folder(lake: Lake, name: str, folder: Path, *, leave_out: Path, shown: Shown) -> None:
+def import_folder(
+    lake: Lake, name: str, folder: Path, *, leave_out: Path, show_progress: ShowProgress
+) -> None:
     """Create a repository from a folder.  Raises `RuntimeConfigError` if it already exists."""
     if name in lake.repositories():
         raise RuntimeConfigError(
@@ -72,7 +74,7 @@ def import_folder(lake: Lake, name: str, folder: Path, *, leave_out: Path, shown
             "name or --root"
         )
     files = folder_uploads(folder, lake.checksum_algorithm, leave_out=leave_out)
-    with shown(f"import {name}", files) as progress:
+    with show_progress(f"import {name}", files) as progress:
         lake.create_repository(name, files, f"import of {folder}", progress)
 
 
@@ -170,7 +172,7 @@ def plan_put(lake: ReadableLake, target: Target, files: Sequence[Upload]) -> Put
     )
 
 
-class Putting:
+class FolderPut:
     """One put.  `new_branch` yields unique names for hidden branches."""
 
     def __init__(
@@ -181,7 +183,7 @@ class Putting:
         self._files = files
         self._new_branch = new_branch
 
-    def publish(self, plan: PutPlan, message: str, shown: Shown) -> tuple[str, PutPlan]:
+    def publish(self, plan: PutPlan, message: str, show_progress: ShowProgress) -> tuple[str, PutPlan]:
         """Carry out a plan, and return the commit and the plan that was finally carried out.
 
         Raises `LakeRefused` if the branch keeps moving, or if others have changed the same files.
@@ -189,7 +191,7 @@ class Putting:
         target, first = self._target, plan
         for _ in range(TRIES):
             try:
-                return self._try(plan, message, shown), plan
+                return self._try(plan, message, show_progress), plan
             except HeadMoved as moved:
                 log.info("the branch moved during the put, starting over: %s", moved)
             plan = plan_put(self._lake, target, self._files)
@@ -203,10 +205,10 @@ class Putting:
             "put: run the command again when fewer others write to it"
         )
 
-    def _try(self, plan: PutPlan, message: str, shown: Shown) -> str:
+    def _try(self, plan: PutPlan, message: str, show_progress: ShowProgress) -> str:
         lake, target = self._lake, self._target
         with self._side_branch(plan.head) as side:
-            with shown(f"put {target.repository}", plan.uploads) as progress:
+            with show_progress(f"put {target.repository}", plan.uploads) as progress:
                 lake.upload(target.repository, side, plan.uploads, progress)
             lake.delete(target.repository, side, plan.delete)
             signed = {KEY: PUT_KEY, STAGING_BRANCH: side}
@@ -219,7 +221,7 @@ class Putting:
                 return plan.head
             level = "soft" if target.fence == "soft" else lake.fence_level(target.repository, staged.commit)
             if target.fence == "hard" and level == "soft":
-                why = lake.why_soft(target.repository, staged.commit, target.branch)
+                why = lake.fence_gap(target.repository, staged.commit, target.branch)
                 raise LakeRefused(f"PERAGO_FENCE=hard, but {staged.commit} of {target.repository!r} {why}")
             metadata = {**signed, STAGING_COMMIT: staged.commit, FENCE: level}
             merge = Merge(side, target.branch, plan.head, message, metadata, MERGE_SECONDS, level)
@@ -273,15 +275,17 @@ class Putting:
 
 
 def _check_folders(
-    lake: ReadableLake, target: Target, head: str, uploads: Sequence[Upload], stay: set[str]
+    lake: ReadableLake, target: Target, head: str, uploads: Sequence[Upload], remaining_paths: set[str]
 ) -> None:
     """Raise `RuntimeConfigError` if a file is where a folder must be, or the other way round."""
-    folders = {parent: path for path in stay for parent in _parents(path)}
+    folders = {parent: path for path in remaining_paths for parent in _parents(path)}
     above = [
         parent for parent in _parents(target.prefix) if _is_object(lake, target.repository, head, parent)
     ]
     for file in uploads:
-        taken = next((parent for parent in _parents(file.path) if parent in stay or parent in above), None)
+        taken = next(
+            (parent for parent in _parents(file.path) if parent in remaining_paths or parent in above), None
+        )
         if taken is not None:
             raise RuntimeConfigError(
                 f"cannot put {file.path!r}: {taken!r} is a file on {target.branch!r}, and would have to be a folder; rename "

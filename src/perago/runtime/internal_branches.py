@@ -45,7 +45,7 @@ def target_of_claim(lake: ReadableLake, repository: str, claim: str, *, unnamed:
     return next(found, None)
 
 
-def why_not_published_any_more(lake: ReadableLake, published: Publication) -> str | None:
+def invalid_publication_reason(lake: ReadableLake, published: Publication) -> str | None:
     """Return why a publication is no longer valid, or None if it still is."""
     try:
         head = lake.head(published.repository, published.branch).id

@@ -13,7 +13,7 @@ from perago.errors import LakeError, LakeNotFound, RuntimeConfigError
 from perago.lake.base import ReadableLake
 from perago.protocol.suggestions import did_you_mean, listed, nearest
 
-OWN = "perago-"
+INTERNAL_NAME_PREFIX = "perago-"
 """Prefix of the names of internal branches and tags."""
 _NONE = "the lake holds none"
 _MOST_OBJECTS = 10_000
@@ -45,7 +45,7 @@ def suggesting_existing_names(
         raise LakeNotFound(f"{message}{stop}{hint}") from missing
 
 
-def nothing_below(lake: ReadableLake, repository: str, ref: str, prefix: str) -> str:
+def describe_empty_folder(lake: ReadableLake, repository: str, ref: str, prefix: str) -> str:
     """Return a sentence saying that a folder is empty and naming the folders that exist."""
     near: list[str] = []
     folder = prefix.rstrip("/")
@@ -59,7 +59,7 @@ def nothing_below(lake: ReadableLake, repository: str, ref: str, prefix: str) ->
     )
 
 
-def no_object(lake: ReadableLake, repository: str, ref: str, path: str) -> str:
+def describe_missing_object(lake: ReadableLake, repository: str, ref: str, path: str) -> str:
     """Return a sentence saying that an object is missing and naming the objects in its folder.
 
     If the path is itself a folder, the sentence says so and names the objects in it.
@@ -80,7 +80,11 @@ def _objects_near(lake: ReadableLake, repository: str, ref: str, path: str) -> s
     prefix = f"{above}/" if above else ""
     beside = [entry.path for entry in islice(lake.list(repository, ref, prefix), _MOST_OBJECTS)]
     if not beside:
-        return f"; {nothing_below(lake, repository, ref, prefix)}" if prefix else "; it holds none at all"
+        return (
+            f"; {describe_empty_folder(lake, repository, ref, prefix)}"
+            if prefix
+            else "; it holds none at all"
+        )
     return f"; there are: {listed(beside)}{did_you_mean(path, beside)}"
 
 
@@ -109,7 +113,7 @@ def _describe_missing(lake: ReadableLake, repository: str, ref: str) -> tuple[st
     if _exists(lake, repository, ref):
         return None, 1
     names = [one.name for one in [*lake.branches(repository, ""), *lake.tags(repository, "")]]
-    there = [name for name in names if not name.startswith(OWN)]
+    there = [name for name in names if not name.startswith(INTERNAL_NAME_PREFIX)]
     missing = f"repository {repository!r} has no branch, tag or commit {ref!r}"
     return f"{missing}; there are: {listed(there)}{did_you_mean(ref, there)}", 1
 
@@ -122,19 +126,19 @@ def _exists(lake: ReadableLake, repository: str, ref: str) -> bool:
     return True
 
 
-def expect_workspace(lake: ReadableLake, workspace: str, *, to_come: Collection[str]) -> None:
+def expect_workspace(lake: ReadableLake, workspace: str, *, new_repositories: Collection[str]) -> None:
     """Raise an error if the workspace does not exist.
 
-    The main branch of a repository in `to_come`, which is still to be created, is accepted too.
+    The main branch of a repository in `new_repositories`, which is still to be created, is accepted too.
     """
     repository, _, branch = workspace.partition("@")
-    if repository in to_come and branch in ("", "main"):
+    if repository in new_repositories and branch in ("", "main"):
         return
-    if repository in to_come:
+    if repository in new_repositories:
         raise RuntimeConfigError(
             f"--workspace {workspace}: a new repository has only the branch main; use {repository}"
         )
-    if (close := nearest(repository, to_come)) is not None and repository not in lake.repositories():
+    if (close := nearest(repository, new_repositories)) is not None and repository not in lake.repositories():
         raise RuntimeConfigError(
             f"--workspace {workspace}: there is no repository {repository!r}; did you mean {close!r}, which is imported?"
         )

@@ -34,7 +34,7 @@ class SubmitObserver(Protocol):
     def show(self, state: WorkflowState) -> None:
         """Show the workflow's current state."""
 
-    def waits(self, step: TaskState, seconds: float) -> None:
+    def on_step_waiting(self, step: TaskState, seconds: float) -> None:
         """Report that no worker has taken a step for this many seconds.  Called at most once per wait."""
 
 
@@ -49,7 +49,7 @@ class SubmitRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedSubmission:
     """A checked request, with the workspace's commit in its input."""
 
     name: str
@@ -60,7 +60,7 @@ class Prepared:
 
 def prepare(
     orchestrator: Orchestrator, lake: ReadableLake | None, wanted: SubmitRequest, *, remedy: str
-) -> Prepared:
+) -> PreparedSubmission:
     """Find the workflow and check its input.
 
     A workspace requires `lake`.  `remedy` is the command that registers a workflow.  Raises `RuntimeConfigError` if the
@@ -85,7 +85,7 @@ def prepare(
         for name, taskdef in taskdefs.items()
         if taskdef is None
     ]
-    return Prepared(wanted.name, version_of(definition), payload, tuple(warnings))
+    return PreparedSubmission(wanted.name, version_of(definition), payload, tuple(warnings))
 
 
 def _check_definition(definition: Mapping[str, Any], name: str) -> list[str]:
@@ -100,7 +100,7 @@ def _check_definition(definition: Mapping[str, Any], name: str) -> list[str]:
     return [str(diagnostic) for diagnostic in diagnostics]
 
 
-def start(orchestrator: Orchestrator, prepared: Prepared) -> str:
+def start(orchestrator: Orchestrator, prepared: PreparedSubmission) -> str:
     """Start the workflow and return its id."""
     try:
         return orchestrator.start_workflow(prepared.name, version=prepared.version, input=prepared.input)
@@ -134,7 +134,7 @@ def follow(
             waiting = _untaken(state)
             untaken = untaken + 1 if waiting else 0
             if waiting and untaken == round(WAIT_SECONDS / POLL_SECONDS) + 1:
-                observer.waits(waiting, WAIT_SECONDS)
+                observer.on_step_waiting(waiting, WAIT_SECONDS)
         sleep(POLL_SECONDS)
 
 

@@ -16,7 +16,7 @@ from perago.declare.user_code import where
 from perago.errors import TaskFailed
 from perago.runtime.attempt.observer import Note
 from perago.runtime.attempt.place import PlaceRequest
-from perago.runtime.periodic import looking
+from perago.runtime.periodic import call_periodically
 from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
 from perago.spark.session import AttemptSession, why_gone
 
@@ -102,7 +102,7 @@ def _report_progress(context: SparkContext, group: str, note: Note) -> Iterator[
             note(text)
         return True
 
-    with looking(look, every=_LOOK_SECONDS, name="perago-spark-progress"):
+    with call_periodically(look, every=_LOOK_SECONDS, name="perago-spark-progress"):
         yield
 
 

@@ -13,7 +13,13 @@ from perago.errors import PostGuardrailViolation
 from perago.protocol.changes import FileState, FileStates, changes_between, projected
 from perago.protocol.paths import in_actions, is_marker
 from perago.runtime.attempt.listing import objects_in
-from perago.runtime.attempt.place import Place, PlaceRequest, WorkdirPlace, check_absolute_paths, in_workdir
+from perago.runtime.attempt.place import (
+    Place,
+    PlaceRequest,
+    WorkdirPlace,
+    check_absolute_paths,
+    open_workdir_place,
+)
 from perago.runtime.attempt.publish_decision import OnBranch, Result
 from perago.settings import LakeFSSettings, Settings
 from perago.spark.job_group import at_work
@@ -46,7 +52,7 @@ class SparkPlaces:
     def __call__(self, request: PlaceRequest) -> Place:
         """Return the place for one execution."""
         if request.task.kind != "spark":
-            return in_workdir(request)
+            return open_workdir_place(request)
         self.sessions.warm_up()
         if placement_of(request.task, self.settings, embedded=self.embedded) == "local":
             return LocalPlace(request, self.sessions)

@@ -15,7 +15,7 @@ from perago.errors import LakeNotFound, PostGuardrailViolation
 from perago.lake.base import ReadableLake, StagingLake
 from perago.protocol.paths import ACTIONS
 from perago.protocol.publication import Workspace
-from perago.runtime.attempt.place import NAMED, outside_writes
+from perago.runtime.attempt.place import MAX_NAMED_PATHS, outside_writes
 
 _LAST = "\U0010ffff"
 
@@ -35,7 +35,7 @@ def check_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> list
             else:
                 yield path
 
-    found = list(islice(wrong(), NAMED + 1))
+    found = list(islice(wrong(), MAX_NAMED_PATHS + 1))
     if found:
         raise _refusal(found, workspace)
     return above
@@ -74,13 +74,13 @@ def _changed_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> I
 
 
 def _refusal(found: Sequence[str], workspace: Workspace) -> PostGuardrailViolation:
-    more = " and more" if len(found) > NAMED else ""
+    more = " and more" if len(found) > MAX_NAMED_PATHS else ""
     prefix = workspace.prefix
     if workspace.view.declared:
         named = [path.removeprefix(prefix) if path.startswith(prefix) else f"/{path}" for path in found]
         return outside_writes(named, workspace.view, more)
     return PostGuardrailViolation(
-        f"the task changed {', '.join(found[:NAMED])}{more}: outside its prefix /{prefix.rstrip('/')}, or lakeFS's "
-        "own. Nothing is published; write through the workspace (workspace.write, workspace.uri), or declare a prefix "
-        "that holds it"
+        f"the task changed {', '.join(found[:MAX_NAMED_PATHS])}{more}: outside its prefix /{prefix.rstrip('/')}, or "
+        "lakeFS's own. Nothing is published; write through the workspace (workspace.write, workspace.uri), or declare a "
+        "prefix that holds it"
     )

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from perago.errors import LakeError, LakeNotFound, PeragoError
 from perago.lake.base import Commit, Ref
 from perago.protocol.attempt_record import AttemptRecord
-from perago.runtime.lake_lookup import OWN, suggesting_existing_names
+from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, suggesting_existing_names
 from perago.ui.data_source import DataSource
 from perago.ui.history import History, HistoryRow, history_page, row_of
 from perago.ui.rendering import render
@@ -108,7 +108,7 @@ def commit(source: DataSource, request: Request) -> str:
         if parent is not None
         else None
     )
-    tags = [tag.name for tag in source.lake.tags(repository, OWN) if tag.commit == found.id]
+    tags = [tag.name for tag in source.lake.tags(repository, INTERNAL_NAME_PREFIX) if tag.commit == found.id]
     return render(
         "commit.html",
         source=source,
@@ -166,5 +166,7 @@ def _repository_entry(source: DataSource, name: str) -> RepositoryEntry:
 
 def _names(source: DataSource, repository: str) -> list[Ref]:
     """Return the branches that are not internal, `main` first."""
-    found = [one for one in source.lake.branches(repository, "") if not one.name.startswith(OWN)]
+    found = [
+        one for one in source.lake.branches(repository, "") if not one.name.startswith(INTERNAL_NAME_PREFIX)
+    ]
     return sorted(found, key=lambda one: (one.name != "main", one.name))

@@ -16,7 +16,7 @@ from starlette.responses import StreamingResponse
 
 from perago.errors import LakeNotFound
 from perago.lake.base import Entry
-from perago.runtime.lake_lookup import no_object
+from perago.runtime.lake_lookup import describe_missing_object
 from perago.ui.auth import OBJECT_POLICY
 from perago.ui.data_source import DataSource
 from perago.ui.lake_pages import place
@@ -149,7 +149,7 @@ def _object(source: DataSource, repository: str, commit: str, path: str) -> Obje
     try:
         return Object(source.lake, repository, commit, source.lake.stat(repository, commit, path))
     except LakeNotFound as missing:
-        raise LakeNotFound(no_object(source.lake, repository, commit[:12], path)) from missing
+        raise LakeNotFound(describe_missing_object(source.lake, repository, commit[:12], path)) from missing
 
 
 def _preview_or_none(

@@ -11,7 +11,7 @@ from starlette.responses import StreamingResponse
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.base import WorkflowState
 from perago.runtime.runs.inspect import RunHandle, find, read_attempt
-from perago.runtime.runs.listing import At, page_of_runs
+from perago.runtime.runs.listing import PageStart, page_of_runs
 from perago.ui.data_source import DataSource
 from perago.ui.graph import graph_of
 from perago.ui.rendering import Part, part, render, shown
@@ -22,21 +22,21 @@ RUNS = 50
 
 def runs(source: DataSource, request: Request) -> str:
     """Render the list of runs, newest first."""
-    at = At(_number(request, "runs"), _number(request, "workflows"))
+    at = PageStart(_number(request, "runs"), _number(request, "workflows"))
     return render(
         "runs.html",
         source=source,
         view="runs",
         parts=runs_parts(source, at),
         at=at,
-        first=at == At(),
-        live=at == At(),
+        first=at == PageStart(),
+        live=at == PageStart(),
     )
 
 
-def runs_parts(source: DataSource, at: At) -> list[Part]:
+def runs_parts(source: DataSource, start: PageStart) -> list[Part]:
     """Render the live parts of the list of runs."""
-    page = page_of_runs(source.servers, RUNS, at)
+    page = page_of_runs(source.servers, RUNS, start)
     return [part("runs", "parts/runs.html", page=page, embedded=source.servers.embedded)]
 
 

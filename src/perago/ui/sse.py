@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from perago.errors import PeragoError
-from perago.runtime.runs.listing import At
+from perago.runtime.runs.listing import PageStart
 from perago.ui.data_source import DataSource
 from perago.ui.rendering import Part
 from perago.ui.run_pages import requested_run, run_parts, runs_parts
@@ -40,7 +40,7 @@ def endpoint(source: DataSource) -> Callable[[Request], Coroutine[Any, Any, Resp
 
 def _reader(source: DataSource, request: Request) -> Callable[[], Parts]:
     if request.path_params["what"] == "runs":
-        return lambda: (runs_parts(source, At()), False)
+        return lambda: (runs_parts(source, PageStart()), False)
     if request.path_params["what"] != "run":
         raise HTTPException(404)
 

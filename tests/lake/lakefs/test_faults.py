@@ -91,7 +91,7 @@ class TestMerge:
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, status: int
     ) -> None:
         base = staged(lakefs_work)
-        merge = Merge("side", "main", base, "m", {}, 30, put_off_is_an_answer=True)
+        merge = Merge("side", "main", base, "m", {}, 30, fail_fast_when_busy=True)
         with fault_proxy(lakefs_server.url, Fault("answer", MERGE, status=status)) as proxy:
             lake = open_lakefs(proxy.url)
             with pytest.raises(HeadMoved, match="nothing changed"):
@@ -103,7 +103,7 @@ class TestMerge:
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
     ) -> None:
         base = staged(lakefs_work)
-        merge = Merge("side", "main", base, "m", {}, 30, put_off_is_an_answer=True)
+        merge = Merge("side", "main", base, "m", {}, 30, fail_fast_when_busy=True)
         fault = Fault("answer", MERGE, status=423, text="<html>Locked</html>")
         with fault_proxy(lakefs_server.url, fault) as proxy, pytest.raises(LakeUnavailable):
             open_lakefs(proxy.url).merge(lakefs_work.repository, merge)

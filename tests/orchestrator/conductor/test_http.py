@@ -226,9 +226,9 @@ def test_a_lease_extension_without_an_answer_may_cover_the_result_of_its_task_al
         adapter.extend_lease(ATTEMPT, worker_id="w")
         adapter.extend_lease(other, worker_id="w")
         # The first try may be at the server still, whatever became of the second.
-        assert adapter.may_be_covered(ATTEMPT, left_behind=False)
-        assert not adapter.may_be_covered(other, left_behind=False)
-        assert adapter.may_be_covered(other, left_behind=True)
+        assert adapter.may_be_overwritten(ATTEMPT, left_behind=False)
+        assert not adapter.may_be_overwritten(other, left_behind=False)
+        assert adapter.may_be_overwritten(other, left_behind=True)
 
 
 def test_so_may_one_that_the_worker_hung_up_on(orchestrator: Open) -> None:
@@ -242,7 +242,7 @@ def test_so_may_one_that_the_worker_hung_up_on(orchestrator: Open) -> None:
         adapter = orchestrator(server.url, timeouts=Timeouts(read=0.05))
         with pytest.raises(OrchestratorUnavailable):
             adapter.extend_lease(ATTEMPT, worker_id="w")
-        assert adapter.may_be_covered(ATTEMPT, left_behind=False)
+        assert adapter.may_be_overwritten(ATTEMPT, left_behind=False)
         go_on.set()
 
 

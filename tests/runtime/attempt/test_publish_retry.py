@@ -24,7 +24,7 @@ def tries(timeout: float = 60, seed: int = 0) -> tuple[PublishRetry, Time]:
 
 
 def merge(tried: PublishRetry, clock: Time, seconds: float) -> None:
-    with tried.one():
+    with tried.timed_call():
         clock.now += seconds
 
 
@@ -61,7 +61,7 @@ def test_there_is_no_next_try_that_could_not_end_in_time() -> None:
 
 def test_the_time_of_a_failing_call_counts() -> None:
     tried, clock = tries(timeout=10)
-    with contextlib.suppress(ValueError), tried.one():
+    with contextlib.suppress(ValueError), tried.timed_call():
         clock.now += 7
         raise ValueError
     assert (tried.count, tried.next_pause()) == (1, None)

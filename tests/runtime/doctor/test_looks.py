@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from perago.runtime.doctor.finding import Finding, within
+from perago.runtime.doctor.finding import Finding, call_with_time_limit
 from perago.runtime.doctor.local_checks import (
-    LITTLE,
-    TOO_LITTLE,
+    LOW_SPACE_BYTES,
+    MIN_SPACE_BYTES,
     Skew,
     check_clock,
     check_file_times,
     check_java,
-    judged,
+    free_space_finding,
     read_skew,
 )
 from perago.runtime.doctor.server_checks import check_transfer
@@ -30,10 +30,16 @@ NOW = 1_800_000_000.0
 
 
 @pytest.mark.parametrize(
-    ("free", "level"), [(LITTLE, "ok"), (LITTLE - 1, "warn"), (TOO_LITTLE, "warn"), (TOO_LITTLE - 1, "fail")]
+    ("free", "level"),
+    [
+        (LOW_SPACE_BYTES, "ok"),
+        (LOW_SPACE_BYTES - 1, "warn"),
+        (MIN_SPACE_BYTES, "warn"),
+        (MIN_SPACE_BYTES - 1, "fail"),
+    ],
 )
 def test_little_room_is_a_warning_and_hardly_any_is_broken(free: int, level: str) -> None:
-    finding = judged("disk", free, Path("/somewhere"), "name another folder")
+    finding = free_space_finding("disk", free, Path("/somewhere"), "name another folder")
 
     assert finding.level == level
     assert bool(finding.remedy) == (level != "ok")
@@ -112,12 +118,12 @@ def test_whole_seconds_and_the_way_of_the_answer_are_no_difference() -> None:
 def test_a_look_that_takes_too_long_is_left() -> None:
     over = threading.Event()
     try:
-        assert within(0.01, lambda: over.wait() and "late", "no answer") == "no answer"
+        assert call_with_time_limit(0.01, lambda: over.wait() and "late", "no answer") == "no answer"
     finally:
         over.set()
-    assert within(60, lambda: "in time", "no answer") == "in time"
+    assert call_with_time_limit(60, lambda: "in time", "no answer") == "in time"
     with pytest.raises(ZeroDivisionError):
-        within(60, lambda: 1 / 0, 0.0)
+        call_with_time_limit(60, lambda: 1 / 0, 0.0)
 
 
 def test_without_spark_a_missing_java_is_nothing_to_mend(tmp_path: Path) -> None:

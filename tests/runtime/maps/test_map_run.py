@@ -13,7 +13,7 @@ from perago.lake.local.lake import LocalLake
 from perago.runtime.maps.map_run import Map
 from perago.runtime.maps.plan import COLUMNS, MapPlan, write_outcomes
 from perago.runtime.maps.rows import Row, RowOutcome
-from perago.runtime.maps.run_file import MapRunFile, digest_of, handle_file, held
+from perago.runtime.maps.run_file import MapRunFile, digest_of, locked_run_file, run_file_path
 from perago.runtime.maps.table import read_table
 from tests.support.maps import Mapped
 from tests.support.world import make_task
@@ -126,47 +126,47 @@ class TestHandles:
 
     def test_a_run_is_resumed_by_what_lies_beside_its_outcomes(self, tmp_path: Path) -> None:
         out = tmp_path / "out.csv"
-        with held(out, self.FRESH, resume=False):
+        with locked_run_file(out, self.FRESH, resume=False):
             pass
-        with held(out, replace(self.FRESH, run="map-2", started=2), resume=True) as found:
+        with locked_run_file(out, replace(self.FRESH, run="map-2", started=2), resume=True) as found:
             assert found == self.FRESH
 
     def test_outcomes_that_are_there_are_not_written_over(self, tmp_path: Path) -> None:
         (tmp_path / "out.csv").touch()
         with (
             pytest.raises(RuntimeConfigError, match="add --resume"),
-            held(tmp_path / "out.csv", self.FRESH, resume=False),
+            locked_run_file(tmp_path / "out.csv", self.FRESH, resume=False),
         ):
             pass
 
     def test_there_must_be_a_run_to_resume(self, tmp_path: Path) -> None:
         with (
             pytest.raises(RuntimeConfigError, match="no run to resume"),
-            held(tmp_path / "out.csv", self.FRESH, resume=True),
+            locked_run_file(tmp_path / "out.csv", self.FRESH, resume=True),
         ):
             pass
 
     def test_one_driver_has_a_run(self, tmp_path: Path) -> None:
         out = tmp_path / "out.csv"
         with (
-            held(out, self.FRESH, resume=False),
+            locked_run_file(out, self.FRESH, resume=False),
             pytest.raises(RuntimeConfigError, match="another `perago map` is writing"),
-            held(out, self.FRESH, resume=True),
+            locked_run_file(out, self.FRESH, resume=True),
         ):
             pass
 
     @pytest.mark.parametrize("other", [{"task": "other"}, {"lake": "elsewhere"}, {"table": "changed"}])
     def test_another_table_task_or_lake_is_another_run(self, tmp_path: Path, other: dict[str, str]) -> None:
         out = tmp_path / "out.csv"
-        with held(out, self.FRESH, resume=False):
+        with locked_run_file(out, self.FRESH, resume=False):
             pass
         with (
             pytest.raises(RuntimeConfigError, match="is not the one that run map-1 began with"),
-            held(
+            locked_run_file(
                 out,
                 replace(self.FRESH, **other),
                 resume=True,  # type: ignore[arg-type]
             ),
         ):
             pass
-        assert handle_file(out).exists()
+        assert run_file_path(out).exists()

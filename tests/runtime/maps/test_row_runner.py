@@ -249,9 +249,9 @@ class TestTheRecord:
         assert len(mapped.history()) == 2
 
     def test_a_sweep_is_told_whether_a_row_is_in_progress(self, mapped: Mapped) -> None:
-        taken = RowClaim(7, 1, "a" * 16, "session-1")
-        mapped.record.add(taken)
-        attempt = attempt_of(mapped.run, STARTED, "make", taken)
+        claim = RowClaim(7, 1, "a" * 16, "session-1")
+        mapped.record.add(claim)
+        attempt = attempt_of(mapped.run, STARTED, "make", claim)
         during = MapRows(mapped.lake).current(attempt).status
 
         ended = mapped.runner().run(mapped.row)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from perago.lake.local.lake import LocalLake
-from perago.runtime.runs.rerun import Sibling, at_the_last, redirections, siblings_of
+from perago.runtime.runs.rerun import Sibling, redirections, siblings_of, with_last_joined_commit
 from tests.support.lake_writers import upload_of
 
 
@@ -78,4 +78,4 @@ def test_a_step_that_joins_begins_at_the_commit_that_holds_all_of_it(tmp_path: P
     (found,) = siblings_of(Old([], [Done(3, joins)]), "sum", "t")
 
     assert found.joined == (last, first)
-    assert at_the_last(lake, found).commit == last
+    assert with_last_joined_commit(lake, found).commit == last

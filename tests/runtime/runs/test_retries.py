@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perago.orchestrator.base import TaskState, WorkflowState
-from perago.runtime.runs.format import coming_retry, waiting
+from perago.runtime.runs.format import coming_retry, poll_delay
 
 
 def task(status: str, retry_count: int, **fields: Any) -> TaskState:
@@ -48,6 +48,6 @@ def test_a_failed_try_says_what_follows(following: TaskState, text: str) -> None
 
 
 def test_what_waits_says_how_long_and_what_does_not_wait_says_nothing() -> None:
-    assert waiting(task("SCHEDULED", 1, available=142.0), now=100.0) == "in 42 s"
-    assert waiting(task("SCHEDULED", 1, available=90.0), now=100.0) == ""
-    assert waiting(task("COMPLETED", 1, available=142.0), now=100.0) == ""
+    assert poll_delay(task("SCHEDULED", 1, available=142.0), now=100.0) == "in 42 s"
+    assert poll_delay(task("SCHEDULED", 1, available=90.0), now=100.0) == ""
+    assert poll_delay(task("COMPLETED", 1, available=142.0), now=100.0) == ""

@@ -96,7 +96,7 @@ def test_one_name_is_asked_for_in_long_polls() -> None:
 
 
 def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_no_poll() -> None:
-    orchestrator = Scripted(poll=[[]] * 12, waiting=[[]])
+    orchestrator = Scripted(poll=[[]] * 12, queued_task_names=[[]])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, _):
         poller.offer(1, taken=0)
@@ -109,7 +109,7 @@ def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_n
 
 
 def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() -> None:
-    orchestrator = Scripted(poll=[[], [], [], [], [an_assignment()], []], waiting=[["a"], []])
+    orchestrator = Scripted(poll=[[], [], [], [], [an_assignment()], []], queued_task_names=[["a"], []])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, polled):
         poller.offer(1, taken=0)
@@ -120,7 +120,7 @@ def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() 
 
 @pytest.mark.parametrize("error", [OrchestratorError("403 Forbidden"), KeyError("a mistake of ours")])
 def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error: Exception) -> None:
-    orchestrator = Scripted(poll=[[]] * 12, waiting=[error])
+    orchestrator = Scripted(poll=[[]] * 12, queued_task_names=[error])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, _):
         poller.offer(1, taken=0)
@@ -130,18 +130,18 @@ def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error:
 
 
 def test_no_slot_is_free_so_nobody_is_asked_what_is_waiting() -> None:
-    orchestrator = Scripted(poll=[[], [an_assignment()]], waiting=[[]])
+    orchestrator = Scripted(poll=[[], [an_assignment()]], queued_task_names=[[]])
 
     with polling(orchestrator, ["a", "b"]) as (poller, polled):
         poller.offer(1, taken=0)
         assert polled.get(timeout=10) == [an_assignment()]
         poller.offer(0, taken=1)
 
-    assert orchestrator.asked("waiting") == []
+    assert orchestrator.asked("queued_task_names") == []
 
 
 def test_while_there_is_work_several_names_are_asked_without_waiting() -> None:
-    orchestrator = Scripted(poll=[[], [an_assignment()], [], [], []], waiting=[[]])
+    orchestrator = Scripted(poll=[[], [an_assignment()], [], [], []], queued_task_names=[[]])
 
     with polling(orchestrator, ["a", "b"]) as (poller, _):
         poller.offer(9, taken=0)

@@ -28,7 +28,7 @@ class Watched(Scripted):
     """Keeps what was there of claim and outbox whenever the task was read."""
 
     def __init__(self, lake: LocalLake, root: Path, **scripts: Any) -> None:
-        super().__init__(**{"may_be_covered": [True], "complete": [True], **scripts})
+        super().__init__(**{"may_be_overwritten": [True], "complete": [True], **scripts})
         self._lake, self._root = lake, root
         self.kept: list[tuple[list[str], int]] = []
 
@@ -111,12 +111,12 @@ def test_a_workflow_that_was_removed_meanwhile_had_the_result(lake: LocalLake, t
 
 
 def test_a_result_that_nothing_can_cover_is_not_looked_at_again(lake: LocalLake, tmp_path: Path) -> None:
-    orchestrator = Watched(lake, tmp_path, may_be_covered=[False], current=[AssertionError("looked")])
+    orchestrator = Watched(lake, tmp_path, may_be_overwritten=[False], current=[AssertionError("looked")])
 
     assert deliver(orchestrator, lake, tmp_path).accepted
 
     assert orchestrator.kept == []
-    assert orchestrator.asked("may_be_covered") == [False]
+    assert orchestrator.asked("may_be_overwritten") == [False]
 
 
 def test_of_a_result_that_an_earlier_worker_left_the_orchestrator_is_told_so(
@@ -130,6 +130,6 @@ def test_of_a_result_that_an_earlier_worker_left_the_orchestrator_is_told_so(
         sender.resume(pending)
         assert delivered.get(timeout=10).accepted
 
-    assert orchestrator.asked("may_be_covered") == [True]
+    assert orchestrator.asked("may_be_overwritten") == [True]
     # The first look is at whether it may be sent at all.
     assert orchestrator.asked("complete") == [DONE] * 2

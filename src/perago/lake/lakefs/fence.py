@@ -190,7 +190,7 @@ class Levels:
         fenced = self._carries(repository, commit) and not self._doubt(repository, commit)
         return "hard" if fenced else "soft"
 
-    def why_soft(self, repository: str, commit: str, branch: str) -> str:
+    def fence_gap(self, repository: str, commit: str, branch: str) -> str:
         """Return why the server cannot fence a merge from this commit, and the remedy."""
         if not self._carries(repository, commit):
             return (

@@ -219,9 +219,9 @@ class LakeFSLake(Refs):
         """
         return self._levels.of(repository, self._commit_id(repository, ref))
 
-    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+    def fence_gap(self, repository: str, ref: str, branch: str) -> str:
         """Return why the server cannot fence a merge from `ref` into `branch`, and the remedy."""
-        return self._levels.why_soft(repository, self._commit_id(repository, ref), branch)
+        return self._levels.fence_gap(repository, self._commit_id(repository, ref), branch)
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
         """Return the pre-merge actions at `ref` that apply to `branch`, excluding Perago's unmodified fence file."""
@@ -244,7 +244,7 @@ class LakeFSLake(Refs):
                 lambda apis, limit: apis.refs.merge_into_branch(
                     repository, merge.source, merge.target, merge=wanted, _request_timeout=limit
                 ),
-                repeat=Repeat.UNSEEN if merge.put_off_is_an_answer else Repeat.UNSENT,
+                repeat=Repeat.UNSEEN if merge.fail_fast_when_busy else Repeat.UNSENT,
                 timeout=left,
             )
         except LakeConflict as error:
@@ -254,7 +254,7 @@ class LakeFSLake(Refs):
                 f"{doing}: the branch moved on from {merge.expected_head}, and conflicts"
             ) from error
         except LakeBusy as error:
-            if merge.put_off_is_an_answer:
+            if merge.fail_fast_when_busy:
                 raise HeadMoved(str(error)) from error
             raise
         try:

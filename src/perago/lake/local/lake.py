@@ -283,7 +283,7 @@ class LocalLake:
         """Return `hard`: every merge here is a compare-and-swap."""
         return "hard"
 
-    def why_soft(self, repository: str, ref: str, branch: str) -> str:
+    def fence_gap(self, repository: str, ref: str, branch: str) -> str:
         """Return an empty string: no merge here is soft."""
         return ""
 

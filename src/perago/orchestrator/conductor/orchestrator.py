@@ -9,7 +9,7 @@ Beyond plain calls, this adapter compensates for:
   So lease and result of one task never overlap here (both must go through one `ConductorOrchestrator`), and a task
   that reads back unfinished is an `OrchestratorUnavailable`: send the result again.
 - *Updates that land late.*  A lease extension that got no answer may still be at the server, and overwrite a result that
-  was already read back (seen in 1 of 50 tries after a pause of the server).  `may_be_covered` says when to check again.
+  was already read back (seen in 1 of 50 tries after a pause of the server).  `may_be_overwritten` says when to check again.
 - *Batches.*  A long poll for several tasks holds the first ones back until all have come or the time is up.  So the wait
   is always for one task, and the rest of the batch is taken without waiting.  The server's longest wait is 5 s.
 
@@ -151,7 +151,7 @@ class ConductorOrchestrator:
                 found += self._top_up(task_name, worker_id, count - 1)
         return found
 
-    def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
+    def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
         """Return the names with a non-empty queue, including tasks that wait for their retry delay."""
         step = "read the sizes of queues"
         names = "&".join(f"taskType={wire.segment(name)}" for name in task_names)
@@ -188,7 +188,7 @@ class ConductorOrchestrator:
         with self._update_lock(attempt):
             self._api.persist(once)
 
-    def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
+    def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
         """Return whether a lease extension of the task may still be in flight."""
         return left_behind or attempt.task_id in self._unacknowledged
 

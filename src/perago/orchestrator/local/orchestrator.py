@@ -104,7 +104,7 @@ class LocalOrchestrator:
             self._sleep(step)
             waited += step
 
-    def waiting(self, task_names: Sequence[str]) -> Sequence[str]:
+    def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
         """Return all names: here, a poll that finds nothing costs no more than this call would."""
         return task_names
 
@@ -149,7 +149,7 @@ class LocalOrchestrator:
                     (task.updated, deadline(task, rules), task.id),
                 )
 
-    def may_be_covered(self, attempt: Attempt, *, left_behind: bool) -> bool:
+    def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
         """Return False: an update here is one transaction, so no earlier update can still overwrite a result."""
         del attempt, left_behind
         return False

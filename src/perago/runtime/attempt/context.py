@@ -26,7 +26,7 @@ from perago.protocol.attempt import AttemptSnapshot
 from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import WrongInput
 from perago.runtime.attempt.observer import Note, say_nothing
-from perago.runtime.attempt.place import OpenPlace, in_workdir
+from perago.runtime.attempt.place import OpenPlace, open_workdir_place
 from perago.runtime.attempt.publish_retry import Timing
 from perago.runtime.process.process_state import preserving_process_state
 from perago.settings import FenceMode
@@ -93,7 +93,7 @@ class AttemptContext:
     clock: Callable[[], float] = time.time
     clean_up: Callable[[ExitStack], None] = clean_up_now
     max_result_bytes: int | None = None
-    open_place: OpenPlace = in_workdir
+    open_place: OpenPlace = open_workdir_place
     retry_query: RetryQuery = ask_once
     note: Note = say_nothing
     timing: Timing = field(default_factory=Timing)

@@ -57,18 +57,18 @@ class Input:
 def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
     """Check an attempt's input against the task's contract.  Raises a `TaskInputError` that lists all violations."""
     wanted = ("params",) if task.workspace is None else ("workspace", "params")
-    wrong = list(_wrong_top(wanted, payload))
-    if wrong:
-        raise TaskInputError("; ".join(wrong))
+    violations = list(_top_level_violations(wanted, payload))
+    if violations:
+        raise TaskInputError("; ".join(violations))
     if task.workspace is not None:
-        wrong = list(_wrong_workspaces(payload["workspace"]))
+        violations = list(_workspaces_violations(payload["workspace"]))
     raw = payload["params"]
     try:
         params = task.parse_params(json.dumps(raw))
     except TaskInputError as error:
-        raise TaskInputError("; ".join([*wrong, str(error)])) from None
-    if wrong:
-        raise TaskInputError("; ".join(wrong))
+        raise TaskInputError("; ".join([*violations, str(error)])) from None
+    if violations:
+        raise TaskInputError("; ".join(violations))
     given = () if task.workspace is None else given_workspaces(payload["workspace"])
     return Input(params, raw, tuple(map(_with_ref_type, given)))
 
@@ -110,30 +110,32 @@ def _with_ref_type(given: Mapping[str, str]) -> Mapping[str, str]:
     return dict(given) if "refType" in given else {**given, "ref_type": "commit"}
 
 
-def _wrong_top(wanted: tuple[str, ...], given: Mapping[str, Any]) -> Iterator[str]:
-    wrong = list(_other_fields(wanted, wanted, given))
-    if wrong:
+def _top_level_violations(wanted: tuple[str, ...], given: Mapping[str, Any]) -> Iterator[str]:
+    violations = list(_field_violations(wanted, wanted, given))
+    if violations:
         example = ", ".join(f'"{name}": {_EXAMPLES[name]}' for name in wanted)
         yield (
-            f"task input must have exactly {' and '.join(wanted)}; {'; '.join(wrong)}; send the step's "
+            f"task input must have exactly {' and '.join(wanted)}; {'; '.join(violations)}; send the step's "
             f"inputParameters as {{{example}}}"
         )
 
 
-def _wrong_workspaces(given: object) -> Iterator[str]:
+def _workspaces_violations(given: object) -> Iterator[str]:
     if not isinstance(given, list):
-        yield from _wrong_workspace(given, "workspace")
+        yield from _workspace_violations(given, "workspace")
         return
     if not given:
         yield "workspace is an empty list; send one workspace, or those that are to be joined"
         return
-    wrong = [
-        text for number, one in enumerate(given) for text in _wrong_workspace(one, f"workspace[{number}]")
+    violations = [
+        text
+        for number, one in enumerate(given)
+        for text in _workspace_violations(one, f"workspace[{number}]")
     ]
-    yield from wrong or _of_several_branches(given)
+    yield from violations or _branch_mismatches(given)
 
 
-def _of_several_branches(given: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _branch_mismatches(given: Sequence[Mapping[str, str]]) -> Iterator[str]:
     for number, one in enumerate(given):
         for name in ("repository", "branch"):
             if one[name] != given[0][name]:
@@ -144,16 +146,16 @@ def _of_several_branches(given: Sequence[Mapping[str, str]]) -> Iterator[str]:
                 return
 
 
-def _wrong_workspace(given: object, label: str) -> Iterator[str]:
+def _workspace_violations(given: object, label: str) -> Iterator[str]:
     if not isinstance(given, Mapping):
         others = ", or a list of such objects" if label == "workspace" else ""
         yield f"{label} must be an object, not {input_type(given)}; send its repository, branch and ref{others}"
         return
     type_name = "refType" if "refType" in given and "ref_type" not in given else "ref_type"
     required = ("repository", "branch", "ref")
-    wrong = list(_other_fields(required, (*required, type_name), given))
-    if wrong:
-        yield f"{label} must have exactly repository, branch, ref and optionally ref_type; {'; '.join(wrong)}"
+    violations = list(_field_violations(required, (*required, type_name), given))
+    if violations:
+        yield f"{label} must have exactly repository, branch, ref and optionally ref_type; {'; '.join(violations)}"
     for name in (*required, type_name):
         value = given.get(name)
         if name not in given:
@@ -168,7 +170,7 @@ def _wrong_workspace(given: object, label: str) -> Iterator[str]:
             yield f"{label}.{name} must be 'commit', not {other}; send {_SEND[name]}"
 
 
-def _other_fields(
+def _field_violations(
     required: tuple[str, ...], allowed: tuple[str, ...], given: Mapping[str, Any]
 ) -> Iterator[str]:
     missing = [name for name in required if name not in given]
@@ -206,7 +208,7 @@ def output_of(
 
 def check_size(result: Mapping[str, Any], most: int | None) -> None:
     """Raise `TaskResultError` if the result contains invalid Unicode or U+0000, or exceeds `most` bytes of JSON."""
-    for place in _with_nul("result", result):
+    for place in _nul_locations("result", result):
         raise TaskResultError(
             f"{place} holds U+0000, which Conductor cannot store on PostgreSQL: remove it with text.replace('\\0', '')"
         )
@@ -225,7 +227,7 @@ def check_size(result: Mapping[str, Any], most: int | None) -> None:
         )
 
 
-def _with_nul(path: str, value: object) -> Iterator[str]:
+def _nul_locations(path: str, value: object) -> Iterator[str]:
     """Yield the location of every string and key that contains U+0000."""
     if isinstance(value, str):
         if has_nul(value):
@@ -234,7 +236,7 @@ def _with_nul(path: str, value: object) -> Iterator[str]:
         for name, item in value.items():
             if has_nul(name):
                 yield f"the key {name!r} of {path}"
-            yield from _with_nul(f"{path}.{name}", item)
+            yield from _nul_locations(f"{path}.{name}", item)
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from _with_nul(f"{path}[{number}]", item)
+            yield from _nul_locations(f"{path}[{number}]", item)

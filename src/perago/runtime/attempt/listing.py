@@ -6,8 +6,8 @@ be something else at the next commit.  So both are requested: the object with ex
 it.  `plays` never matches `plays-old/`.
 
 An empty prefix or view is not an error: the task may be the first to write there.  But if an attempt fails because
-files are missing, `with_folders` adds a hint to the reason.  If the lake fails or is slow to answer, the reason is left
-unchanged.
+files are missing, `with_missing_files_hint` adds a hint to the reason.  If the lake fails or is slow to answer, the
+reason is left unchanged.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from perago.protocol.changes import FileState, FileStates, projected
 from perago.protocol.outcome import Outcome
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
-from perago.runtime.lake_lookup import nothing_below
+from perago.runtime.lake_lookup import describe_empty_folder
 
 if TYPE_CHECKING:
     from perago.runtime.attempt.publisher import Publisher
 
 
-ASKING_SECONDS = 5.0
+HINT_TIMEOUT_SECONDS = 5.0
 """Maximum wait for the hint, in seconds.  It delays the result of a failed attempt."""
 _SPARK_HAS_NO_FILES = "PATH_NOT_FOUND"
 
@@ -39,7 +39,7 @@ class Listing:
     """The objects in the view of one commit, by path relative to the prefix."""
 
     files: FileStates
-    odd: FileStates = field(default_factory=FileStates)
+    differing_checksums: FileStates = field(default_factory=FileStates)
     """Listed states of objects whose listed checksum differs from that of their bytes.
 
     `files` has the checksum of the bytes.
@@ -48,13 +48,13 @@ class Listing:
     def correct(self, path: str, checksum: str) -> None:
         """Replace a file's listed checksum with the checksum of its bytes."""
         listed = self.files[path]
-        self.odd.put(path, listed)
+        self.differing_checksums.put(path, listed)
         self.files.put(path, FileState(listed.size, checksum), self.files.stat(path))
 
     def states(self, known: Listing | None = None) -> FileStates:
         """Return the file states.  An object listed exactly as in `known` takes its state from `known`."""
         if known is not None:
-            for path, listed in known.odd.items():
+            for path, listed in known.differing_checksums.items():
                 if self.files.get(path) == listed:
                     self.files.put(path, known.files[path])
         return self.files
@@ -88,8 +88,8 @@ def _file_at(lake: ReadableLake, repository: str, ref: str, path: str) -> Iterat
         return
 
 
-def with_folders(
-    outcome: Outcome, error: Exception, publisher: Publisher | None, *, within: float = ASKING_SECONDS
+def with_missing_files_hint(
+    outcome: Outcome, error: Exception, publisher: Publisher | None, *, timeout: float = HINT_TIMEOUT_SECONDS
 ) -> Outcome:
     """Return the outcome, with a hint in its reason if files were missing and the prefix or view is empty.
 
@@ -99,7 +99,7 @@ def with_folders(
         return outcome
     asked = publisher.staging.overlap(partial(_hint, publisher.lake, publisher.signature.workspace))
     try:
-        hint = asked.result(within)
+        hint = asked.result(timeout)
     except Exception:
         asked.cancel()
         return outcome
@@ -120,7 +120,7 @@ def _hint(lake: ReadableLake, workspace: Workspace) -> str:
         return ""
     if next(iter(lake.list(workspace.repository, workspace.ref, workspace.prefix)), None) is not None:
         return ""
-    return nothing_below(lake, workspace.repository, workspace.ref, workspace.prefix)
+    return describe_empty_folder(lake, workspace.repository, workspace.ref, workspace.prefix)
 
 
 def _format_roots(view: View) -> str:

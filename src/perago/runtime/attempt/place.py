@@ -34,7 +34,7 @@ from perago.runtime.attempt.observer import Traffic
 from perago.runtime.attempt.publish_decision import Result
 from perago.runtime.attempt.workdir import Workdir
 
-NAMED = 5
+MAX_NAMED_PATHS = 5
 """Maximum number of paths that an error names.  If there are more, the error says so."""
 
 Read = Callable[[str], bytes]
@@ -67,10 +67,10 @@ def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuar
 
     The error names the first few and says how many others there are.  `more` replaces that number if it is unknown.
     """
-    beyond = len(paths) - NAMED
+    beyond = len(paths) - MAX_NAMED_PATHS
     rest = f" and {beyond} more" if beyond > 0 else ""
     return PostGuardrailViolation(
-        f"the task changed {', '.join(paths[:NAMED])}{more or rest}, outside what it may change "
+        f"the task changed {', '.join(paths[:MAX_NAMED_PATHS])}{more or rest}, outside what it may change "
         f"({view.describe_roots(view.write_roots)}). Nothing is published; leave such files as they were, or name them in "
         "WorkspaceSpec(writes=…)"
     )
@@ -129,7 +129,7 @@ class Place(Protocol):
 OpenPlace = Callable[[PlaceRequest], Place]
 
 
-def in_workdir(request: PlaceRequest) -> Place:
+def open_workdir_place(request: PlaceRequest) -> Place:
     """Return the place for a plain task."""
     if request.task.kind != "plain":
         raise RuntimeConfigError(
@@ -209,17 +209,17 @@ def check_absolute_paths(changes: Changes, files: Container[str], read: Read, *,
     """
     found: dict[str, list[str]] = {}
     for path in changes.put:
-        if (kind := _kind(path, files, read, gone)) is not None:
+        if (kind := _absolute_path_file_kind(path, files, read, gone)) is not None:
             found.setdefault(kind, []).append(path)
     for kind, paths in found.items():
-        named = f"{', '.join(paths[:NAMED])}{' and more' if len(paths) > NAMED else ''}"
+        named = f"{', '.join(paths[:MAX_NAMED_PATHS])}{' and more' if len(paths) > MAX_NAMED_PATHS else ''}"
         raise PostGuardrailViolation(
             f"the task wrote {named}: {kind}, which names files by absolute paths that are invalid once the attempt "
             f"has ended. Nothing is published; {_REMEDIES[kind]}"
         )
 
 
-def _kind(path: str, files: Container[str], read: Read, gone: str) -> str | None:
+def _absolute_path_file_kind(path: str, files: Container[str], read: Read, gone: str) -> str | None:
     if _SINK.fullmatch(path):
         return "the log of a streaming sink"
     if (match := _CHECKPOINT.fullmatch(path)) and (beside := f"{match[1] or ''}metadata") in files:

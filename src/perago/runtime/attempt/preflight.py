@@ -48,28 +48,32 @@ def preflight_failure(
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
         return None
-    accepted = _accepted(orchestrator, attempt, target)
+    accepted = _completed_task_of_other_step(orchestrator, attempt, target)
     if publisher.rebases:
-        target = _with_passed(publisher, target, accepted)
+        target = _with_effect_of_others(publisher, target, accepted)
     return cannot_ever_publish(
         attempt, workspace, target, publisher.policy, accepted=accepted, rebases=publisher.rebases
     )
 
 
-def _with_passed(publisher: Publisher, target: TargetBranch, accepted: frozenset[str]) -> TargetBranch:
+def _with_effect_of_others(
+    publisher: Publisher, target: TargetBranch, accepted: frozenset[str]
+) -> TargetBranch:
     """Return the branch with the effect of others' permanent commits added, or unchanged if the effect is unknown."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     kept = permanent_commits(attempt, workspace, target, publisher.policy, accepted)
     if kept is None:
         return target
     try:
-        return replace(target, passed=publisher.views.with_passed(attempt, kept).passed)
+        return replace(target, passed=publisher.views.with_effect_of_others(attempt, kept).passed)
     except LakeError as error:
         log.info("could not check for concurrent changes before the body: %s", error)
         return target
 
 
-def _accepted(orchestrator: AttemptReporter, attempt: Attempt, target: TargetBranch) -> frozenset[str]:
+def _completed_task_of_other_step(
+    orchestrator: AttemptReporter, attempt: Attempt, target: TargetBranch
+) -> frozenset[str]:
     """Return a set with the id of the task that made the newest commit by another step.
 
     The set is empty unless that task is COMPLETED and so will never run again.

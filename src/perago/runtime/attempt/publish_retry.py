@@ -46,7 +46,7 @@ class PublishRetry:
         return self.timeout if self._ends is None else max(0.0, self._ends - self.timing.clock())
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def timed_call(self) -> Iterator[None]:
         """Count and time the publish call made in this block."""
         began = self.timing.clock()
         self.count += 1

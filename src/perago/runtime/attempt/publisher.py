@@ -83,7 +83,7 @@ class Publisher:
     in_flight: bool = field(default=False, init=False)
     """True while a publish request may still land.  The claim must not be dropped during that time."""
     fence_level: FenceLevel | None = field(default=None, init=False)
-    _unread: bool = field(default=False, init=False)
+    _head_not_read: bool = field(default=False, init=False)
     """True if the last decision was made without reading the head, relying on the lake to compare it."""
     _restaged: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
     """Results staged again on newer heads, by head."""
@@ -121,7 +121,7 @@ class Publisher:
             recorded = recorded_work(commit, self.signature)
             if (
                 recorded is not None
-                and self.views.counts(commit)
+                and self.views.is_valid_publication(commit)
                 and self.views.same(commit.id, target.head.id)
             ):
                 return Published(commit.id, recorded)
@@ -151,7 +151,7 @@ class Publisher:
         if (done := self._find_done(target)) is not None:
             return done
         if self.rebases:
-            target = self.views.with_passed(self.signature.attempt, target)
+            target = self.views.with_effect_of_others(self.signature.attempt, target)
         plan = build_workspace_publication_plan(
             self.signature.attempt, workspace, target, changed=staged is not None, policy=self.policy
         )
@@ -168,7 +168,7 @@ class Publisher:
                 assert level is not None  # noqa: S101 - looked up above
                 return self._plan_merge(plan, staged, result, level.result())
 
-    def keep_replaced(self, move: RelocatePlan) -> None:
+    def tag_replaced_head(self, move: RelocatePlan) -> None:
         """Tag the abandoned publication, so that it can still be found."""
         name = replaced_tag_name(self.signature.attempt, move.head)
         try:
@@ -198,8 +198,8 @@ class Publisher:
         it hinders the other publishers.
         """
         before, self.at_head = self.at_head, None
-        self._unread = before is not None and not self.rebases and _is_hard(level)
-        if before is not None and self._unread:
+        self._head_not_read = before is not None and not self.rebases and _is_hard(level)
+        if before is not None and self._head_not_read:
             return before
         return read_target(self.lake, self.signature.workspace, self.policy)
 
@@ -225,7 +225,7 @@ class Publisher:
             self.tries.seconds_left,
             level,
             staged.base,
-            put_off_is_an_answer=self.rebases,
+            fail_fast_when_busy=self.rebases,
         )
         return MergePlan(staged, merge)
 
@@ -241,7 +241,7 @@ class Publisher:
         restaged = self._find_restaged(target)
         if restaged is None:
             listing = list_view(self.lake, self._repository, head, workspace.view)
-            changes = _within(workspace, changes_between(listing.states(result.base), result.states))
+            changes = _allowed_changes(workspace, changes_between(listing.states(result.base), result.states))
             if not changes:
                 return Published(plan.supersedes or head)
             held_by = staged.commit if staged is not None else workspace.ref
@@ -282,7 +282,7 @@ class Publisher:
     def _merge(self, staged: StagedWorkspace, merge: Merge) -> Published | RetryAfter:
         self.in_flight = True
         try:
-            with self.tries.one():
+            with self.tries.timed_call():
                 published = self.lake.merge(self._repository, merge)
         except LakeUnavailable as unknown:
             return self._settle(staged, merge.expected_head, unknown)
@@ -303,7 +303,7 @@ class Publisher:
         branch, seconds_left = self.signature.workspace.branch, self.tries.seconds_left
         self.in_flight = True
         try:
-            with self.tries.one():
+            with self.tries.timed_call():
                 self.lake.relocate(self._repository, branch, staged.branch, head, seconds_left)
         except LakeUnavailable as unknown:
             return self._settle(staged, head, unknown)
@@ -333,7 +333,7 @@ class Publisher:
 
         Otherwise handle the publish as refused.
         """
-        if self._unread:
+        if self._head_not_read:
             self.in_flight = False
             log.info("the head moved while the body ran, reading it now: %s", moved)
             return RetryAfter(0.0)
@@ -387,7 +387,7 @@ def _is_hard(level: Future[FenceLevel] | None) -> bool:
     return level is not None and level.exception() is None and level.result() == "hard"
 
 
-def _within(workspace: Workspace, changes: Changes) -> Changes:
+def _allowed_changes(workspace: Workspace, changes: Changes) -> Changes:
     """Return only the changes that the task may make.
 
     Everything else under the prefix belongs to others and stays as it is at the head.

@@ -103,7 +103,7 @@ class PublishSettlement:
         """
         if commit.first_parent == expected_head:
             return
-        if self.views is not None and self.views.counts(commit):
+        if self.views is not None and self.views.is_valid_publication(commit):
             log.info("commit %s landed on %s, where the view is the same", commit.id, commit.first_parent)
             return
         changed = "" if self.views is None else ", and what this task sees differs there"

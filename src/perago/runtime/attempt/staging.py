@@ -103,7 +103,7 @@ class Staging:
         if self.mode == "hard" and level == "soft":
             raise PublishFenceError(
                 f"PERAGO_FENCE=hard, but {staged.commit} of {self._repository!r} "
-                f"{self.lake.why_soft(self._repository, staged.commit, self.signature.workspace.branch)}"
+                f"{self.lake.fence_gap(self._repository, staged.commit, self.signature.workspace.branch)}"
             )
         return level
 

@@ -101,7 +101,7 @@ class Views:
     lake: ReadableLake
     workspace: Workspace
 
-    def with_passed(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
+    def with_effect_of_others(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
         """Return the branch with the effect that others' commits since the input commit have on this attempt."""
         others = len(target.advance) > len(own_commits(attempt, target.advance))
         if target.reached != "input" or not others:
@@ -119,7 +119,7 @@ class Views:
         found = self.lake.differing(self.workspace.repository, left, right, (ACTIONS,))
         return next(iter(found), None) is not None
 
-    def counts(self, commit: Commit) -> bool:
+    def is_valid_publication(self, commit: Commit) -> bool:
         """Return whether a publication is valid where it landed.
 
         It is valid on its expected head, and on a parent where the view is the same as at the commit that it was staged

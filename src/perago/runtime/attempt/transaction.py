@@ -44,7 +44,7 @@ from perago.protocol.steps import NOT_BEGUN, Step
 from perago.protocol.worker_faults import own_reason
 from perago.runtime.attempt.context import AttemptContext, cancel_or_wait
 from perago.runtime.attempt.contract import Input, check_size, output_of, read_input, to_record
-from perago.runtime.attempt.listing import with_folders
+from perago.runtime.attempt.listing import with_missing_files_hint
 from perago.runtime.attempt.observer import ExecutionTrace, Traffic
 from perago.runtime.attempt.place import Place, PlaceRequest
 from perago.runtime.attempt.preflight import preflight_failure, read_before_body
@@ -89,7 +89,7 @@ class Transaction:
             except Exception as error:
                 self._context.on_error(error)
                 outcome = self._trace.outcome_of(error, self._step)
-                outcome = with_folders(outcome, error, self._publisher)
+                outcome = with_missing_files_hint(outcome, error, self._publisher)
                 refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)
             result = replace(self._execution_result(outcome, refused=refused), own_reason=own)
             with self._in(steps.HAND_OVER):
@@ -106,8 +106,14 @@ class Transaction:
         if task.workspace is None:
             return {"result": self._call(given.params)}
         with self._in(steps.INPUT):
-            looks = not task.workspace.read_only and not task.workspace.rebases
-            start = start_of(context.lake, self._attempt, given.workspaces, task.workspace.view, looks=looks)
+            read_branch_first = not task.workspace.read_only and not task.workspace.rebases
+            start = start_of(
+                context.lake,
+                self._attempt,
+                given.workspaces,
+                task.workspace.view,
+                read_branch_first=read_branch_first,
+            )
         publisher = self._new_publisher(given, start, cleanup)
         target = None
         if not task.workspace.read_only:
@@ -295,7 +301,7 @@ class Transaction:
         """
         if isinstance(move, RelocatePlan):
             # Tag only after the fence: a stale attempt must not leave a tag for a replacement that never happened.
-            publisher.keep_replaced(move)
+            publisher.tag_replaced_head(move)
             self._fence()
         published = publisher.execute(move)
         if isinstance(published, Published) and published.recorded is not None:

@@ -107,7 +107,7 @@ class Workdir:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         # Large files first, so that the download does not end with a single thread busy on one of them.
         paths = sorted(files, key=lambda path: files[path].size, reverse=True)
-        odd = FileStates()
+        differing = FileStates()
         newest = 0
         for at in range(0, len(paths), _BATCH):
             batch = {path: files[path] for path in paths[at : at + _BATCH]}
@@ -117,9 +117,9 @@ class Workdir:
                 newest = max(newest, found.mtime_ns, found.ctime_ns)
                 files.put(path, state, found if state.checksum is not None else None)
                 if state != batch[path]:
-                    odd.put(path, batch[path])
+                    differing.put(path, batch[path])
         self._take_index(files, newest)
-        return Listing(files, odd)
+        return Listing(files, differing)
 
     def _download(
         self,

@@ -47,19 +47,23 @@ def start_of(
     given: Sequence[Mapping[str, str]],
     view: View,
     *,
-    looks: bool = False,
+    read_branch_first: bool = False,
 ) -> Start:
     """Resolve the input's refs to full commit ids, once, and choose the one to start from.
 
-    Raises `TaskInputError` if they cannot be joined.  With `looks`, the branch is read first: a ref that is its head or
-    the head's parent need not be looked up.
+    Raises `TaskInputError` if they cannot be joined.  With `read_branch_first`, a ref that is the branch's head
+    or the head's parent need not be looked up.
     """
-    if looks and len(given) == 1 and (start := _start_by_branch(lake, given[0], view)) is not None:
+    if (
+        read_branch_first
+        and len(given) == 1
+        and (start := _start_by_branch(lake, given[0], view)) is not None
+    ):
         return start
     commits = [commit_of(lake, one, workspace_label(given, number)) for number, one in enumerate(given)]
     chosen = commits[0].id
     if any(commit.id != chosen for commit in commits):
-        chosen = _Join(lake, attempt, given, commits).last()
+        chosen = _Join(lake, attempt, given, commits).choose_last()
     sent = given[[commit.id for commit in commits].index(chosen)]
     return Start(_workspace(sent, chosen, view), sent)
 
@@ -94,12 +98,12 @@ class _Join:
     given: Sequence[Mapping[str, str]]
     commits: Sequence[Commit]
 
-    def last(self) -> str:
+    def choose_last(self) -> str:
         """Return the commit whose history contains all the others.
 
         Raises `TaskInputError` if there is none, or if something that one of the others wrote has changed since.
         """
-        found = self._found()
+        found = self._search_ancestors()
         if found.missing:
             where = f"branch {self.given[0]['branch']!r} of {self.given[0]['repository']!r}"
             raise TaskInputError(apart(self._label(found.missing[0]), self._label(found.last), where))
@@ -108,7 +112,7 @@ class _Join:
                 self._expect_unchanged(commit, found)
         return found.last
 
-    def _found(self) -> AncestorSearch:
+    def _search_ancestors(self) -> AncestorSearch:
         """Return the search result for the commit whose history contains all the others, or else most of them."""
         ids = {commit.id for commit in self.commits}
         searched: list[AncestorSearch] = []

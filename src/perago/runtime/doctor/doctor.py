@@ -16,7 +16,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import PeragoError
 from perago.lake.base import Lake
 from perago.orchestrator.base import Orchestrator
-from perago.runtime.doctor.finding import LONGEST, Finding, within
+from perago.runtime.doctor.finding import LONGEST, Finding, call_with_time_limit
 from perago.runtime.doctor.local_checks import (
     Skew,
     check_clock,
@@ -26,7 +26,7 @@ from perago.runtime.doctor.local_checks import (
     has_spark,
     read_skew,
 )
-from perago.runtime.doctor.permission_probe import Scratch
+from perago.runtime.doctor.permission_probe import PermissionProbe
 from perago.runtime.doctor.server_checks import (
     check_actions,
     check_conductor,
@@ -116,11 +116,11 @@ def _repository(
     if head is None:
         return
     files = servers.fence_files() if remote else {}
-    scratch = Scratch(lake, wanted.repository, head, (new_name(), new_name()), files)
-    scratched = scratch.examine()
-    yield from check_permissions(scratched, wanted.repository)
+    probe = PermissionProbe(lake, wanted.repository, head, (new_name(), new_name()), files)
+    result = probe.examine()
+    yield from check_permissions(result, wanted.repository)
     if remote:
-        yield check_actions(scratched)
+        yield check_actions(result)
     yield check_fence(lake, wanted.repository, wanted.branch, head, servers.settings.fence)
 
 
@@ -137,7 +137,7 @@ def _conductor(servers: ProbedServers, wanted: DoctorRequest) -> Iterator[Findin
         "check CONDUCTOR_SERVER_URL, and that Conductor is up",
     )
     # Open the client inside the time limit too: if there are keys, it requests a token right away.
-    answers = within(LONGEST, lambda: _ask_conductor(servers, wanted, where), [late])
+    answers = call_with_time_limit(LONGEST, lambda: _ask_conductor(servers, wanted, where), [late])
     yield from answers
     if answers[0].level == "ok":
         yield check_clock("Conductor", _skew(conductor.url), signs=False)
@@ -162,4 +162,4 @@ def _taskdefs(
 
 
 def _skew(url: str) -> Skew | None:
-    return within(LONGEST, lambda: read_skew(shown_address(url)), None)
+    return call_with_time_limit(LONGEST, lambda: read_skew(shown_address(url)), None)

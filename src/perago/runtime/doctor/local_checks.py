@@ -43,13 +43,13 @@ _INSTALL_JAVA = (
 _WITH_SPARK = ("pyspark", "pandas", "pyarrow")
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)([^"]*)"')
 
-LITTLE = 1024**3
+LOW_SPACE_BYTES = 1024**3
 """With less free space than this, large workspaces may not fit."""
-TOO_LITTLE = 64 * 1024**2
-_TRIED = 64 * 1024
+MIN_SPACE_BYTES = 64 * 1024**2
+_PROBE_BYTES = 64 * 1024
 
-NOTICED = 5.0
-REFUSED = 15 * 60.0
+NOTICEABLE_SKEW_SECONDS = 5.0
+REJECTED_SKEW_SECONDS = 15 * 60.0
 _CLOCK_SECONDS = 5.0
 _REMEDY = "set this machine's clock, or the server's: have both follow NTP"
 
@@ -154,7 +154,7 @@ def check_folder(part: str, folder: Path, *, setting: str) -> Finding:
     except OSError as error:
         says = f"{folder} cannot be written to: {error.strerror} ({shown_size(free)} free)"
         return Finding(part, "fail", says, f"make room, allow writing there, or {elsewhere}")
-    return judged(part, free, folder, elsewhere)
+    return free_space_finding(part, free, folder, elsewhere)
 
 
 def check_file_times(folder: Path) -> Finding:
@@ -170,18 +170,18 @@ def check_file_times(folder: Path) -> Finding:
     )
 
 
-def judged(part: str, free: int, folder: Path, elsewhere: str) -> Finding:
+def free_space_finding(part: str, free: int, folder: Path, elsewhere: str) -> Finding:
     """Return the finding for this much free space."""
     says = f"{shown_size(free)} free at {folder}"
-    if free >= LITTLE:
+    if free >= LOW_SPACE_BYTES:
         return Finding(part, "ok", says)
-    level: Level = "warn" if free >= TOO_LITTLE else "fail"
+    level: Level = "warn" if free >= MIN_SPACE_BYTES else "fail"
     return Finding(part, level, f"only {says}", f"make room, or {elsewhere}")
 
 
 def _write_a_little(folder: Path) -> None:
     with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(os.urandom(_TRIED))
+        file.write(os.urandom(_PROBE_BYTES))
         file.flush()
         # A file system may accept the bytes first and run out of space only later.
         os.fsync(file.fileno())
@@ -226,12 +226,17 @@ def check_clock(server: str, skew: Skew | None, *, signs: bool) -> Finding:
     if skew is None:
         return Finding(part, "skip", f"{server} sent no time")
     off = abs(skew.seconds)
-    if off < NOTICED:
+    if off < NOTICEABLE_SKEW_SECONDS:
         return Finding(part, "ok", f"within {max(1, round(off))} s of this machine's")
     side = "ahead of" if skew.seconds > 0 else "behind"
     says = f"{server}'s clock is {off:.0f} s {side} this machine's"
-    if signs and off >= REFUSED:
-        return Finding(part, "fail", f"{says}: its gateway refuses requests beyond {REFUSED:.0f} s", _REMEDY)
+    if signs and off >= REJECTED_SKEW_SECONDS:
+        return Finding(
+            part,
+            "fail",
+            f"{says}: its gateway refuses requests beyond {REJECTED_SKEW_SECONDS:.0f} s",
+            _REMEDY,
+        )
     return Finding(part, "warn", f"{says}: ages and times in logs are off", _REMEDY)
 
 

@@ -29,7 +29,7 @@ Step = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ProbedOperation:
     """One operation that a worker performs, the lakeFS permissions it needs, and its error if it failed."""
 
     what: str
@@ -40,19 +40,19 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Scratched:
+class ProbeResult:
     """The result of the probe.
 
     `level` is the fence level of a commit that contains the fence files, or None if it could not be determined.
     """
 
-    tried: tuple[Tried, ...]
+    operations: tuple[ProbedOperation, ...]
     level: FenceLevel | None = None
-    why_soft: str = ""
+    fence_gap: str = ""
 
 
 @dataclass(slots=True)
-class Scratch:
+class PermissionProbe:
     """One probe.  `names` are the two scratch branches, and `head` is the commit that they start from."""
 
     lake: PublishingLake
@@ -61,42 +61,42 @@ class Scratch:
     names: tuple[str, str]
     files: Mapping[str, bytes]
     """Files that a commit must contain for the lake to fence merges from it."""
-    _tried: list[Tried] = field(default_factory=list)
+    _operations: list[ProbedOperation] = field(default_factory=list)
     _committed: str = ""
     _merged: str = ""
 
-    def examine(self) -> Scratched:
+    def examine(self) -> ProbeResult:
         """Try the operations in order, skipping those that cannot work after an earlier failure."""
         source, target = self.names
         level: FenceLevel | None = None
-        why_soft = ""
+        fence_gap = ""
         try:
             if self._try("make a branch", "fs:CreateBranch", self._make):
                 if self._try("write objects", "fs:WriteObject", self._write):
                     self._try("read objects", "fs:ReadObject, fs:ListObjects", self._read)
                     if self._try("commit", "fs:CreateCommit", self._commit):
                         level = self._level()
-                        why_soft = self._why_soft() if level == "soft" else ""
+                        fence_gap = self._fence_gap() if level == "soft" else ""
                         if self._try("merge", "fs:CreateCommit on the target branch", self._merge):
                             self._try("reset a branch", "fs:RevertBranch", self._reset, for_replacing=True)
                 self._try("delete objects", "fs:DeleteObject", self._delete)
         finally:
             for name in (source, target):
                 self._drop(name)
-        return Scratched(tuple(self._tried), level, why_soft)
+        return ProbeResult(tuple(self._operations), level, fence_gap)
 
     def _try(self, what: str, permissions: str, step: Step, *, for_replacing: bool = False) -> bool:
         try:
             step()
         except LakeError as error:
-            self._tried.append(Tried(what, permissions, error, for_replacing))
+            self._operations.append(ProbedOperation(what, permissions, error, for_replacing))
             return False
         except OSError as error:
             # This machine's disk failed: uploads are written to a file first.
             local = LakeError(f"a temporary file could not be written: {error.strerror}")
-            self._tried.append(Tried(what, permissions, local, for_replacing))
+            self._operations.append(ProbedOperation(what, permissions, local, for_replacing))
             return False
-        self._tried.append(Tried(what, permissions))
+        self._operations.append(ProbedOperation(what, permissions))
         return True
 
     def _make(self) -> None:
@@ -137,9 +137,9 @@ class Scratch:
         except LakeError:
             return None
 
-    def _why_soft(self) -> str:
+    def _fence_gap(self) -> str:
         try:
-            return self.lake.why_soft(self.repository, self._committed, self.names[1])
+            return self.lake.fence_gap(self.repository, self._committed, self.names[1])
         except LakeError as error:
             return str(error)
 
@@ -148,7 +148,7 @@ class Scratch:
         try:
             self.lake.drop_branch(self.repository, name)
         except LakeError as error:
-            self._tried.append(Tried(f"{DROPPED}: {name}", "fs:DeleteBranch", error))
+            self._operations.append(ProbedOperation(f"{DROPPED}: {name}", "fs:DeleteBranch", error))
 
 
 def _uploads(folder: Path, contents: Mapping[str, bytes], algorithm: str) -> Iterator[Upload]:
@@ -158,6 +158,6 @@ def _uploads(folder: Path, contents: Mapping[str, bytes], algorithm: str) -> Ite
         yield Upload(file, path, len(data), hashlib.new(algorithm, data).hexdigest())
 
 
-def failures(tried: Sequence[Tried]) -> list[Tried]:
+def failures(operations: Sequence[ProbedOperation]) -> list[ProbedOperation]:
     """Return the operations that failed."""
-    return [one for one in tried if one.error is not None]
+    return [one for one in operations if one.error is not None]

@@ -16,7 +16,7 @@ from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.policies import REPLACE, declared
 from perago.runtime.doctor.finding import Finding, Level
-from perago.runtime.doctor.permission_probe import DROPPED, Scratched, Tried, failures
+from perago.runtime.doctor.permission_probe import DROPPED, ProbedOperation, ProbeResult, failures
 from perago.runtime.lake_lookup import suggesting_existing_names
 from perago.runtime.registration import TaskDefChange, plan_changes
 from perago.settings import FenceMode, TransferMode
@@ -83,7 +83,7 @@ def check_fence(lake: ReadableLake, repository: str, branch: str, head: str, mod
     try:
         if lake.fence_level(repository, head) == "hard":
             return Finding(part, "ok", "hard: the server itself compares the head inside the merge")
-        why = lake.why_soft(repository, head, branch)
+        why = lake.fence_gap(repository, head, branch)
     except LakeError as error:
         return Finding(part, "fail", f"unknown: {error}", f"run `perago fence prove {repository} {branch}`")
     if mode == "hard":
@@ -161,30 +161,30 @@ def check_repository(
     return Finding(part, "ok", f"{branch} is at {head}"), head
 
 
-def check_permissions(scratched: Scratched, repository: str) -> Iterator[Finding]:
+def check_permissions(result: ProbeResult, repository: str) -> Iterator[Finding]:
     """Yield a finding for each operation that failed, or a single one if all succeeded."""
-    for one in failures(scratched.tried):
+    for one in failures(result.operations):
         level: Level = "warn" if one.for_replacing else "fail"
         yield Finding(_part(repository), level, *_lake_message(one, repository))
-    done = [one.what for one in scratched.tried if one.error is None]
-    if len(done) == len(scratched.tried):
+    done = [one.what for one in result.operations if one.error is None]
+    if len(done) == len(result.operations):
         yield Finding(
             _part(repository), "ok", f"on a scratch branch, now gone, the keys may {', '.join(done)}"
         )
 
 
-def check_actions(scratched: Scratched) -> Finding:
+def check_actions(result: ProbeResult) -> Finding:
     """Check that the server runs pre-merge actions, which it needs for a hard fence."""
-    if scratched.level is None:
+    if result.level is None:
         return Finding("actions", "skip", "not seen, because nothing could be committed on a scratch branch")
-    if scratched.level == "hard":
+    if result.level == "hard":
         return Finding("actions", "ok", "enabled: the server refused a merge that it must refuse")
-    why = scratched.why_soft.rpartition("not seen to hold: ")[2].partition(": set `")[0]
-    remedy = ACTIONS_ON if "actions.enabled" in scratched.why_soft else _FIX
+    why = result.fence_gap.rpartition("not seen to hold: ")[2].partition(": set `")[0]
+    remedy = ACTIONS_ON if "actions.enabled" in result.fence_gap else _FIX
     return Finding("actions", "warn", f"not seen to run, so no fence is hard: {why}", remedy)
 
 
-def _lake_message(one: Tried, repository: str) -> tuple[str, str]:
+def _lake_message(one: ProbedOperation, repository: str) -> tuple[str, str]:
     """Return the text and the remedy for a failed operation."""
     if one.what.startswith(DROPPED):
         name = one.what.removeprefix(f"{DROPPED}: ")

@@ -72,29 +72,31 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class SettingsReport:
     """The settings without the invalid ones, each with its source, and a finding for each invalid one."""
 
     settings: Settings
     shown: tuple[Setting, ...]
-    wrong: tuple[Finding, ...]
+    invalid: tuple[Finding, ...]
 
 
-def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool | None = None) -> Read:
+def read_settings(
+    environ: Mapping[str, str], *, root: Path | None, remote: bool | None = None
+) -> SettingsReport:
     """Read the settings, including lakectl's file, as commands on the real servers do.
 
     `remote` is the choice of servers on the command line.  The result's `servers` are those that commands would then
     use.
     """
     kept = dict(environ)
-    wrong = [
+    invalid = [
         Finding(PART, "warn", says, "correct its name, or unset it") for says in unknown_settings(environ)
     ]
     with_file = True
     for names in _groups(environ):
         error = _diagnostic(environ, names)
         if error is not None:
-            wrong.append(Finding(PART, "fail", error, f"correct or unset {', '.join(names)}"))
+            invalid.append(Finding(PART, "fail", error, f"correct or unset {', '.join(names)}"))
             for name in names:
                 kept.pop(name, None)
             # lakectl's file configures lakeFS even without the variables, and may be the invalid part.
@@ -105,7 +107,7 @@ def read_settings(environ: Mapping[str, str], *, root: Path | None, remote: bool
     options = {"PERAGO_ROOT": "--root"} if root is not None else {}
     if remote is not None:
         options[SERVERS] = "--remote" if remote else "--local"
-    return Read(settings, tuple(_list_settings(settings, kept, options)), tuple(wrong))
+    return SettingsReport(settings, tuple(_list_settings(settings, kept, options)), tuple(invalid))
 
 
 def shown_size(size: float) -> str:

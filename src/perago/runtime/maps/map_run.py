@@ -131,19 +131,19 @@ class MapRequest:
         rows = digest_of(self.rows)
         return MapRunFile(new_run_id(now), int(now * 1000), self.task.name, address, rows, len(self.rows))
 
-    def begin(self, lake: Lake, handle: MapRunFile) -> Map:
+    def begin(self, lake: Lake, run_file: MapRunFile) -> Map:
         """Start a session of the run, and load the outcomes of earlier sessions."""
-        record = MapRecord(lake, handle.run)
-        record.begin(asdict(handle))
-        session = Map(self._plan(handle), self.rows, record)
+        record = MapRecord(lake, run_file.run)
+        record.begin(asdict(run_file))
+        session = Map(self._plan(run_file), self.rows, record)
         session.read_record()
         return session
 
-    def _plan(self, handle: MapRunFile) -> MapPlan:
+    def _plan(self, run_file: MapRunFile) -> MapPlan:
         declared = self.task.controls.retry.count
         return MapPlan(
-            run=handle.run,
-            started=handle.started,
+            run=run_file.run,
+            started=run_file.started,
             session=new_execution_id(),
             target=self.target,
             folder=Path.cwd(),
@@ -151,5 +151,5 @@ class MapRequest:
             lake=self.where,
             retries=declared if self.retries is None else self.retries,
             max_result_bytes=self.max_result_bytes,
-            log=map_log(self.where.settings.root, handle.run) if self.log_here else None,
+            log=map_log(self.where.settings.root, run_file.run) if self.log_here else None,
         )

@@ -71,7 +71,7 @@ COLUMNS = (
 )
 
 
-def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionResult) -> RowOutcome:
+def outcome_of(row: Row, claim: RowClaim, outcome: Outcome, result: ExecutionResult) -> RowOutcome:
     """Build a row's outcome from an execution's result.  A stale execution must not report one."""
     output = outcome.output or {}
     return RowOutcome(
@@ -80,16 +80,16 @@ def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionRe
         branch=row.branch,
         status=cast(Status, outcome.status),
         reason=outcome.reason or "",
-        ref=taken.ref,
+        ref=claim.ref,
         published=str(output.get("workspace", {}).get("ref", "")),
-        attempts=taken.attempts,
-        seconds=round(sum(settled.seconds.values()), 4),
-        steps={step: round(took, 4) for step, took in settled.seconds.items()},
-        downloaded=settled.moved.downloaded,
-        uploaded=settled.moved.uploaded,
-        saved=settled.moved.saved,
-        changed=settled.seen.changed,
-        deleted=settled.seen.deleted,
+        attempts=claim.attempts,
+        seconds=round(sum(result.seconds.values()), 4),
+        steps={step: round(took, 4) for step, took in result.seconds.items()},
+        downloaded=result.moved.downloaded,
+        uploaded=result.moved.uploaded,
+        saved=result.moved.saved,
+        changed=result.seen.changed,
+        deleted=result.seen.deleted,
         result=output.get("result"),
     )
 

@@ -37,7 +37,7 @@ class RowClaims:
     plan: MapPlan
     execution_id: Callable[[], str]
 
-    def take(self, row: Row) -> RowClaim | RowOutcome:
+    def claim(self, row: Row) -> RowClaim | RowOutcome:
         """Claim the row for a new execution, or return its outcome."""
         # Nearly every row is new: try slot 1 with one call, without reading the record.
         wanted = RowClaim(row.number, 1, self.execution_id(), self.plan.session, self._start(row))
@@ -45,25 +45,25 @@ class RowClaims:
             return wanted
         while True:
             last = self.record.last(row.number)
-            following = self._after(row, last) if last is not None else wanted
+            following = self._next_slot(row, last) if last is not None else wanted
             if isinstance(following, RowOutcome):
                 return following
             if self.record.add(following):
                 return following if isinstance(following, RowClaim) else following.outcome
 
-    def again(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
+    def reclaim(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
         """Claim the row again after an execution that just ended, or return its outcome."""
-        following = self._after(row, ended)
+        following = self._next_slot(row, ended)
         if isinstance(following, RowOutcome):
             return following
         if self.record.add(following):
             return following if isinstance(following, RowClaim) else following.outcome
-        return self.take(row)
+        return self.claim(row)
 
-    def _after(self, row: Row, last: Slot) -> Slot | RowOutcome:
+    def _next_slot(self, row: Row, last: Slot) -> Slot | RowOutcome:
         """Return the slot that follows the row's last one, or the row's outcome if the row is over."""
         if isinstance(last, Ended):
-            return self._after_ending(row, last)
+            return self._next_slot_after_end(row, last)
         same = last.session == self.plan.session
         deaths = last.deaths + 1 if same else 0
         if deaths >= MOST_DEATHS:
@@ -80,10 +80,10 @@ class RowClaims:
             deaths=deaths,
         )
 
-    def _after_ending(self, row: Row, last: Ended) -> Slot | RowOutcome:
-        taken, outcome = last.taken, last.outcome
-        same = taken.session == self.plan.session
-        over = outcome.status == "FAILED_WITH_TERMINAL_ERROR" or taken.tries > self.plan.retries
+    def _next_slot_after_end(self, row: Row, last: Ended) -> Slot | RowOutcome:
+        claim, outcome = last.claim, last.outcome
+        same = claim.session == self.plan.session
+        over = outcome.status == "FAILED_WITH_TERMINAL_ERROR" or claim.tries > self.plan.retries
         if outcome.done or (same and over):
             return outcome
         return RowClaim(
@@ -92,8 +92,8 @@ class RowClaims:
             self.execution_id(),
             self.plan.session,
             self._start_again(row, last),
-            attempts=taken.attempts + 1,
-            tries=taken.tries + 1 if same else 1,
+            attempts=claim.attempts + 1,
+            tries=claim.tries + 1 if same else 1,
         )
 
     def _start(self, row: Row) -> str:
@@ -115,7 +115,7 @@ class RowClaims:
         the table gives no ref for the row, and the row was refused because others moved the head, the retry starts from
         the new head, unless one of the commits in between is the row's own.
         """
-        before = last.taken.ref
+        before = last.claim.ref
         if row.ref or not (last.refused or not before):
             return before
         try:

@@ -53,7 +53,7 @@ from perago.runtime.root.state_dir import new_execution_id
 
 log = logging.getLogger("perago.map")
 
-OVER = "CANCELED"
+OVER_STATUS = "CANCELED"
 OVERLAPPING = 4
 LONGEST_PAUSE = 5.0
 """Maximum delay in seconds between two tries of a row, which keeps one of the engine's executors busy meanwhile."""
@@ -62,37 +62,37 @@ _WRONG_INPUT: WrongInput = "terminal"
 _TASK = re.compile(r"(map-[0-9a-z-]+)-row(\d+)-(\d+)")
 
 
-def attempt_of(run: str, started: int, task_name: str, taken: RowClaim) -> Attempt:
+def attempt_of(run: str, started: int, task_name: str, claim: RowClaim) -> Attempt:
     """Return the attempt for a claim.  `started` is the start of the run, in milliseconds since 1970."""
     return Attempt(
         workflow_instance_id=run,
-        task_id=f"{run}-row{taken.row}-{taken.slot}",
-        reference_task_name=f"row_{taken.row}",
+        task_id=f"{run}-row{claim.row}-{claim.slot}",
+        reference_task_name=f"row_{claim.row}",
         task_name=task_name,
-        retry_count=taken.attempts - 1,
-        seq=taken.row,
+        retry_count=claim.attempts - 1,
+        seq=claim.row,
         iteration=0,
-        scheduled_time=started + taken.slot,
+        scheduled_time=started + claim.slot,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrchestrator:
-    """The orchestrator for one execution of one row.  `settled` is its result, once it has ended."""
+    """The orchestrator for one execution of one row.  `result` is set once it has ended."""
 
     record: MapRecord
     row: Row
-    taken: RowClaim
-    settled: ExecutionResult | None = None
+    claim: RowClaim
+    result: ExecutionResult | None = None
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """Return the attempt's state: in progress as long as its claim is the row's last slot."""
-        if not attempt.task_id.endswith(f"-row{self.taken.row}-{self.taken.slot}"):
+        if not attempt.task_id.endswith(f"-row{self.claim.row}-{self.claim.slot}"):
             raise OrchestratorNotFound(f"task {attempt.task_id} is not this execution's")
-        with _translated(self.record.run):
-            current = self.record.is_last(self.taken)
+        with _translating_lake_errors(self.record.run):
+            current = self.record.is_last(self.claim)
         return AttemptSnapshot(
-            IN_PROGRESS if current else OVER,
+            IN_PROGRESS if current else OVER_STATUS,
             attempt.workflow_instance_id,
             attempt.task_id,
             attempt.retry_count,
@@ -108,11 +108,11 @@ class RowOrchestrator:
 
     def ended(self, outcome: Outcome) -> Ended:
         """Return the outcome as a slot for the record."""
-        settled = self.settled or ExecutionResult(outcome)
-        return Ended(self.taken, outcome_of(self.row, self.taken, outcome, settled), settled.refused)
+        result = self.result or ExecutionResult(outcome)
+        return Ended(self.claim, outcome_of(self.row, self.claim, outcome, result), result.refused)
 
     def _add(self, ended: Ended) -> bool:
-        with _translated(self.record.run):
+        with _translating_lake_errors(self.record.run):
             return self.record.add(ended)
 
 
@@ -131,16 +131,18 @@ class MapRows:
         if match is None:
             raise OrchestratorNotFound(f"task {attempt.task_id} is not a row of a map")
         run, row, slot = match[1], int(match[2]), int(match[3])
-        with _translated(run):
+        with _translating_lake_errors(run):
             last = MapRecord(self._lake, run).last(row)
         if last is None:
             raise OrchestratorNotFound(f"the record of {run} has no row {row}")
         current = isinstance(last, RowClaim) and last.slot == slot
-        return AttemptSnapshot(IN_PROGRESS if current else OVER, run, attempt.task_id, attempt.retry_count, 0)
+        return AttemptSnapshot(
+            IN_PROGRESS if current else OVER_STATUS, run, attempt.task_id, attempt.retry_count, 0
+        )
 
 
 @contextmanager
-def _translated(run: str) -> Iterator[None]:
+def _translating_lake_errors(run: str) -> Iterator[None]:
     """Translate lake errors to orchestrator errors, since the record takes the orchestrator's place."""
     try:
         yield
@@ -173,22 +175,22 @@ class RowRunner:
     def run(self, row: Row) -> RowOutcome:
         """Run a row until it ends.  The returned outcome is in the record, unless it is UNSETTLED."""
         try:
-            taken = self._claims.take(row)
-            while isinstance(taken, RowClaim):
-                ended = self._execute(row, taken)
+            claim_or_outcome = self._claims.claim(row)
+            while isinstance(claim_or_outcome, RowClaim):
+                ended = self._execute(row, claim_or_outcome)
                 if ended is None:
                     return self._current_outcome(row)
-                taken = self._after(row, ended)
+                claim_or_outcome = self._next_claim(row, ended)
         except (LakeError, OrchestratorError) as error:
             return unsettled(row, self._mask(f"no outcome yet: {error}"))
-        return taken
+        return claim_or_outcome
 
-    def _after(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
-        retried = ended.outcome.status == "FAILED" and ended.taken.tries <= self.plan.retries
+    def _next_claim(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
+        retried = ended.outcome.status == "FAILED" and ended.claim.tries <= self.plan.retries
         if retried:
             policy = self.task.controls.retry
             self.sleep(min(float(policy.delay_seconds), LONGEST_PAUSE))
-            return self._claims.again(row, ended)
+            return self._claims.reclaim(row, ended)
         return ended.outcome
 
     def _current_outcome(self, row: Row) -> RowOutcome:
@@ -201,38 +203,38 @@ class RowRunner:
             return last.outcome
         return unsettled(row, "another execution has taken the row", attempts=last.attempts if last else 0)
 
-    def _execute(self, row: Row, taken: RowClaim) -> Ended | None:
+    def _execute(self, row: Row, claim: RowClaim) -> Ended | None:
         """Execute the row once.
 
         Returns None if no result was recorded, for example because another execution has claimed the row.
         """
-        owner = RowOrchestrator(self._claims.record, row, taken)
-        attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, taken)
-        if (early := self._early_failure(row, taken)) is not None:
-            accepted = owner.complete(attempt, early, worker_id=taken.execution)
+        owner = RowOrchestrator(self._claims.record, row, claim)
+        attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, claim)
+        if (early := self._early_failure(row, claim)) is not None:
+            accepted = owner.complete(attempt, early, worker_id=claim.execution)
             return owner.ended(early) if accepted else None
         recorded: list[Ended] = []
-        assignment = Assignment(attempt, input_of(row, taken.ref))
+        assignment = Assignment(attempt, input_of(row, claim.ref))
 
-        def hand_over(settled: ExecutionResult) -> None:
-            pending = pending_result_of(taken.execution, assignment, settled)
-            pending = replace(pending, outcome=self._sendable(settled.outcome))
+        def hand_over(result: ExecutionResult) -> None:
+            pending = pending_result_of(claim.execution, assignment, result)
+            pending = replace(pending, outcome=self._sendable(result.outcome))
             if not pending.outcome.send:
                 give_up_on(self.lake, pending, pending.outcome.reason or "")
                 return
-            ending = replace(owner, settled=settled)
-            if deliver(ending, self.lake, pending, worker_id=taken.execution).accepted:
+            ending = replace(owner, result=result)
+            if deliver(ending, self.lake, pending, worker_id=claim.execution).accepted:
                 recorded.append(ending.ended(pending.outcome))
 
-        with attempt_logs(attempt, taken.execution, everywhere=True):
-            Transaction(self.task, assignment, taken.execution, self._context(owner)).run(hand_over)
+        with attempt_logs(attempt, claim.execution, everywhere=True):
+            Transaction(self.task, assignment, claim.execution, self._context(owner)).run(hand_over)
         return recorded[0] if recorded else None
 
-    def _early_failure(self, row: Row, taken: RowClaim) -> Outcome | None:
+    def _early_failure(self, row: Row, claim: RowClaim) -> Outcome | None:
         """Return the outcome of a row that fails without a transaction, or None if the row can run."""
         if row.diagnostic:
             return self._sendable(classify(TaskInputError(row.diagnostic), _WRONG_INPUT))
-        if taken.ref:
+        if claim.ref:
             return None
         return self._sendable(classify(why_no_start(self.lake, row)))
 

@@ -41,7 +41,7 @@ def new_run_id(now: float) -> str:
     return f"map-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
-def handle_file(outcomes: Path) -> Path:
+def run_file_path(outcomes: Path) -> Path:
     """Return the path of the run file for a table of outcomes."""
     return outcomes.with_name(outcomes.name + ".map")
 
@@ -55,13 +55,13 @@ def digest_of(rows: Sequence[Row]) -> str:
 
 
 @contextmanager
-def held(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Iterator[MapRunFile]:
+def locked_run_file(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Iterator[MapRunFile]:
     """Lock the run file and yield its run, which is `fresh` or the one to resume.
 
     Raises `RuntimeConfigError` if another driver holds the lock, if there is no run to resume or that run has a
     different task, lake or table, or if a new run would overwrite an existing one.
     """
-    path = handle_file(outcomes)
+    path = run_file_path(outcomes)
     if not resume and (outcomes.exists() or path.exists()):
         raise RuntimeConfigError(
             f"{outcomes if outcomes.exists() else path} already exists: add --resume to resume that run, or name "
@@ -91,10 +91,10 @@ def _lock(file: int, path: Path) -> None:
         ) from None
 
 
-def _write(file: int, handle: MapRunFile) -> MapRunFile:
-    os.pwrite(file, json.dumps(asdict(handle), indent=1).encode(), 0)
+def _write(file: int, run_file: MapRunFile) -> MapRunFile:
+    os.pwrite(file, json.dumps(asdict(run_file), indent=1).encode(), 0)
     os.fsync(file)
-    return handle
+    return run_file
 
 
 def _read(file: int, path: Path, now: MapRunFile) -> MapRunFile:

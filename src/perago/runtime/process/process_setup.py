@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perago.runtime.periodic import looking
+from perago.runtime.periodic import call_periodically
 from perago.runtime.root.state_dir import children, descendants, is_zombie
 
 log = logging.getLogger("perago.orphans")
@@ -76,7 +76,7 @@ def reaping_orphans(*, adopts: bool | None = None, every: float = LOOK_SECONDS) 
         seen = reap(seen)
         return True
 
-    with looking(reap_seen, every=every, name="perago-orphans"):
+    with call_periodically(reap_seen, every=every, name="perago-orphans"):
         yield
 
 

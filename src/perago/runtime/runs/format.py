@@ -37,17 +37,17 @@ def size(count: float) -> str:
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
 
 
-def who(reference: str, retry: int) -> str:
+def attempt_name(reference: str, retry: int) -> str:
     """Return the name of an attempt: its step, and its retry count if it is a retry."""
     return f"{reference} (retry {retry})" if retry else reference
 
 
-def printed(reference: str, retry: int, text: str) -> str:
+def body_line(reference: str, retry: int, text: str) -> str:
     """Format a line printed by a body, with the step's name in front."""
-    return f"{who(reference, retry)} | {overwritten(text)}"
+    return f"{attempt_name(reference, retry)} | {overwritten(text)}"
 
 
-def published(task: TaskState, length: int | None = None) -> str:
+def result_location(task: TaskState, length: int | None = None) -> str:
     """Return the repository, branch and commit of the attempt's result, or an empty string if there is none."""
     workspace = task.output.get("workspace") if task.status == "COMPLETED" else None
     if not isinstance(workspace, Mapping):
@@ -59,7 +59,7 @@ def status_line(task: TaskState) -> str:
     """Format an attempt's status as one line, without its reason."""
     took = duration(seconds_of(task))
     after = f" after {took}" if took and task.status not in OPEN else ""
-    return f"{who(task.reference, task.retry_count)}: {task.status}{after} {published(task)}".rstrip()
+    return f"{attempt_name(task.reference, task.retry_count)}: {task.status}{after} {result_location(task)}".rstrip()
 
 
 def record_lines(record: AttemptRecord) -> Iterator[str]:
@@ -94,11 +94,11 @@ def coming_retry(state: WorkflowState, failed: TaskState, now: float) -> str:
     """
     for task in state.tasks:
         if (task.reference, task.retry_count) == (failed.reference, failed.retry_count + 1):
-            return f"; {_number(task)} {waiting(task, now) or 'now'}" if task.status == "SCHEDULED" else ""
+            return f"; {_number(task)} {poll_delay(task, now) or 'now'}" if task.status == "SCHEDULED" else ""
     return ""
 
 
-def waiting(task: TaskState, now: float) -> str:
+def poll_delay(task: TaskState, now: float) -> str:
     """Format a scheduled task's delay, such as `in 60 s`.  Returns an empty string if it can be polled now."""
     seconds = round(task.available - now)
     return f"in {seconds} s" if task.status == "SCHEDULED" and seconds > 0 else ""

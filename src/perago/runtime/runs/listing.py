@@ -59,7 +59,7 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class PageStart:
     """The start of a page: how many runs of `perago run`, and how many other workflows, to skip."""
 
     runs: int = 0
@@ -71,19 +71,19 @@ class RunPage:
     """One page of runs, newest first, and the start of the next page, if any."""
 
     rows: Sequence[RunRow]
-    following: At | None
+    following: PageStart | None
 
 
 def list_runs(servers: ReadOnlyBackend, count: int) -> list[RunRow]:
     """Return the newest runs, including this machine's runs on Conductor, or Conductor's newest workflows."""
-    return list(page_of_runs(servers, count, At()).rows)
+    return list(page_of_runs(servers, count, PageStart()).rows)
 
 
-def page_of_runs(servers: ReadOnlyBackend, count: int, at: At) -> RunPage:
+def page_of_runs(servers: ReadOnlyBackend, count: int, start: PageStart) -> RunPage:
     """Return one page of all runs.  Reads only that page, plus enough to know whether another one follows."""
-    workflows = list(_workflows(servers, count + 1, at.workflows))
+    workflows = list(_workflows(servers, count + 1, start.workflows))
     runs = (
-        [_row(servers, run) for run in islice(read_runs(servers.settings.root, at.runs), count + 1)]
+        [_row(servers, run) for run in islice(read_runs(servers.settings.root, start.runs), count + 1)]
         if servers.embedded
         else []
     )
@@ -91,7 +91,7 @@ def page_of_runs(servers: ReadOnlyBackend, count: int, at: At) -> RunPage:
     found = sorted([*workflows, *runs], key=lambda row: row.started or 0.0, reverse=True)
     shown = found[:count]
     of_runs = sum(id(row) in known for row in shown)
-    following = At(at.runs + of_runs, at.workflows + len(shown) - of_runs)
+    following = PageStart(start.runs + of_runs, start.workflows + len(shown) - of_runs)
     return RunPage(shown, following if len(found) > count else None)
 
 

@@ -21,7 +21,7 @@ from perago.protocol.suggestions import did_you_mean, listed
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import trace_of
 from perago.runtime.observe.sanitize import printable
-from perago.runtime.runs.format import moment, printed, record_lines, status_line, who
+from perago.runtime.runs.format import attempt_name, body_line, moment, record_lines, status_line
 from perago.runtime.runs.inspect import (
     OPEN,
     LoggedAttempt,
@@ -39,14 +39,14 @@ Mask = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class BodyLine:
     """A line of a task's log, with its task."""
 
     task: TaskState
     line: LogLine
 
 
-def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) -> list[Printed]:
+def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) -> list[BodyLine]:
     """Return the lines of all attempts, or of one step's attempts, ordered by time.
 
     Raises `RuntimeConfigError` for an unknown step.
@@ -54,7 +54,7 @@ def printed_lines(attempts: Sequence[LoggedAttempt], step: str | None = None) ->
     if step is not None and not any(of_step(one.task, step) for one in attempts):
         raise RuntimeConfigError(_no_step(step, attempts))
     wanted = [one for one in attempts if step is None or of_step(one.task, step)]
-    lines = [Printed(one.task, line) for one in wanted for line in one.lines]
+    lines = [BodyLine(one.task, line) for one in wanted for line in one.lines]
     return sorted(lines, key=lambda one: one.line.at)
 
 
@@ -67,7 +67,7 @@ class NewLines:
         self._seen: dict[str, int] = {}
         self._read: set[str] = set()
 
-    def of(self, state: WorkflowState) -> list[Printed]:
+    def read(self, state: WorkflowState) -> list[BodyLine]:
         """Return the lines written since the last call, ordered by time."""
         attempts = [
             read_attempt(self._orchestrator, task)
@@ -75,7 +75,7 @@ class NewLines:
             if task.task_id not in self._read and (self._step is None or of_step(task, self._step))
         ]
         new = [
-            Printed(one.task, line)
+            BodyLine(one.task, line)
             for one in attempts
             for line in one.lines[self._seen.get(one.task.task_id, 0) :]
         ]
@@ -91,13 +91,13 @@ def follow(
     step: str | None = None,
     *,
     pause: Callable[[float], None] = time.sleep,
-) -> Iterator[Printed]:
+) -> Iterator[BodyLine]:
     """Yield the existing lines, then new ones, until the workflow is over or no process drives it any more."""
     lines = NewLines(orchestrator, step)
     while True:
         state = orchestrator.workflow(found.workflow_id)
         over = not state.running or not found.is_running
-        yield from lines.of(state)
+        yield from lines.read(state)
         if over:
             return
         pause(PAUSE_SECONDS)
@@ -195,15 +195,15 @@ class RunLog(logging.Handler):
         if event.kind == "step":
             # The worker and the executor both report some steps.
             if self._at.get(event.attempt.task_id) != event.step:
-                self.write(f"{who(reference, retry)}: {event.step}")
+                self.write(f"{attempt_name(reference, retry)}: {event.step}")
             self._at[event.attempt.task_id] = event.step
         elif event.kind == "printed":
             record = parse_record(event.text)
             if record is None:
-                self.write(printed(reference, retry, event.text))
+                self.write(body_line(reference, retry, event.text))
                 return
             for line in record_lines(record):
-                self.write(f"{who(reference, retry)}: {line}")
+                self.write(f"{attempt_name(reference, retry)}: {line}")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record from the worker's log, except the bodies' output, which arrives as events."""

@@ -47,7 +47,7 @@ def begin_from(
     with plan.spec.servers.opened() as (lake, orchestrator):
         check_lake(lake)
         register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
-        siblings = [at_the_last(lake, sibling) for sibling in siblings]
+        siblings = [with_last_joined_commit(lake, sibling) for sibling in siblings]
         for sibling in siblings:
             lake.create_branch(sibling.repository, sibling.name, sibling.commit, hidden=False)
         workflow_id = servers[1].start_from(recorded, redirections(recorded.branches, siblings))
@@ -77,7 +77,7 @@ def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]
         yield Sibling(repository, branch, name, refs[-1], tuple(refs) if len(refs) > 1 else ())
 
 
-def at_the_last(lake: ReadableLake, sibling: Sibling) -> Sibling:
+def with_last_joined_commit(lake: ReadableLake, sibling: Sibling) -> Sibling:
     """Return the sibling, starting at the commit whose history contains all the joined ones.
 
     Returns it unchanged if there is no such commit.  The step then reports that.

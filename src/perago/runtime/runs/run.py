@@ -26,13 +26,13 @@ from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt import IN_PROGRESS
-from perago.runtime.folder_upload import Shown, import_folder
+from perago.runtime.folder_upload import ShowProgress, import_folder
 from perago.runtime.lake_lookup import expect_workspace, head_of
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.root.state_dir import locked_root, make_root
-from perago.runtime.runs.format import who
+from perago.runtime.runs.format import attempt_name
 from perago.runtime.runs.inspect import worker_tasks
 from perago.runtime.runs.log import RunLog
 from perago.runtime.runs.record import (
@@ -89,13 +89,13 @@ def check_root(settings: Settings) -> None:
         return
 
 
-def begin(run_id: str, plan: WorkerPlan, start: RunInput, *, shown: Shown) -> Run:
+def begin(run_id: str, plan: WorkerPlan, start: RunInput, *, show_progress: ShowProgress) -> Run:
     """Import folders, register everything and start the workflow.  No attempt runs yet."""
     name, payload = start.definition["name"], dict(start.input)
     servers = plan.spec.servers
     with ExitStack() as stack:
         lake = stack.enter_context(closing(servers.open_lake()))
-        _import_folders(lake, start, leave_out=plan.settings.root, shown=shown)
+        _import_folders(lake, start, leave_out=plan.settings.root, show_progress=show_progress)
         check_lake(lake)
         if start.workspace is not None:
             payload["workspace"] = head_of(lake, start.workspace)
@@ -122,12 +122,12 @@ def begin(run_id: str, plan: WorkerPlan, start: RunInput, *, shown: Shown) -> Ru
     return run
 
 
-def _import_folders(lake: Lake, start: RunInput, *, leave_out: Path, shown: Shown) -> None:
+def _import_folders(lake: Lake, start: RunInput, *, leave_out: Path, show_progress: ShowProgress) -> None:
     if start.imports and start.workspace is not None:
         # Check before importing: a mistake in an option must not leave a repository that blocks the next try.
-        expect_workspace(lake, start.workspace, to_come=[name for name, _ in start.imports])
+        expect_workspace(lake, start.workspace, new_repositories=[name for name, _ in start.imports])
     for name, folder in start.imports:
-        import_folder(lake, name, folder, leave_out=leave_out, shown=shown)
+        import_folder(lake, name, folder, leave_out=leave_out, show_progress=show_progress)
 
 
 def find(servers: Backend, run_id: str | None) -> Run:
@@ -285,7 +285,7 @@ def failed_step(state: WorkflowState) -> str:
     if not failed:
         return first_line(state.reason)
     last = failed[-1]
-    return f"{who(last.reference, last.retry_count)}: {first_line(last.reason) or last.status}"
+    return f"{attempt_name(last.reference, last.retry_count)}: {first_line(last.reason) or last.status}"
 
 
 def first_line(text: str | None) -> str:

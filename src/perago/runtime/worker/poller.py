@@ -108,7 +108,7 @@ class Poller:
         if self._wait_for_room() <= 0:
             return []
         try:
-            waiting = self._orchestrator.waiting(self._names)
+            waiting = self._orchestrator.queued_task_names(self._names)
         except Exception as error:
             # Only a hint is missing; if polls fail as well, they report the error.
             log.debug("could not ask which tasks are queued, polling all: %s", error)

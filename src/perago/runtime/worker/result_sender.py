@@ -38,7 +38,7 @@ from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import result_refused, sendable
 from perago.runtime.attempt.delivery import finish, give_up_on, send
 from perago.runtime.execution_result import DeliveryResult, PendingResult
-from perago.runtime.internal_branches import why_not_published_any_more
+from perago.runtime.internal_branches import invalid_publication_reason
 from perago.runtime.observe.health import UNHEALTHY_AFTER_SECONDS
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.observe.sanitize import Masker
@@ -150,7 +150,9 @@ class _SendJob:
             self.pending = sender.refused(pending, refused)
             self.in_outbox = sender.keep(self.pending)
             return 0.0
-        if sent.accepted and sender.orchestrator.may_be_covered(pending.attempt, left_behind=self.resumed):
+        if sent.accepted and sender.orchestrator.may_be_overwritten(
+            pending.attempt, left_behind=self.resumed
+        ):
             self.accepted = sent
             return sender.recheck_seconds
         return self._done(finish(sender.lake, sent))
@@ -203,7 +205,7 @@ class _SendJob:
         published = pending.publication
         if published is None:
             return None
-        why = why_not_published_any_more(sender.lake, published)
+        why = invalid_publication_reason(sender.lake, published)
         if why is not None:
             # The attempt is still current, so a twin may run: keep the claim, the retry revokes it.
             self.pending = replace(pending, claim=None)
