@@ -70,7 +70,7 @@ class Ended:
     def is_last(self, done: int, most: int) -> bool:
         """Return whether to replace the executor after `done` executions; `most` is the limit (0: none)."""
         # Waiting does not free file descriptors, so replace the executor.
-        return bool(self.spoiled or (most and done >= most) or self.settled.own_reason == "descriptors")
+        return bool(self.spoiled or (most and done >= most) or self.settled.worker_fault == "descriptors")
 
 
 @dataclass(frozen=True, slots=True)

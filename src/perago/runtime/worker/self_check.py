@@ -62,8 +62,8 @@ class SelfCheck:
 
     def ended(self, settled: ExecutionResult, *, has_workspace: bool) -> None:
         """Count a settled execution as a failure of the worker, as proof that it works, or as neither."""
-        if settled.own_reason is not None:
-            self.failed(settled.outcome.reason or settled.own_reason)
+        if settled.worker_fault is not None:
+            self.failed(settled.outcome.reason or settled.worker_fault)
         elif has_workspace and settled.step != FIRST_CALL:
             self._in_a_row = self._delays = 0
 
