@@ -40,7 +40,7 @@ def read_target(lake: ReadableLake, workspace: Workspace, policy: PolicyName) ->
     found = read_history(lake, workspace)
     if not POLICIES[policy].checks_before_relocating or found.head.first_parent != workspace.ref:
         return found
-    dirty = lake.uncommitted(workspace.repository, workspace.branch)
+    dirty = lake.has_uncommitted_changes(workspace.repository, workspace.branch)
     return TargetBranch(found.head, found.advance, dirty=dirty, gates=_gates(lake, workspace, found.head))
 
 
@@ -72,7 +72,7 @@ class Differences:
 
     def first(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
         """Return the first path below the roots that differs between the segment's two ends, or None."""
-        found = self.lake.differing(self.repository, *segment, roots)
+        found = self.lake.diff_paths(self.repository, *segment, roots)
         return next((path for path in found if not in_actions(path)), None)
 
     def change(
@@ -116,7 +116,7 @@ class Views:
 
     def new_actions(self, left: str, right: str) -> bool:
         """Return whether a commit staged on `left` has different lakeFS actions from one staged on `right`."""
-        found = self.lake.differing(self.workspace.repository, left, right, (ACTIONS,))
+        found = self.lake.diff_paths(self.workspace.repository, left, right, (ACTIONS,))
         return next(iter(found), None) is not None
 
     def counts(self, commit: Commit) -> bool:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Progress, Verification
-from perago.lake.deferred_verification import CheckCancelled, GivenUp, Unverified
+from perago.lake.deferred_verification import CheckCancelled, Unverified, VerificationCancelled
 from perago.lake.lakefs.cache.cache import Cache, ObjectKey, repository_id
 from perago.lake.lakefs.checksums import fits, fits_whole, is_like_an_md5
 from perago.lake.lakefs.transfer.concurrency import for_each
@@ -299,7 +299,7 @@ class UnverifiedDownload:
         """
         try:
             md5, confirmed = self._verdict(check_cancelled)
-        except GivenUp:
+        except VerificationCancelled:
             # Without a verdict the object stays in the cache unverified: it is hashed when it is copied out.
             raise
         except BaseException:
